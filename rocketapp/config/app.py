@@ -1,0 +1,19 @@
+"""Options of the application as a whole: table `[app]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketapp.config.option import option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppConfig:
+    """How the process behaves around its handlers."""
+
+    group: str = option("", "Group of subscriptions that name none; empty: the app's name.")
+    drain_timeout: float = option(30.0, "Seconds that running handlers get to finish at shutdown.", least=0.0)
+    connect_timeout: float = option(10.0, "Seconds to wait for the cluster at start.", least=0.1)
+    log_format: str = option("text", "How log lines look.", choices=("text", "json"))
+    log_level: str = option("INFO", "Least level that is logged.", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    version: str = option("", "Version of the user's app, written into dead letters.")

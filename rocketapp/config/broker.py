@@ -1,0 +1,43 @@
+"""Options of the embedded broker: table `[broker]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketapp.config.option import option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """How the embedded broker serves and stores."""
+
+    listen: str = option("127.0.0.1:9876", "Address to serve on.", java="listenPort")
+    dir: str = option(".rocketapp", "Directory of the store.", java="storePathRootDir")
+    cluster: str = option("DefaultCluster", "Name of the cluster.", java="brokerClusterName")
+    name: str = option("broker-a", "Name of the broker.", java="brokerName")
+    auto_create_topics: bool = option(
+        True, "A send or subscription to an unknown topic creates it.", java="autoCreateTopicEnable"
+    )
+    topic_queues: int = option(8, "Most queues of an auto-created topic.", java="defaultTopicQueueNums", least=1, most=65535)
+    segment_bytes: int = option(
+        1_073_741_824,
+        "Size of a commit-log file, sparse. Apache RocketMQ loads a log only when its own size equals it.",
+        java="mappedFileSizeCommitLog",
+        least=65_536,
+    )
+    max_message_bytes: int = option(4_194_304, "Largest body that is stored.", java="maxMessageSize", least=1)
+    flush: str = option(
+        "async", "When a send is answered: before or after its bytes are forced to disk.", java="flushDiskType", choices=("async", "sync")
+    )
+    flush_interval: float = option(
+        0.5, "Seconds between flushes of the commit log.", java="flushIntervalCommitLog", least=0.01
+    )
+    offsets_flush_interval: float = option(
+        5.0, "Seconds between writes of consumer offsets.", java="flushConsumerOffsetInterval", least=0.05
+    )
+    client_expiry: float = option(
+        120.0, "Seconds without a heartbeat after which a client is forgotten.", java="channelExpiredTimeout", least=1.0
+    )
+    lock_expiry: float = option(
+        60.0, "Seconds that a queue lock lives without renewal.", java="rocketmq.broker.rebalance.lockMaxLiveTime", least=1.0
+    )

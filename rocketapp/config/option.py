@@ -1,0 +1,58 @@
+"""Declare an option once: default, meaning, bounds, its name in Java.
+
+Its check, its environment name, its help and its line in `docs/config.md` all come
+from the one declaration.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_KEY = "rocketapp.option"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionInfo:
+    """What is known of one option beside its type and default."""
+
+    meaning: str
+    java: str | None = None
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    secret: bool = False
+
+
+def option(
+    default: T,
+    meaning: str,
+    *,
+    java: str | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    choices: tuple[str, ...] = (),
+    secret: bool = False,
+) -> T:
+    """A dataclass field with its meaning and bounds. Seconds are floats, sizes end in `_bytes`."""
+    info = OptionInfo(meaning, java, least, most, choices, secret)
+    return dataclasses.field(default=default, metadata={_KEY: info})  # type: ignore[return-value,no-any-return,unused-ignore]
+
+
+def info_of(field: dataclasses.Field[Any]) -> OptionInfo:
+    """The declaration behind a field made by `option`."""
+    info: OptionInfo = field.metadata[_KEY]
+    return info
+
+
+def bounds_problem(info: OptionInfo, value: Any) -> str | None:
+    """Why this value is out of bounds, or None."""
+    if info.choices and value not in info.choices:
+        return f"{value!r} is none of {', '.join(info.choices)}"
+    if info.least is not None and value is not None and value < info.least:
+        return f"{value!r} is below the least, {info.least:g}"
+    if info.most is not None and value is not None and value > info.most:
+        return f"{value!r} is above the most, {info.most:g}"
+    return None

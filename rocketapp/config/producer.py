@@ -1,0 +1,27 @@
+"""Options of publishing: table `[producer]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketapp.config.option import option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerConfig:
+    """How messages are sent."""
+
+    group: str = option("", "Producer group; empty: the app's name.", java="producerGroup")
+    send_timeout: float = option(
+        3.0, "Seconds that a send may take in total, retries included.", java="sendMsgTimeout", least=0.05
+    )
+    retries: int = option(2, "Further attempts after a failed one.", java="retryTimesWhenSendFailed", least=0, most=16)
+    compress_above_bytes: int = option(
+        4096, "Bodies of this size or more are compressed.", java="compressMsgBodyOverHowmuch", least=1
+    )
+    compression: str = option("zlib", "How bodies are compressed.", choices=("none", "zlib", "lz4", "zstd"))
+    compression_level: int = option(5, "Level of zlib compression.", java="rocketmq.message.compressLevel", least=0, most=9)
+    max_message_bytes: int = option(4_194_304, "Largest body.", java="maxMessageSize", least=1)
+    topic_queues: int = option(
+        4, "Queues of a topic that a publish creates.", java="defaultTopicQueueNums", least=1, most=65535
+    )

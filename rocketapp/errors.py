@@ -1,0 +1,140 @@
+"""Everything that rocketapp raises on purpose, as one tree.
+
+An error stores facts and renders them in `__str__`, so that it survives pickling
+into another process and a test may assert on a number. Its text names the option
+or the call that mends it. `retryable` is a fact of the class: trying the same
+thing again later may succeed.
+"""
+
+from __future__ import annotations
+
+
+class RocketAppError(Exception):
+    """The root: `except RocketAppError` catches all that we raise on purpose."""
+
+    retryable = False
+
+
+class ConfigError(RocketAppError):
+    """A setting is unknown, has the wrong type or is out of bounds; the command line exits with 2."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(place, problem)
+        self.place, self.problem = place, problem
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.problem}"
+
+
+class SetupError(RocketAppError):
+    """What the user declared cannot work: found at registration, before anything starts.
+
+    `place` is `file:line` of the declaration that has to change.
+    """
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(place, problem)
+        self.place, self.problem = place, problem
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.problem}" if self.place else self.problem
+
+
+class PluginError(RocketAppError):
+    """A plugin could not be loaded, or one of its hooks raised."""
+
+    def __init__(self, plugin: str, problem: str) -> None:
+        super().__init__(plugin, problem)
+        self.plugin, self.problem = plugin, problem
+
+    def __str__(self) -> str:
+        return f"plugin {self.plugin}: {self.problem}"
+
+
+class ProtocolError(RocketAppError):
+    """Bytes that do not mean what they should: malformed, truncated or oversized."""
+
+
+class FrameTooLargeError(ProtocolError):
+    """The peer announced a frame that we refuse to buffer; the connection is closed."""
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(size, limit)
+        self.size, self.limit = size, limit
+
+    def __str__(self) -> str:
+        return f"frame of {self.size} bytes, limit {self.limit}: see ClientConfig.max_frame_bytes"
+
+
+class TransportError(RocketAppError):
+    """A connection could not be made, was lost, or did not answer in time."""
+
+    retryable = True
+
+    def __init__(self, address: str, problem: str) -> None:
+        super().__init__(address, problem)
+        self.address, self.problem = address, problem
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.problem}"
+
+
+class ConnectError(TransportError):
+    """Nobody answers at that address: nothing was sent."""
+
+
+class ConnectionLostError(TransportError):
+    """The connection ended while a call was waiting: whether the peer acted is unknown."""
+
+
+class RequestTimeoutError(TransportError):
+    """The peer did not answer in time: whether it acted is unknown."""
+
+
+class BrokerError(RocketAppError):
+    """A broker or name server answered with a code other than success."""
+
+    def __init__(self, code: int, remark: str, address: str = "") -> None:
+        super().__init__(code, remark, address)
+        self.code, self.remark, self.address = code, remark, address
+
+    def __str__(self) -> str:
+        where = f"{self.address}: " if self.address else ""
+        return f"{where}code {self.code}: {self.remark or 'no remark'}"
+
+
+class NoRouteError(RocketAppError):
+    """No broker is known that holds the topic (or has the needed permission)."""
+
+    retryable = True
+
+    def __init__(self, topic: str, problem: str = "no broker holds it") -> None:
+        super().__init__(topic, problem)
+        self.topic, self.problem = topic, problem
+
+    def __str__(self) -> str:
+        return f"topic {self.topic}: {self.problem}"
+
+
+class SendRefused(RocketAppError):  # noqa: N818 - an outcome, named in the public API
+    """A message was definitely not stored."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(topic, reason)
+        self.topic, self.reason = topic, reason
+
+    def __str__(self) -> str:
+        return f"not stored in {self.topic}: {self.reason}"
+
+
+class SendUnknown(RocketAppError):  # noqa: N818 - an outcome, named in the public API
+    """A message was perhaps stored: the answer never came. Sending again may store it twice."""
+
+    retryable = True
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(topic, reason)
+        self.topic, self.reason = topic, reason
+
+    def __str__(self) -> str:
+        return f"perhaps stored in {self.topic}: {self.reason}"

@@ -1,0 +1,16 @@
+"""One queue of one topic on one broker: what is assigned, locked, pulled and committed."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class MessageQueue(NamedTuple):
+    """Ordered by topic, broker name and queue id, as every member of a group must order them."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker_name}:{self.queue_id}"

@@ -1,0 +1,83 @@
+"""Retry, dead-letter and delay topics; the delay levels; what a legal name is."""
+
+from __future__ import annotations
+
+import re
+
+RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+DEFAULT_TOPIC = "TBW102"
+"""The topic whose configuration auto-created topics inherit."""
+
+DELAY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+"""Seconds of delay levels 1 to 18, RocketMQ's default `messageDelayLevel`."""
+
+MAX_TOPIC_LENGTH, MAX_GROUP_LENGTH = 127, 120
+FORBIDDEN_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+"""System topics that nobody may send to (Java: TopicValidator)."""
+RESERVED_GROUPS = frozenset({"DEFAULT_CONSUMER", "DEFAULT_PRODUCER"})
+
+_LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def retry_topic(group: str) -> str:
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    return DLQ_PREFIX + group
+
+
+def is_retry_topic(topic: str) -> bool:
+    return topic.startswith(RETRY_PREFIX)
+
+
+def topic_problem(topic: str) -> str | None:
+    """Why this is no legal topic name, or None."""
+    return _problem("topic", topic, MAX_TOPIC_LENGTH)
+
+
+def group_problem(group: str) -> str | None:
+    """Why this is no legal group name for users, or None."""
+    if group in RESERVED_GROUPS:
+        return f"group {group!r} is reserved by RocketMQ: choose another name"
+    return _problem("group", group, MAX_GROUP_LENGTH)
+
+
+def _problem(kind: str, name: str, longest: int) -> str | None:
+    if not name:
+        return f"a {kind} needs a name"
+    if not _LEGAL.fullmatch(name):
+        return f"{kind} {name!r}: only letters, digits and the signs % | _ - are legal"
+    if len(name) > longest:
+        return f"{kind} {name[:40]!r}... has {len(name)} characters, at most {longest} are legal"
+    return None
+
+
+def delay_level(seconds: float) -> int:
+    """The level of exactly this delay.
+
+    Raises ValueError that names the neighbouring delays when no level fits.
+    """
+    if seconds in DELAY_SECONDS:
+        return DELAY_SECONDS.index(int(seconds)) + 1
+    below = [str(s) for s in DELAY_SECONDS if s < seconds][-1:]
+    above = [str(s) for s in DELAY_SECONDS if s > seconds][:1]
+    raise ValueError(f"delay={seconds:g}: no delay level of {seconds:g} s; the nearest are {' and '.join(below + above)} s")
+
+
+def delay_level_at_least(seconds: float) -> int:
+    """The smallest level that waits at least this long; the highest one beyond 2 h."""
+    for level, delay in enumerate(DELAY_SECONDS, start=1):
+        if delay >= seconds:
+            return level
+    return len(DELAY_SECONDS)

@@ -1,0 +1,52 @@
+"""What a producer sends, and what it hears back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from rocketapp.model.message_queue import MessageQueue
+
+_NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """One message on its way out."""
+
+    topic: str
+    body: bytes
+    tag: str | None = None
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    order_key: str | None = None
+    """Messages with equal order keys go to the same queue."""
+    delay_level: int = 0
+    """1 to 18, or 0 for none."""
+    queue: MessageQueue | None = None
+    """A fixed queue instead of a chosen one."""
+
+
+class SendStatus(Enum):
+    """How well a stored message is kept (Java: SendStatus)."""
+
+    OK = 0
+    FLUSH_DISK_TIMEOUT = 10
+    SLAVE_NOT_AVAILABLE = 11
+    FLUSH_SLAVE_TIMEOUT = 12
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """A stored message: where it is."""
+
+    message_id: str
+    """The unique id that the producer gave it (property UNIQ_KEY)."""
+    offset_message_id: str
+    """The broker's id: address and physical offset."""
+    queue: MessageQueue
+    queue_offset: int
+    """Of a delayed message: its offset in the schedule topic."""
+    status: SendStatus = SendStatus.OK

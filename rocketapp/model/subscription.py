@@ -1,0 +1,65 @@
+"""What is subscribed: as a user declared it, and as a broker hears it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+ALL_TAGS = "*"
+
+Start = Literal["first", "last"] | datetime
+"""Where a group without offsets begins; a datetime is aware."""
+
+
+def parse_tags(expression: str) -> frozenset[str]:
+    """The tags of `a || b`; empty means every message.
+
+    Raises ValueError for an expression of separators alone. `*||a` is not a wildcard
+    and `a|b` is one tag, as in RocketMQ's FilterAPI.
+    """
+    if expression in ("", ALL_TAGS):
+        return frozenset()
+    tags = frozenset(filter(None, (part.strip() for part in expression.split("||"))))
+    if not tags:
+        raise ValueError(f"tags={expression!r} names no tag")
+    return tags
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """One handler's subscription, complete: nothing in it is a default any more."""
+
+    topic: str
+    group: str
+    tags: frozenset[str]
+    """Empty means every message that no exact tag of this topic and group took."""
+    expression: str
+    """The tags as the user wrote them."""
+    orderly: bool
+    batch: int | None
+    batch_wait: float
+    concurrency: int
+    retries: int
+    """Attempts after the first; -1 is unlimited (orderly only)."""
+    start: Start
+    timeout: float | None
+    cluster: str
+    """Name of the cluster; empty for the unnamed one."""
+    is_async: bool
+    handler_name: str
+    """`module:qualified.name` of the function."""
+    place: str
+    """`file:line` of the declaration."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionData:
+    """One topic of a group as heartbeats and pulls tell it to brokers."""
+
+    topic: str
+    expression: str = ALL_TAGS
+    tags: frozenset[str] = frozenset()
+    version: int = 0
+    """Milliseconds since 1970; grows with every change (Java: subVersion)."""
+    expression_type: str = "TAG"
