@@ -1,0 +1,57 @@
+# make run and make test are the two commands of the README. Each works in a fresh clone:
+# what it needs goes into .venv/ and .cache/, and is installed again only when it changed.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+ARGS ?=
+export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench faults clean
+
+help:
+	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
+	@echo "make test    style, types, layers and every test"
+	@echo "make check   style, types and layers only"
+	@echo "make bench   ours beside the peers, one table with ratios; ARGS selects"
+	@echo "make faults  the long fault runs; ARGS goes to pytest"
+	@echo "make clean   remove .venv, .cache and what tools left; never .rocketapp, which holds messages"
+
+run: .venv/.run-stamp
+	@exec $(BIN)/rocketapp run example_app.app:app $(ARGS)
+
+test: check
+	@mkdir -p .cache
+	$(BIN)/pytest $(ARGS)
+	@.ci/missing-suites
+
+check: .venv/.dev-stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/.dev-stamp
+	$(BIN)/python -m benchmarks $(ARGS)
+
+faults: .venv/.dev-stamp
+	ROCKETAPP_FAULTS=full $(BIN)/pytest -m slow $(ARGS)
+
+clean:
+	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed: install it, or name one with PYTHON=" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+
+# `make run` asks for no more than the app needs; `make test` brings that along.
+.venv/.run-stamp: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install -q -c constraints.txt -e .
+	@touch $@
+
+.venv/.dev-stamp: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	@touch .venv/.run-stamp $@
