@@ -1,0 +1,31 @@
+"""The jumping clock itself: what simulations rely on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.simulation.virtual_time import StandstillError, run_virtual
+
+
+def test_an_hour_passes_at_once_and_timers_fire_in_their_order() -> None:
+    async def main() -> tuple[float, list[str]]:
+        fired: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.call_later(3600, fired.append, "hour")
+        loop.call_later(60, fired.append, "minute")
+        await asyncio.sleep(7200)
+        return loop.time(), fired
+
+    now, fired = run_virtual(main)
+    assert fired == ["minute", "hour"]
+    assert now == pytest.approx(7200)
+
+
+def test_a_program_that_would_hang_fails_instead() -> None:
+    async def main() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    with pytest.raises((StandstillError, TimeoutError)):
+        run_virtual(main, limit=10)

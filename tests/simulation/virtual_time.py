@@ -1,0 +1,72 @@
+"""An event loop whose clock jumps to the next timer.
+
+An hour of long polls, leases and retries takes a blink, and is the same every run:
+nothing in a simulation touches a socket, a thread or the real clock, so the order of
+callbacks depends on the program and its seed alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import selectors
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class StandstillError(RuntimeError):
+    """Everybody waits and no timer is set: in real life the program would hang here."""
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Instead of waiting for `timeout` seconds, lets them have passed."""
+
+    def __init__(self, advance: Callable[[float], None]) -> None:
+        super().__init__()
+        self._advance = advance
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            raise StandstillError("every task waits for another and no timer is set")
+        self._advance(timeout)
+        return ready
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """A loop that begins at second 0 and never waits."""
+
+    def __init__(self) -> None:
+        self._virtual_now = 0.0
+        super().__init__(_JumpingSelector(self._advance))
+
+    def time(self) -> float:
+        return self._virtual_now
+
+    def _advance(self, seconds: float) -> None:
+        self._virtual_now += max(seconds, 0.0)
+
+
+class VirtualClock:
+    """The time of day that belongs to a virtual loop; may be told to jump."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, epoch: float = 1_795_000_000.0) -> None:
+        self._loop, self.epoch = loop, epoch
+
+    def now(self) -> float:
+        return self.epoch + self._loop.time()
+
+
+def run_virtual(main: Callable[[], Coroutine[Any, Any, T]], *, limit: float = 86_400.0) -> T:
+    """Run a simulation to its end; fails when it takes more than `limit` virtual seconds."""
+
+    async def bounded() -> T:
+        async with asyncio.timeout(limit):
+            return await main()
+
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(bounded(), context=contextvars.copy_context())
