@@ -1,0 +1,54 @@
+"""Requests in flight, and which of them are overdue.
+
+Whoever is taken out - answered, overdue or drained - is taken out once: a late answer finds nobody.
+One look at all deadlines serves many requests, so the owner needs one timer and not one per request.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+W = TypeVar("W")
+
+
+class Waiting(NamedTuple, Generic[W]):
+    """A request in flight."""
+
+    waiter: W
+    started: float
+    deadline: float
+
+
+class Pending(Generic[W]):
+    """The requests of one connection by their id (Java: opaque)."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, Waiting[W]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, opaque: int, waiter: W, started: float, deadline: float) -> None:
+        self._waiting[opaque] = Waiting(waiter, started, deadline)
+
+    def __contains__(self, opaque: int) -> bool:
+        return opaque in self._waiting
+
+    def answered(self, opaque: int) -> Waiting[W] | None:
+        """Take out the request that this id belongs to; None when nobody waits for it (any more)."""
+        return self._waiting.pop(opaque, None)
+
+    def overdue(self, now: float) -> list[Waiting[W]]:
+        """Take out every request whose deadline has come."""
+        late = [opaque for opaque, waiting in self._waiting.items() if waiting.deadline <= now]
+        return [self._waiting.pop(opaque) for opaque in late]
+
+    def next_deadline(self) -> float | None:
+        """When the first of them is overdue; None when none waits."""
+        return min((waiting.deadline for waiting in self._waiting.values()), default=None)
+
+    def drain(self) -> list[Waiting[W]]:
+        """Take out all."""
+        everyone = list(self._waiting.values())
+        self._waiting.clear()
+        return everyone

@@ -1,0 +1,311 @@
+"""Many conversations on one stream; either side may ask.
+
+Every request that waits is answered exactly once: by its response, by its deadline, or by the end of
+the connection. Responses that nobody waits for are dropped. Frames that arrive in one piece are served
+together and their replies leave in one write. There is one timer per connection, none per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rocketapp.errors import ConnectionLostError, ProtocolError, RequestTimeoutError
+from rocketapp.state.pending import Pending, Waiting
+from rocketapp.transport.stream import Stream
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.command import Command, encode
+from rocketapp.wire.frame import FrameReader
+
+IDLE_TIMEOUT = 120.0
+"""Seconds without a read and a write that end a connection (Java: channelIdleSeconds of both sides)."""
+SILENCE = 1.0
+"""Least seconds of silence that make a peer suspicious when a request went unanswered."""
+UNSENT_LIMIT_BYTES = 67_108_864
+"""A peer that leaves more than this unread is cut off."""
+_WRITE_BYTES = 1_048_576
+"""Replies are joined up to about this size."""
+_SWEEP_GRAIN = 0.01
+"""Least seconds between two looks at the deadlines."""
+_CLOSE_TIMEOUT = 1.0
+"""Seconds that the last bytes get to leave."""
+_LARGEST_OPAQUE = 0x7FFF_FFFF
+_RESPONSE, _ONE_WAY = 1, 2
+_GO_AWAY = int(ResponseCode.GO_AWAY)
+
+Serve = Callable[["Connection", Command], Command | None]
+"""Answers a request at once, or returns None: answered later with `Connection.reply`, or never."""
+
+
+class Ask(NamedTuple):
+    """A request in flight. `again`: sent for the second time, because the first peer went away."""
+
+    command: Command
+    answer: asyncio.Future[Command]
+    again: bool
+
+
+GoAway = Callable[["Connection", Waiting[Ask]], None]
+
+
+class Connection:
+    """One conversation partner at the other end of a stream."""
+
+    def __init__(
+        self,
+        *,
+        serve: Serve | None,
+        max_frame_bytes: int,
+        on_lost: Callable[[Connection, str], None] | None = None,
+        on_go_away: GoAway | None = None,
+        is_server: bool = False,
+    ) -> None:
+        """`is_server`: a peer that does not read its replies is not read from either."""
+        self._serve, self._on_lost, self._on_go_away = serve, on_lost, on_go_away
+        self._is_server = is_server
+        self._loop = asyncio.get_running_loop()
+        self._reader = FrameReader(max_frame_bytes)
+        self._stream: Stream | None = None
+        self._opaques = itertools.count(1)
+        self._pending: Pending[Ask] = Pending()
+        self._serving = self._paused = False
+        self._out: list[bytes] = []
+        self._out_bytes = 0
+        self._backlog: deque[Command] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+        self.peer = self.local = ""
+        self.is_closed = self.is_retired = False
+        self.closed_reason = ""
+        self.last_heard = self._last_written = self._loop.time()
+        self.state: Any = None
+        """Whatever the owner keeps of this peer."""
+
+    def __repr__(self) -> str:
+        how = f"closed: {self.closed_reason}" if self.is_closed else f"{len(self._pending)} waiting"
+        return f"<Connection to {self.peer or '?'}: {how}>"
+
+    def attach(self, stream: Stream) -> None:
+        """Begin: from now on this connection writes into that stream."""
+        self.peer, self.local = stream.peer, stream.local
+        if self.is_closed:
+            stream.close()
+            return
+        self._stream = stream
+        self._set_timer(self._loop.time() + IDLE_TIMEOUT)
+        self._flush()
+
+    # Asking.
+
+    async def request(self, command: Command, *, timeout: float) -> Command:
+        """The peer's response, whatever its code; RequestTimeoutError, ConnectionLostError."""
+        return await self.start_request(command, timeout=timeout)
+
+    def start_request(self, command: Command, *, timeout: float) -> asyncio.Future[Command]:
+        """Write the request now; the future brings its response. Numbers the command."""
+        answer: asyncio.Future[Command] = self._loop.create_future()
+        now = self._loop.time()
+        self.restart(Waiting(Ask(command, answer, False), now, now + timeout))
+        return answer
+
+    def restart(self, waiting: Waiting[Ask]) -> None:
+        """Write a request whose asker waits already, until the same deadline."""
+        command, answer, _ = waiting.waiter
+        if self.is_closed or self.is_retired:
+            if not answer.done():
+                answer.set_exception(ConnectionLostError(self.peer, self.closed_reason or "the peer goes away"))
+            return
+        command.opaque = opaque = next(self._opaques) & _LARGEST_OPAQUE
+        data = encode(command)
+        self._pending.add(opaque, waiting.waiter, waiting.started, waiting.deadline)
+        if self._timer is None or waiting.deadline < self._timer.when():
+            self._set_timer(waiting.deadline)
+        self._write(data)
+
+    def send_one_way(self, command: Command) -> None:
+        """Write a request that nobody answers; ConnectionLostError when the connection has ended."""
+        if self.is_closed:
+            raise ConnectionLostError(self.peer, self.closed_reason)
+        command.flag |= _ONE_WAY
+        command.opaque = next(self._opaques) & _LARGEST_OPAQUE
+        self._write(encode(command))
+
+    def reply(self, response: Command) -> None:
+        """Answer a request that `serve` left open; nothing when the peer is gone."""
+        if not self.is_closed:
+            self._write(encode(response))
+
+    def retire(self) -> None:
+        """Take no new request; close when the last one in flight is answered."""
+        self.is_retired = True
+        if not self._pending:
+            self._end("retired")
+            if self._stream is not None:
+                self._stream.close()
+
+    async def close(self, reason: str = "closed here") -> None:
+        """Send what was written, then end. Waiting calls fail at once."""
+        self._end(reason)
+        if self._stream is None or self._gone.done():
+            return
+        self._stream.close()
+        await asyncio.wait([self._gone], timeout=_CLOSE_TIMEOUT)
+        if not self._gone.done():
+            self._stream.abort()
+
+    def abort(self, reason: str) -> None:
+        """End at once, dropping what did not leave yet."""
+        self._end(reason)
+        if self._stream is not None:
+            self._stream.abort()
+
+    # What the stream calls.
+
+    def received(self, data: bytes) -> None:
+        if self.is_closed:
+            return
+        self.last_heard = self._loop.time()
+        try:
+            commands = self._reader.feed(data)
+        except ProtocolError as error:
+            self.abort(str(error))
+            return
+        if self._backlog:
+            self._backlog.extend(commands)
+            return
+        self._serving = True
+        try:
+            for at, command in enumerate(commands):
+                if command.flag & _RESPONSE:
+                    self._answer(command)
+                else:
+                    self._serve_one(command)
+                    if self._paused and self._is_server:
+                        self._backlog.extend(commands[at + 1 :])
+                        break
+        finally:
+            self._serving = False
+        if self._out:
+            self._flush()
+
+    def lost(self, reason: str) -> None:
+        self._end(reason)
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def pause(self) -> None:
+        self._paused = True
+        if self._is_server and self._stream is not None:
+            self._stream.pause_reading()
+
+    def resume(self) -> None:
+        self._paused = False
+        while self._backlog and not self._paused:
+            command = self._backlog.popleft()
+            if command.flag & _RESPONSE:
+                self._answer(command)
+            else:
+                self._serve_one(command)
+        if not (self._paused or self.is_closed or self._stream is None):
+            self._stream.resume_reading()
+
+    # Inside.
+
+    def _answer(self, response: Command) -> None:
+        waiting = self._pending.answered(response.opaque)
+        if waiting is None:
+            return
+        answer = waiting.waiter.answer
+        if answer.done():
+            return
+        if response.code == _GO_AWAY and self._on_go_away is not None and not waiting.waiter.again:
+            self._on_go_away(self, waiting)
+        else:
+            answer.set_result(response)
+        if self.is_retired:
+            self.retire()
+
+    def _serve_one(self, request: Command) -> None:
+        if self.is_closed:
+            return
+        try:
+            response = self._serve(self, request) if self._serve is not None else not_supported(request)
+        except Exception as error:
+            # Whatever goes wrong in one request, its asker hears of it and the others go on.
+            response = Command.response(request, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
+        if response is not None and not request.flag & _ONE_WAY:
+            self.reply(response)
+
+    def _write(self, data: bytes) -> None:
+        self._out.append(data)
+        self._out_bytes += len(data)
+        if not self._serving or self._out_bytes > _WRITE_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        stream, out = self._stream, self._out
+        if stream is None or not out:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        self._out_bytes = 0
+        self._last_written = self._loop.time()
+        stream.write(data)
+        if self._paused and stream.unsent > UNSENT_LIMIT_BYTES:
+            self.abort(f"the peer leaves {stream.unsent} bytes unread")
+
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._sweep)
+
+    def _sweep(self) -> None:
+        """Fail what is overdue, end what is dead, and set the timer for the next look."""
+        now = self._loop.time()
+        silent = now - self.last_heard
+        suspicious = False
+        for waiter, started, deadline in self._pending.overdue(now):
+            if not waiter.answer.done():
+                seconds = deadline - started
+                problem = f"no answer to request {waiter.command.code} within {seconds:.3g} s"
+                waiter.answer.set_exception(RequestTimeoutError(self.peer, problem))
+                suspicious = suspicious or silent >= max(seconds - _SWEEP_GRAIN, SILENCE)
+        if suspicious:
+            self.abort(f"half-open: silent for {silent:.3g} s while a request waited")
+            return
+        if self.is_retired and not self._pending:
+            self.retire()
+            return
+        idle_end = max(self.last_heard, self._last_written) + IDLE_TIMEOUT
+        if idle_end <= now:
+            self.abort(f"idle for {IDLE_TIMEOUT:g} s")
+            return
+        deadline = self._pending.next_deadline()
+        self._set_timer(idle_end if deadline is None else max(min(deadline, idle_end), now + _SWEEP_GRAIN))
+
+    def _end(self, reason: str) -> None:
+        if self.is_closed:
+            return
+        self._flush()
+        if self.is_closed:  # Flushing found the peer cut off.
+            return
+        self.is_closed, self.closed_reason = True, reason
+        if self._timer is not None:
+            self._timer.cancel()
+        self._backlog.clear()
+        self._out.clear()
+        for waiting in self._pending.drain():
+            if not waiting.waiter.answer.done():
+                waiting.waiter.answer.set_exception(ConnectionLostError(self.peer, reason))
+        if self._on_lost is not None:
+            self._on_lost(self, reason)
+
+
+def not_supported(request: Command) -> Command:
+    """The answer to a request that nobody serves; the blank in front is Java's."""
+    return Command.response(
+        request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {request.code} not supported"
+    )

@@ -1,0 +1,168 @@
+"""One connection per address, dialled once although many ask.
+
+A failed dial makes the next one to the same address wait, for everybody; who asks meanwhile waits with
+it. A new connection is handed out only after `greet` is through: so nothing overtakes the first
+heartbeat. When a peer answers GO_AWAY its connection is left, and the request goes once more on a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+
+from rocketapp.errors import ConnectError, TransportError
+from rocketapp.state.backoff import Backoff
+from rocketapp.state.pending import Waiting
+from rocketapp.transport.connection import Ask, Connection, Serve
+from rocketapp.transport.stream import Dial
+
+FIRST_WAIT, MOST_WAIT = 0.1, 1.0
+"""Seconds between failed dials to one address: a broker that came back is found within about a second."""
+
+Greet = Callable[[str, Connection], Awaitable[None]]
+"""(address, new connection): raises TransportError when the connection turns out to be useless."""
+
+
+class Pool:
+    """The connections of one process to the servers of one cluster."""
+
+    def __init__(
+        self,
+        *,
+        dial: Dial,
+        dial_timeout: float,
+        serve: Serve | None,
+        max_frame_bytes: int,
+        random: Random,
+        greet: Greet | None = None,
+        on_connected: Callable[[str], None] | None = None,
+        on_lost: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """`on_lost(address, reason)` tells of connections that we did not end."""
+        self._dial, self._dial_timeout = dial, dial_timeout
+        self._serve, self._max_frame_bytes = serve, max_frame_bytes
+        self._random, self._greet = random, greet
+        self._on_connected, self._on_lost = on_connected, on_lost
+        self._connections: dict[str, Connection] = {}
+        self._dials: dict[str, asyncio.Task[Connection]] = {}
+        self._backoffs: dict[str, tuple[Backoff, float]] = {}
+        self._again: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Pool: {len(self._connections)} connections>"
+
+    def peek(self, address: str) -> Connection | None:
+        """The connection to that address, if there is one."""
+        return self._connections.get(address)
+
+    async def get(self, address: str) -> Connection:
+        """The connection to that address, dialled if need be; ConnectError, TransportError of `greet`."""
+        connection = self._connections.get(address)
+        if connection is not None:
+            return connection
+        if self._closed:
+            raise ConnectError(address, "the client is stopped")
+        task = self._dials.get(address)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._connect(address), name=f"dial {address}")
+            self._dials[address] = task
+            task.add_done_callback(lambda done: self._dialled(address, done))
+        try:
+            # One dial serves many: that one of them gives up does not end it.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled() and not _is_cancelling():
+                raise ConnectError(address, "dropped while connecting") from None
+            raise
+
+    async def drop(self, address: str, reason: str = "no longer needed") -> None:
+        """Close the connection to that address and forget its failures."""
+        self._backoffs.pop(address, None)
+        if task := self._dials.get(address):
+            task.cancel()
+            await asyncio.wait([task])
+        if connection := self._connections.pop(address, None):
+            await connection.close(reason)
+
+    async def close(self) -> None:
+        """Close everything; later calls of `get` fail."""
+        self._closed = True
+        for task in self._again:
+            task.cancel()
+        addresses = {*self._connections, *self._dials}
+        await asyncio.gather(*(self.drop(address, "the client stops") for address in addresses))
+        if self._again:
+            await asyncio.wait(self._again)
+
+    async def _connect(self, address: str) -> Connection:
+        loop = asyncio.get_running_loop()
+        backoff, not_before = self._backoffs.get(address, (None, 0.0))
+        if (wait := not_before - loop.time()) > 0:
+            await asyncio.sleep(wait)
+        connection = Connection(
+            serve=self._serve,
+            max_frame_bytes=self._max_frame_bytes,
+            on_lost=lambda _, reason: self._lost(address, connection, reason),
+            on_go_away=lambda _, waiting: self._go_away(address, connection, waiting),
+        )
+        try:
+            connection.attach(await self._dial(address, connection, self._dial_timeout))
+            if self._greet is not None:
+                await self._greet(address, connection)
+            if connection.is_closed:
+                raise ConnectError(address, connection.closed_reason)
+        except TransportError:
+            backoff = backoff or Backoff(FIRST_WAIT, MOST_WAIT)
+            self._backoffs[address] = backoff, loop.time() + backoff.next(self._random.random())
+            connection.abort("useless")
+            raise
+        except BaseException:
+            connection.abort("dropped while connecting")
+            raise
+        self._backoffs.pop(address, None)
+        self._connections[address] = connection
+        return connection
+
+    def _dialled(self, address: str, task: asyncio.Task[Connection]) -> None:
+        del self._dials[address]
+        # Asking for the exception marks it as seen: those who waited may all be gone.
+        if not task.cancelled() and task.exception() is None and self._on_connected is not None:
+            self._on_connected(address)
+
+    def _lost(self, address: str, connection: Connection, reason: str) -> None:
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+            if self._on_lost is not None and not self._closed:
+                self._on_lost(address, reason)
+
+    def _go_away(self, address: str, connection: Connection, waiting: Waiting[Ask]) -> None:
+        if not connection.is_retired and self._connections.get(address) is not connection:
+            # It was not even handed out: whoever greets it must not wait for himself.
+            waiting.waiter.answer.set_exception(ConnectError(address, "went away while greeting"))
+            return
+        self._lost(address, connection, "the peer goes away")
+        task = asyncio.get_running_loop().create_task(self._ask_again(address, waiting), name=f"go away {address}")
+        self._again.add(task)
+        task.add_done_callback(self._again.discard)
+        connection.retire()
+
+    async def _ask_again(self, address: str, waiting: Waiting[Ask]) -> None:
+        command, answer, _ = waiting.waiter
+        try:
+            async with asyncio.timeout_at(waiting.deadline):
+                connection = await self.get(address)
+            connection.restart(waiting._replace(waiter=Ask(command, answer, True)))
+        except (TransportError, TimeoutError) as error:
+            if not answer.done():
+                # The peer refused the request with its GO_AWAY: certainly nothing came of it.
+                answer.set_exception(ConnectError(address, f"went away: {error}"))
+        except asyncio.CancelledError:
+            answer.cancel()
+            raise
+
+
+def _is_cancelling() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

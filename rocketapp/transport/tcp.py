@@ -1,0 +1,121 @@
+"""Streams over TCP.
+
+The transport calls the receiver's `received` directly: on the way of a message nothing stands between
+the loop and the connection. TCP_NODELAY is set, because every write is a whole batch of frames.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, cast
+
+from rocketapp.errors import ConnectError
+from rocketapp.transport.stream import WRITE_HIGH_BYTES, MakeReceiver, Receiver, join_address, split_address
+
+BACKLOG = 1024
+"""Connections that may wait to be accepted (Java: serverSocketBacklog)."""
+
+
+class TcpStream(asyncio.Protocol):
+    """One TCP connection."""
+
+    def __init__(self, make_receiver: MakeReceiver) -> None:
+        self._make_receiver = make_receiver
+        self._ended = False
+        self.peer = self.local = ""
+
+    def __repr__(self) -> str:
+        return f"<TcpStream {self.local} to {self.peer}>"
+
+    @property
+    def unsent(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def write(self, data: bytes) -> None:
+        if not self._ended:
+            self._transport.write(data)
+
+    def pause_reading(self) -> None:
+        if not self._ended and self._transport.is_reading():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._ended and not self._transport.is_reading():
+            self._transport.resume_reading()
+
+    def close(self) -> None:
+        self._ended = True
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._ended = True
+        self._transport.abort()
+
+    # What follows is called by the loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Not cast by isinstance: uvloop's transports do not inherit from asyncio.Transport.
+        self._transport = cast(asyncio.Transport, transport)
+        self.peer, self.local = _name(transport, "peername"), _name(transport, "sockname")
+        sock: socket.socket | None = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_HIGH_BYTES // 4)
+        self._receiver = self._make_receiver(self)
+        # Instance attributes shadow the methods that asyncio.Protocol would offer: no frame in between.
+        # The protocol is set again because uvloop keeps what it found when it was set first.
+        self.data_received = self._receiver.received  # type: ignore[method-assign]
+        self.pause_writing = self._receiver.pause  # type: ignore[method-assign]
+        self.resume_writing = self._receiver.resume  # type: ignore[method-assign]
+        self._transport.set_protocol(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        by_us, self._ended = self._ended, True
+        if error is not None:
+            self._receiver.lost(f"{type(error).__name__}: {error}")
+        else:
+            self._receiver.lost("closed here" if by_us else "closed by the peer")
+
+
+async def dial_tcp(address: str, receiver: Receiver, timeout: float) -> TcpStream:
+    """Connect to `host:port` within so many seconds; ConnectError says why not."""
+    try:
+        host, port = split_address(address)
+    except ValueError as error:
+        raise ConnectError(address, str(error)) from None
+    loop = asyncio.get_running_loop()
+    stream = TcpStream(lambda _: receiver)
+    try:
+        async with asyncio.timeout(timeout):
+            await loop.create_connection(lambda: stream, host, port)
+    except TimeoutError:
+        raise ConnectError(address, f"no connection within {timeout:g} s") from None
+    except OSError as error:
+        raise ConnectError(address, error.strerror or str(error)) from None
+    return stream
+
+
+class TcpListening:
+    """A listening TCP socket."""
+
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+        host, port = server.sockets[0].getsockname()[:2]
+        self.address = join_address(host, port)
+
+    async def close(self) -> None:
+        # wait_closed() would wait for the streams too, in Python 3.12 and later.
+        self._server.close()
+
+
+async def listen_tcp(host: str, port: int, make_receiver: MakeReceiver) -> TcpListening:
+    """Accept streams; port 0 takes a free one. OSError when the address is taken."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: TcpStream(make_receiver), host, port, backlog=BACKLOG)
+    return TcpListening(server)
+
+
+def _name(transport: asyncio.BaseTransport, which: str) -> str:
+    name: Any = transport.get_extra_info(which)
+    return join_address(name[0], name[1]) if isinstance(name, tuple) else str(name or "")
