@@ -244,6 +244,8 @@ class Connection:
         self._out_bytes += len(data)
         if not self._serving or self._out_bytes > _WRITE_BYTES:
             self._flush()
+            if self._paused and self._stream is not None and self._stream.unsent > UNSENT_LIMIT_BYTES:
+                self.abort(f"the peer leaves {self._stream.unsent} bytes unread")
 
     def _flush(self) -> None:
         stream, out = self._stream, self._out
@@ -254,8 +256,6 @@ class Connection:
         self._out_bytes = 0
         self._last_written = self._loop.time()
         stream.write(data)
-        if self._paused and stream.unsent > UNSENT_LIMIT_BYTES:
-            self.abort(f"the peer leaves {stream.unsent} bytes unread")
 
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:
@@ -283,15 +283,13 @@ class Connection:
         if idle_end <= now:
             self.abort(f"idle for {IDLE_TIMEOUT:g} s")
             return
-        deadline = self._pending.next_deadline()
-        self._set_timer(idle_end if deadline is None else max(min(deadline, idle_end), now + _SWEEP_GRAIN))
+        next_deadline = self._pending.next_deadline()
+        self._set_timer(idle_end if next_deadline is None else max(min(next_deadline, idle_end), now + _SWEEP_GRAIN))
 
     def _end(self, reason: str) -> None:
         if self.is_closed:
             return
         self._flush()
-        if self.is_closed:  # Flushing found the peer cut off.
-            return
         self.is_closed, self.closed_reason = True, reason
         if self._timer is not None:
             self._timer.cancel()

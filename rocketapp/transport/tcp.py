@@ -65,7 +65,7 @@ class TcpStream(asyncio.Protocol):
         self._receiver = self._make_receiver(self)
         # Instance attributes shadow the methods that asyncio.Protocol would offer: no frame in between.
         # The protocol is set again because uvloop keeps what it found when it was set first.
-        self.data_received = self._receiver.received  # type: ignore[method-assign]
+        self.data_received = self._receiver.received  # type: ignore[method-assign,assignment]
         self.pause_writing = self._receiver.pause  # type: ignore[method-assign]
         self.resume_writing = self._receiver.resume  # type: ignore[method-assign]
         self._transport.set_protocol(self)

@@ -1,0 +1,121 @@
+"""What we know of the cluster, and when to ask again.
+
+A topic that is watched is asked for every `interval` seconds. One that no name server knows is asked for
+after a second, then less and less often, up to `interval`; a hint (`soon`) begins with a tenth of a
+second. A route that disappears is kept: the broker may be restarting, and whoever consumes from it must
+not forget where it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+
+from rocketapp.model.route import TopicRoute
+
+FIRST_WAIT, FIRST_WAIT_AFTER_HINT = 1.0, 0.1
+"""Seconds until a missing topic is asked for again."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    route: TopicRoute | None = None
+    watchers: int = 0
+    asked: float = 0.0
+    told: float = 0.0
+    due: float = 0.0
+    wait: float = FIRST_WAIT
+
+
+class RouteCache:
+    """Routes by topic, and broker addresses by name and id."""
+
+    def __init__(self, interval: float) -> None:
+        self._interval = interval
+        self._entries: dict[str, _Entry] = {}
+        self._brokers: dict[str, dict[int, str]] = {}
+
+    def get(self, topic: str) -> TopicRoute | None:
+        entry = self._entries.get(topic)
+        return None if entry is None else entry.route
+
+    def watch(self, topic: str, now: float) -> None:
+        """Keep the route of this topic fresh. Every `watch` needs its `unwatch`."""
+        entry = self._entries.setdefault(topic, _Entry())
+        entry.watchers += 1
+        if entry.watchers == 1:
+            entry.due = now if entry.route is None else entry.asked + self._interval
+
+    def unwatch(self, topic: str) -> None:
+        entry = self._entries.get(topic)
+        if entry is not None and entry.watchers:
+            entry.watchers -= 1
+
+    def soon(self, topic: str, now: float) -> None:
+        """Something happened to this topic: ask at once, and again shortly when it is still missing."""
+        entry = self._entries.get(topic)
+        if entry is not None:
+            entry.due, entry.wait = now, FIRST_WAIT_AFTER_HINT
+
+    def due(self, now: float) -> list[str]:
+        """Which watched topics are to be asked for."""
+        return [topic for topic, entry in self._entries.items() if entry.watchers and entry.due <= now]
+
+    def next_due(self) -> float | None:
+        """When the next one is; None when nothing is watched."""
+        return min((entry.due for entry in self._entries.values() if entry.watchers), default=None)
+
+    def found(self, topic: str, route: TopicRoute, now: float) -> bool:
+        """A name server told the route; whether it is another than before."""
+        entry = self._entries.setdefault(topic, _Entry())
+        changed = not _same(entry.route, route)
+        entry.route, entry.asked, entry.told = route, now, now
+        entry.due, entry.wait = now + self._interval, FIRST_WAIT
+        if changed:
+            self._learn_brokers()
+        return changed
+
+    def missing(self, topic: str, now: float) -> None:
+        """No name server knows the topic (any more)."""
+        entry = self._entries.get(topic)
+        if entry is not None:
+            entry.asked, entry.due = now, now + entry.wait
+            entry.wait = min(2 * entry.wait, self._interval)
+
+    def forget_unused(self, now: float) -> None:
+        """Drop what nobody watches and nobody asked for during two intervals."""
+        old = [
+            topic
+            for topic, entry in self._entries.items()
+            if not entry.watchers and entry.asked + 2 * self._interval <= now
+        ]
+        for topic in old:
+            del self._entries[topic]
+        if old:
+            self._learn_brokers()
+
+    def address(self, broker_name: str, broker_id: int) -> str | None:
+        return self._brokers.get(broker_name, {}).get(broker_id)
+
+    def brokers(self) -> Mapping[str, Mapping[int, str]]:
+        """Every broker of every known route: name -> id -> address."""
+        return self._brokers
+
+    def _learn_brokers(self) -> None:
+        # Routes are told one by one, so the one told last knows best where a broker lives.
+        brokers: dict[str, dict[int, str]] = {}
+        known = sorted((entry for entry in self._entries.values() if entry.route), key=lambda entry: entry.told)
+        for entry in known:
+            if entry.route is not None:
+                brokers.update({data.broker_name: dict(data.addresses) for data in entry.route.brokers})
+        self._brokers = brokers
+
+
+def _same(one: TopicRoute | None, other: TopicRoute) -> bool:
+    """Name servers list queues and brokers in any order."""
+    if one is None or one.order_conf != other.order_conf:
+        return False
+    by_name = attrgetter("broker_name")
+    same_queues = sorted(one.queues, key=by_name) == sorted(other.queues, key=by_name)
+    return same_queues and sorted(one.brokers, key=by_name) == sorted(other.brokers, key=by_name)
