@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# A real Apache RocketMQ 5.5.0 on loopback, for the conformance suite, the fault runs and the benchmarks.
+#
+#   cluster.sh jars   LIB                           the jars of pom.xml into LIB, fetched by Maven (about 100 MB)
+#   cluster.sh start  DIR LIB NS_PORT BROKER_PORT   name server + one broker; returns when both serve
+#   cluster.sh kill   DIR                           ends the broker alone, by kill -9
+#   cluster.sh bounce DIR LIB [SECONDS]             stops the broker alone, waits, starts it again; the name server stays
+#   cluster.sh stop   DIR                           ends what was started in DIR, by process id and at once: its data is done with
+#
+# DIR is the home of one cluster: its settings, store, logs and process ids. LIB holds the jars and is shared.
+# JAVA names another java; HEAP another broker heap (1g); SEGMENT another commit-log segment size (1 GiB, sparse);
+# FLUSH=SYNC_FLUSH flushes before it answers. A broker port P also takes P-2 (fast port) and P+1 (replication).
+set -euo pipefail
+
+here=$(cd "$(dirname "$0")" && pwd)
+verb=${1:?verb}; dir=${2:?directory}; mkdir -p "$dir"; dir=$(cd "$dir" && pwd)
+java=${JAVA:-java}
+export ROCKETMQ_HOME=$dir
+
+run() { # run NAME CLASS ARGS...: in the background, in a session of its own, its process id in NAME.pid
+  local name=$1; shift
+  setsid "$java" "${opts[@]}" -Duser.home="$dir" -cp "$dir/conf:$lib/*" "$@" >"$dir/logs/$name.out" 2>&1 </dev/null &
+  echo $! >"$dir/$name.pid"
+}
+
+await() { # await NAME TEXT SECONDS
+  for _ in $(seq $(($3 * 10))); do
+    grep -q "$2" "$dir/logs/$1.out" 2>/dev/null && return 0
+    kill -0 "$(cat "$dir/$1.pid")" 2>/dev/null || break
+    sleep 0.1
+  done
+  echo "$1 did not start:" >&2; tail -20 "$dir/logs/$1.out" >&2; return 1
+}
+
+broker() {
+  opts=(-Xms"${HEAP:-1g}" -Xmx"${HEAP:-1g}" -XX:MaxDirectMemorySize=1g
+    --add-exports=java.base/jdk.internal.ref=ALL-UNNAMED --add-exports=java.base/sun.nio.ch=ALL-UNNAMED)
+  run broker org.apache.rocketmq.broker.BrokerStartup -c "$dir/conf/broker.conf"
+  await broker "boot success" 60
+}
+
+halt() { # halt NAME: by its process id, politely, then not
+  [ -f "$dir/$1.pid" ] || return 0
+  local pid; pid=$(cat "$dir/$1.pid"); rm "$dir/$1.pid"
+  kill "$pid" 2>/dev/null || return 0
+  for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.1; done
+  kill -9 "$pid" 2>/dev/null || true
+}
+
+case $verb in
+jars)
+  mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$dir" >&2 ;;
+start)
+  lib=$(cd "$3" && pwd); ns=$4; port=$5
+  mkdir -p "$dir/conf" "$dir/logs"
+  printf 'listenPort=%s\nbindAddress=127.0.0.1\n' "$ns" >"$dir/conf/namesrv.conf"
+  cat >"$dir/conf/broker.conf" <<CONF
+brokerClusterName=DefaultCluster
+brokerName=broker-a
+brokerId=0
+brokerIP1=127.0.0.1
+bindAddress=127.0.0.1
+listenPort=$port
+haListenPort=$((port + 1))
+namesrvAddr=127.0.0.1:$ns
+storePathRootDir=$dir/store
+storePathCommitLog=$dir/store/commitlog
+mappedFileSizeCommitLog=${SEGMENT:-1073741824}
+autoCreateTopicEnable=true
+enablePropertyFilter=true
+flushDiskType=${FLUSH:-ASYNC_FLUSH}
+diskMaxUsedSpaceRatio=95
+CONF
+  opts=(-Xms128m -Xmx128m)
+  run namesrv org.apache.rocketmq.namesrv.NamesrvStartup -c "$dir/conf/namesrv.conf"
+  await namesrv "boot success" 30
+  broker
+  echo "name server 127.0.0.1:$ns, broker 127.0.0.1:$port" ;;
+kill)
+  pid=$(cat "$dir/broker.pid"); rm "$dir/broker.pid"; kill -9 "$pid" ;;
+bounce)
+  lib=$(cd "$3" && pwd); halt broker; sleep "${4:-1}"; broker ;;
+stop)
+  for name in broker namesrv; do
+    if [ -f "$dir/$name.pid" ]; then kill -9 "$(cat "$dir/$name.pid")" 2>/dev/null || true; rm "$dir/$name.pid"; fi
+  done ;;
+*) echo "unknown verb $verb" >&2; exit 2 ;;
+esac

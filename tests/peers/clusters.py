@@ -1,0 +1,194 @@
+"""The two brokers that everything is tested against, as processes: Apache RocketMQ, and our embedded one."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+from typing import Protocol
+
+from tests.peers import toolchain
+from tests.peers.waiting import wait_until
+
+
+class Cluster(Protocol):
+    """A running name server and broker."""
+
+    @property
+    def name(self) -> str:
+        """`apache` or `embedded`."""
+        ...
+
+    @property
+    def name_server(self) -> str:
+        """`host:port` of the name server."""
+        ...
+
+    @property
+    def broker_pid(self) -> int:
+        """The process id of the broker, for its figures."""
+        ...
+
+    def stop(self) -> None:
+        """End what was started."""
+        ...
+
+    def kill_broker(self) -> None:
+        """`kill -9` of the broker; of the embedded one that is the name server as well."""
+        ...
+
+    def start_again(self) -> None:
+        """Start the killed broker again: same directory, same address."""
+        ...
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def free_port(*, around: tuple[int, ...] = (0,)) -> int:
+    """A port whose neighbours `port + a for a in around` are free too, below the range that the kernel hands out."""
+    chance = random.SystemRandom()
+    for _ in range(500):
+        port = chance.randrange(20_000, 30_000)
+        if all(_is_free(port + offset) for offset in around):
+            return port
+    raise RuntimeError("no free port")
+
+
+def _routes_to_a_broker(name_server: str) -> bool:
+    """Whether the name server already knows a broker: asked in bare bytes, so that no client of ours is trusted for it."""
+    header = json.dumps(
+        {"code": 105, "language": "JAVA", "version": 479, "opaque": 1, "flag": 0, "serializeTypeCurrentRPC": "JSON",
+         "extFields": {"topic": "TBW102"}}
+    ).encode()  # fmt: skip
+    host, _, port = name_server.partition(":")
+    with socket.create_connection((host, int(port)), timeout=5) as stream, stream.makefile("rb") as reader:
+        stream.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        (length,) = struct.unpack(">i", reader.read(4))
+        return b'"brokerName"' in reader.read(length)
+
+
+class Apache:
+    """Apache RocketMQ 5.5.0 from its published jars, in a directory of its own."""
+
+    name = "apache"
+
+    def __init__(self, directory: Path, *, heap: str = "512m") -> None:
+        self.directory = directory
+        self._port = free_port(around=(-2, 0, 1))
+        ns_port = free_port()
+        self.name_server, self.broker_address = f"127.0.0.1:{ns_port}", f"127.0.0.1:{self._port}"
+        self._environment = {**os.environ, "HEAP": heap}
+        self._script("start", str(toolchain.jars()), str(ns_port), str(self._port))
+        self._wait_for_routes()
+
+    def _wait_for_routes(self) -> None:
+        # "boot success" may come before the name server can route to the broker.
+        wait_until(
+            lambda: _routes_to_a_broker(self.name_server),
+            within=40,
+            what="the name server routes to the broker",
+            every=0.1,
+        )
+
+    def _script(self, verb: str, *arguments: str) -> None:
+        command = [str(toolchain.CLUSTER_SCRIPT), verb, str(self.directory), *arguments]
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=180, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+
+    @property
+    def broker_pid(self) -> int:
+        return int((self.directory / "broker.pid").read_text())
+
+    def stop(self) -> None:
+        self._script("stop")
+
+    def kill_broker(self) -> None:
+        self._script("kill")
+
+    def start_again(self) -> None:
+        self._script("bounce", str(toolchain.jars()), "0")
+
+    def bounce(self, seconds: float) -> None:
+        """Stop the broker politely, leave it away for so long, start it again."""
+        self._script("bounce", str(toolchain.jars()), f"{seconds:g}")
+
+
+class Embedded:
+    """`rocketapp broker` as a process of its own."""
+
+    name = "embedded"
+
+    def __init__(self, directory: Path, *, start_timeout: float = 15.0) -> None:
+        self.directory = directory
+        self._start_timeout = start_timeout
+        self._process: subprocess.Popen[bytes] | None = None
+        self.seconds_to_serve = 0.0
+        directory.mkdir(parents=True, exist_ok=True)
+        self.name_server = self._start("127.0.0.1:0")
+        self.broker_address = self.name_server
+
+    def _start(self, listen: str) -> str:
+        started = time.monotonic()
+        out = self.directory / "stdout.txt"
+        with out.open("wb") as stdout, (self.directory / "stderr.txt").open("ab") as stderr:
+            command = toolchain.rocketapp_command("broker", "--dir", str(self.directory / "data"), "--listen", listen)
+            self._process = subprocess.Popen(command, stdout=stdout, stderr=stderr, start_new_session=True)
+        line = wait_until(
+            lambda: self._first_line(out),
+            within=self._start_timeout,
+            what=lambda: f"the broker serves\n{self.log()}",
+            every=0.005,
+        )
+        self.seconds_to_serve = time.monotonic() - started
+        assert line.startswith("serving on "), line
+        return line.removeprefix("serving on ").strip()
+
+    def _first_line(self, out: Path) -> str:
+        assert self._process is not None
+        assert self._process.poll() is None, f"the broker ended with {self._process.returncode}\n{self.log()}"
+        text = out.read_text()
+        return text.splitlines()[0] if "\n" in text else ""
+
+    def log(self) -> str:
+        """The end of what the broker logged."""
+        return (self.directory / "stderr.txt").read_text()[-4000:]
+
+    @property
+    def broker_pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def stop(self) -> None:
+        process = self._process
+        if process is None or process.poll() is not None:
+            return
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(10)
+            raise AssertionError(f"the broker did not end within 20 s of SIGTERM\n{self.log()}") from None
+
+    def kill_broker(self) -> None:
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(10)
+
+    def start_again(self) -> None:
+        self._start(self.name_server)

@@ -1,0 +1,220 @@
+import com.alibaba.fastjson2.JSONArray;
+import com.alibaba.fastjson2.JSONObject;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.Collections;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** Commands that send: single messages as written, or a generated load in the background. */
+final class Producing {
+    private static final Map<String, DefaultMQProducer> PRODUCERS = new ConcurrentHashMap<>();
+    private static final Map<String, Load> LOADS = new ConcurrentHashMap<>();
+    private static final AtomicLong NAMES = new AtomicLong();
+
+    private Producing() {
+    }
+
+    static DefaultMQProducer producer(String ns) {
+        return PRODUCERS.computeIfAbsent(ns, Producing::started);
+    }
+
+    private static DefaultMQProducer started(String ns) {
+        try {
+            DefaultMQProducer producer = new DefaultMQProducer("peer_producer_" + NAMES.incrementAndGet());
+            producer.setNamesrvAddr(ns);
+            producer.setMaxMessageSize(4 * 1024 * 1024);
+            producer.start();
+            return producer;
+        } catch (Exception problem) {
+            throw new IllegalStateException(problem);
+        }
+    }
+
+    /** send: ns, topic, messages: [{text | base64, tag, keys, properties, delay, order_key, queue}], as_batch. */
+    static Object send(JSONObject a) throws Exception {
+        DefaultMQProducer producer = producer(a.getString("ns"));
+        String topic = a.getString("topic");
+        List<Object> results = new ArrayList<>();
+        JSONArray wanted = a.getJSONArray("messages");
+        if (a.getBooleanValue("as_batch")) {
+            List<Message> batch = new ArrayList<>();
+            for (int i = 0; i < wanted.size(); i++) {
+                batch.add(message(topic, wanted.getJSONObject(i)));
+            }
+            results.add(shown(producer.send(batch)));
+            return results;
+        }
+        for (int i = 0; i < wanted.size(); i++) {
+            JSONObject one = wanted.getJSONObject(i);
+            Message message = message(topic, one);
+            if (one.containsKey("order_key")) {
+                results.add(shown(producer.send(message, new SelectMessageQueueByHash(), one.getString("order_key"))));
+            } else if (one.containsKey("queue")) {
+                int queue = one.getIntValue("queue");
+                results.add(shown(producer.send(message, (queues, x, y) -> numbered(queues, queue), null)));
+            } else {
+                results.add(shown(producer.send(message)));
+            }
+        }
+        return results;
+    }
+
+    private static MessageQueue numbered(List<MessageQueue> queues, int id) {
+        return queues.stream().filter(queue -> queue.getQueueId() == id).findFirst().orElseThrow();
+    }
+
+    private static Message message(String topic, JSONObject one) {
+        byte[] body = one.containsKey("base64")
+            ? Base64.getDecoder().decode(one.getString("base64"))
+            : one.getString("text").getBytes(StandardCharsets.UTF_8);
+        Message message = new Message(topic, body);
+        if (one.getString("tag") != null) {
+            message.setTags(one.getString("tag"));
+        }
+        if (one.getJSONArray("keys") != null) {
+            message.setKeys(one.getJSONArray("keys").toJavaList(String.class));
+        }
+        if (one.getJSONObject("properties") != null) {
+            one.getJSONObject("properties").forEach((key, value) -> message.putUserProperty(key, value.toString()));
+        }
+        if (one.containsKey("delay")) {
+            message.setDelayTimeLevel(one.getIntValue("delay"));
+        }
+        return message;
+    }
+
+    private static Object shown(SendResult result) {
+        JSONObject line = new JSONObject();
+        line.put("status", result.getSendStatus().name());
+        line.put("id", result.getMsgId());
+        line.put("offset_id", result.getOffsetMsgId());
+        line.put("queue", result.getMessageQueue().getQueueId());
+        line.put("offset", result.getQueueOffset());
+        return line;
+    }
+
+    /** A load: numbered messages `PREFIX NUMBER`, padded; remembers which numbers were acknowledged and which were not. */
+    private static final class Load {
+        final List<Integer> stored = Collections.synchronizedList(new ArrayList<>());
+        final List<Integer> unknown = Collections.synchronizedList(new ArrayList<>());
+        final AtomicInteger next = new AtomicInteger();
+        final long started = System.nanoTime();
+        volatile boolean stopped;
+        volatile boolean done;
+        volatile double seconds;
+        volatile String firstProblem;
+    }
+
+    /**
+     * produce: name, ns, topic, count, size, threads=1, rate=0 (per second, 0 = as fast as it goes), tag, prefix, order_keys=0 (spread
+     * over so many keys, message n has key n % order_keys; then threads is 1 so that each key is sent in order). Returns at once.
+     */
+    static Object produce(JSONObject a) {
+        Load load = new Load();
+        LOADS.put(a.getString("name"), load);
+        DefaultMQProducer producer = producer(a.getString("ns"));
+        int threads = a.getIntValue("order_keys") > 0 ? 1 : Math.max(1, a.getIntValue("threads"));
+        ExecutorService pool = Executors.newFixedThreadPool(threads);
+        for (int t = 0; t < threads; t++) {
+            pool.submit(() -> drive(a, producer, load));
+        }
+        pool.shutdown();
+        new Thread(() -> {
+            try {
+                pool.awaitTermination(1, TimeUnit.HOURS);
+            } catch (InterruptedException stopping) {
+                Thread.currentThread().interrupt();
+            }
+            load.seconds = (System.nanoTime() - load.started) / 1e9;
+            load.done = true;
+        }).start();
+        return "started";
+    }
+
+    private static void drive(JSONObject a, DefaultMQProducer producer, Load load) {
+        int count = a.getIntValue("count");
+        int rate = a.getIntValue("rate");
+        int keys = a.getIntValue("order_keys");
+        for (int number; !load.stopped && (number = load.next.getAndIncrement()) < count; ) {
+            for (long wait; rate > 0 && (wait = load.started + number * 1_000_000_000L / rate - System.nanoTime()) > 0; ) {
+                LockSupport.parkNanos(wait);
+            }
+            if (!attempt(a, producer, load, number, keys)) {
+                load.unknown.add(number);
+            }
+        }
+    }
+
+    /** With order keys a failed message is sent again until it is stored: what follows it must not overtake it. */
+    private static boolean attempt(JSONObject a, DefaultMQProducer producer, Load load, int number, int keys) {
+        Message message = numbered(a, number, keys);
+        while (!load.stopped) {
+            try {
+                if (keys > 0) {
+                    producer.send(message, new SelectMessageQueueByHash(), number % keys);
+                } else {
+                    producer.send(message);
+                }
+                load.stored.add(number);
+                return true;
+            } catch (Exception problem) {
+                if (load.firstProblem == null) {
+                    load.firstProblem = problem.toString();
+                }
+                if (keys == 0) {
+                    return false;
+                }
+                LockSupport.parkNanos(200_000_000L);
+            }
+        }
+        return false;
+    }
+
+    private static Message numbered(JSONObject a, int number, int keys) {
+        String start = (a.getString("prefix") == null ? "" : a.getString("prefix") + " ") + number;
+        int size = Math.max(a.getIntValue("size"), start.length());
+        StringBuilder text = new StringBuilder(size).append(start);
+        while (text.length() < size) {
+            text.append(' ');
+        }
+        Message message = new Message(a.getString("topic"), text.toString().getBytes(StandardCharsets.UTF_8));
+        if (a.getString("tag") != null) {
+            message.setTags(a.getString("tag"));
+        }
+        if (keys > 0) {
+            message.setKeys("k" + number % keys);
+        }
+        return message;
+    }
+
+    /** produced: name, stop=false. How far a load is: counts, and when it is done the numbers. */
+    static Object produced(JSONObject a) {
+        Load load = LOADS.get(a.getString("name"));
+        load.stopped |= a.getBooleanValue("stop");
+        JSONObject line = new JSONObject();
+        line.put("done", load.done);
+        line.put("stored_count", load.stored.size());
+        line.put("unknown_count", load.unknown.size());
+        line.put("seconds", load.done ? load.seconds : (System.nanoTime() - load.started) / 1e9);
+        line.put("first_problem", load.firstProblem);
+        if (load.done) {
+            line.put("stored", new ArrayList<>(load.stored));
+            line.put("unknown", new ArrayList<>(load.unknown));
+        }
+        return line;
+    }
+}

@@ -1,0 +1,80 @@
+"""What the real parts need: a JDK, the jars (fetched by Maven), our Java programs compiled.
+
+Everything lands in `.cache/` of the project, once; a second run finds it there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+CACHE = ROOT / ".cache"
+CLUSTER_SCRIPT = HERE / "cluster.sh"
+_LIB = CACHE / "rocketmq" / "lib"
+_CLASSES = CACHE / "peers"
+_PROOF = "rocketmq-broker-5.5.0.jar"
+
+
+def missing() -> str | None:
+    """Why Apache RocketMQ and the Java client cannot run here, or None."""
+    absent = [tool for tool in ("java", "javac") if shutil.which(tool) is None]
+    if absent:
+        return f"no JDK ({', '.join(absent)} not found)"
+    if shutil.which("mvn") is None and not (_LIB / _PROOF).exists():
+        return "no Maven (mvn not found), and no jars in .cache/rocketmq/lib"
+    return None
+
+
+def jars() -> Path:
+    """The directory of Apache RocketMQ's jars; the first call fetches about 100 MB."""
+    if not (_LIB / _PROOF).exists():
+        coming = _LIB.with_name(f"lib.{os.getpid()}")
+        subprocess.run([CLUSTER_SCRIPT, "jars", coming], check=True, timeout=1800)
+        shutil.rmtree(_LIB, ignore_errors=True)
+        coming.rename(_LIB)
+    return _LIB
+
+
+def classes() -> Path:
+    """The directory of our compiled Java programs; compiled again only when a source changed."""
+    sources = sorted((HERE / "java").glob("*.java"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
+    target = _CLASSES / digest
+    if not target.exists():
+        coming = target.with_name(f"{digest}.{os.getpid()}")
+        command = ["javac", "-nowarn", "-Xlint:-options", "-d", str(coming), "-cp", f"{jars()}/*", *map(str, sources)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            raise RuntimeError(f"javac failed:\n{done.stderr}")
+        coming.rename(target)
+    return target
+
+
+def java_command(
+    main: str, *arguments: str, home: Path, heap: str = "384m", properties: tuple[str, ...] = ()
+) -> list[str]:
+    """The command line of one of our Java programs; its client's log files go below `home`."""
+    path = f"{classes()}:{jars()}/*"
+    return [
+        "java",
+        f"-Xmx{heap}",
+        "-XX:+UseSerialGC",
+        f"-Duser.home={home}",
+        *properties,
+        "-cp",
+        path,
+        main,
+        *arguments,
+    ]
+
+
+def rocketapp_command(*arguments: str) -> list[str]:
+    """The installed `rocketapp` command of this environment."""
+    script = Path(sys.executable).with_name("rocketapp")
+    return [str(script), *arguments] if script.exists() else [sys.executable, "-m", "rocketapp", *arguments]
