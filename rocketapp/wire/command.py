@@ -1,0 +1,142 @@
+"""One request or response: code, id, fields, body; and the frame around it.
+
+A frame is `length(4) serializer(1) header-length(3) header body`; the length does
+not count itself. Java: RemotingCommand.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from rocketapp.errors import ProtocolError
+from rocketapp.wire import header_binary, header_json
+
+LANGUAGE = "PYTHON"
+VERSION = 479
+"""The ordinal of V5_3_3 in Java's MQVersion: what peers may expect of us."""
+
+FLAG_RESPONSE, FLAG_ONE_WAY = 1, 2
+JSON, BINARY = 0, 1
+"""Serializers of the header."""
+
+_PREFIX = struct.Struct(">iI")
+_LONGEST_HEADER = 0xFFFFFF
+
+
+class Command:
+    """A request or a response. `serializer` says how its header was read, and how it will be written."""
+
+    __slots__ = ("body", "code", "fields", "flag", "language", "opaque", "remark", "serializer", "version")
+
+    def __init__(
+        self,
+        code: int,
+        fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        remark: str | None = None,
+        opaque: int = 0,
+        flag: int = 0,
+        language: str = LANGUAGE,
+        version: int = VERSION,
+        serializer: int = JSON,
+    ) -> None:
+        self.code = code
+        self.fields = fields
+        self.body = body
+        self.remark = remark
+        self.opaque = opaque
+        self.flag = flag
+        self.language = language
+        self.version = version
+        self.serializer = serializer
+
+    @property
+    def is_response(self) -> bool:
+        return bool(self.flag & FLAG_RESPONSE)
+
+    @property
+    def is_one_way(self) -> bool:
+        """Never answered, not even with an error."""
+        return bool(self.flag & FLAG_ONE_WAY)
+
+    @staticmethod
+    def response(
+        request: Command,
+        code: int,
+        *,
+        fields: dict[str, str] | None = None,
+        body: bytes = b"",
+        remark: str | None = None,
+    ) -> Command:
+        """The answer to `request`: its id, written the way it was written."""
+        return Command(
+            code,
+            fields,
+            body,
+            remark=remark,
+            opaque=request.opaque,
+            flag=FLAG_RESPONSE,
+            serializer=request.serializer,
+        )
+
+    def __repr__(self) -> str:
+        kind = "response" if self.is_response else "one-way request" if self.is_one_way else "request"
+        return f"<Command {kind} code={self.code} opaque={self.opaque} {self.fields or {}} body={len(self.body)} bytes>"
+
+
+def encode(command: Command) -> bytes:
+    """The whole frame.
+
+    A code above 32767 is written with a JSON header whatever the serializer: the
+    binary form would cut it, and every decoder reads both.
+    """
+    serializer = command.serializer
+    if serializer == BINARY and command.code > header_binary.LARGEST_CODE:
+        serializer = JSON
+    write = header_binary.encode if serializer == BINARY else header_json.encode
+    header = write(
+        code=command.code,
+        fields=command.fields,
+        flag=command.flag,
+        language=command.language,
+        opaque=command.opaque,
+        remark=command.remark,
+        version=command.version,
+    )
+    size = len(header)
+    if size > _LONGEST_HEADER:
+        raise ProtocolError(f"command header of {size} bytes, limit {_LONGEST_HEADER}")
+    body = command.body
+    return b"".join((_PREFIX.pack(4 + size + len(body), serializer << 24 | size), header, body))
+
+
+def decode(serializer: int, header: bytes, body: bytes) -> Command:
+    """One command of the parts of a frame; raises ProtocolError."""
+    if serializer == JSON:
+        read = header_json.decode(header)
+        ext = read.extFields
+        return Command(
+            read.code,
+            ext if isinstance(ext, dict) else None,
+            body,
+            remark=read.remark or None,
+            opaque=read.opaque,
+            flag=read.flag,
+            language=read.language,
+            version=read.version,
+        )
+    if serializer == BINARY:
+        code, fields, flag, language, opaque, remark, version = header_binary.decode(header)
+        return Command(
+            code,
+            fields,
+            body,
+            remark=remark,
+            opaque=opaque,
+            flag=flag,
+            language=language,
+            version=version,
+            serializer=BINARY,
+        )
+    raise ProtocolError(f"unknown serializer {serializer} of a command header")

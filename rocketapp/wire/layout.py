@@ -1,0 +1,160 @@
+"""How a stored message lies in bytes: the record of the commit log.
+
+Fixed part (IPv4): size, magic, CRC, queue id, flag, queue offset, physical offset,
+sys flag, born time, born host+port, store time, store host+port, reconsume times,
+prepared offset, body length. Then body, topic and properties, each behind its length.
+Version 2 has a wider length of the topic, and flags widen the hosts to IPv6. Java:
+MessageExtEncoder, MessageDecoder, MessageVersion, MessageSysFlag.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Any, NamedTuple
+
+from rocketapp.errors import ProtocolError
+
+MAGIC_V1, MAGIC_V2 = -626843481, -626843477
+MAGIC_BLANK = -875286124
+"""Marks the unused end of a commit-log file."""
+
+BORN_IPV6, STORE_IPV6 = 16, 32
+NEED_UNWRAP, INNER_BATCH = 64, 128
+TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK = 12, 4, 8, 12
+"""Bits of `sys_flag`; those of compression are in `wire.compression`."""
+
+LONGEST_V1_TOPIC = 127
+"""Bytes of a topic beyond which a record needs version 2."""
+LONGEST_TOPIC = LONGEST_PROPERTIES = 32767
+"""Their lengths are signed 16-bit numbers in Java."""
+
+FIXED = struct.Struct(">iiiiiqqiq8sq8siqI")
+"""The fixed part of a record with IPv4 hosts. The body length is read unsigned: a negative one then reaches too far."""
+_LAYOUTS = {(born, store): struct.Struct(f">iiiiiqqiq{born}sq{store}siqI") for born in (8, 20) for store in (8, 20)}
+_MAGIC_AND_FLAG = struct.Struct(">4xi28xi")
+PORT = struct.Struct(">i")
+
+Fixed = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int]
+"""The fixed part as unpacked; hosts are address and port in one."""
+
+
+class Parts(NamedTuple):
+    """A record taken apart, nothing interpreted."""
+
+    fixed: Fixed
+    body: bytes
+    topic: bytes
+    properties: bytes
+    end: int
+
+
+def take_apart(data: bytes, at: int) -> Parts:
+    """The parts of any record. IndexError or struct.error when `data` ends inside it."""
+    magic, sys_flag = _MAGIC_AND_FLAG.unpack_from(data, at)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise ProtocolError(f"record at byte {at}: magic {magic & 0xFFFFFFFF:#010x} is none of a message")
+    layout = _LAYOUTS[20 if sys_flag & BORN_IPV6 else 8, 20 if sys_flag & STORE_IPV6 else 8]
+    fixed: Any = layout.unpack_from(data, at)
+    body = at + layout.size
+    body_end = body + fixed[14]
+    if magic == MAGIC_V1:
+        topic = body_end + 1
+        topic_end = topic + data[body_end]
+    else:
+        topic = body_end + 2
+        topic_end = topic + (data[body_end] << 8 | data[body_end + 1])
+    start = topic_end + 2
+    stop = start + (data[topic_end] << 8 | data[topic_end + 1])
+    if stop != at + fixed[0] or stop > len(data):
+        raise wrong_size(at, fixed[0], stop)
+    return Parts(fixed, data[body:body_end], data[topic:topic_end], data[start:stop], stop)
+
+
+def wrong_size(at: int, size: int, stop: int) -> ProtocolError:
+    return ProtocolError(f"record at byte {at}: {size} bytes announced, {stop - at} used")
+
+
+class Record(NamedTuple):
+    """A record in all its fields, as the store writes it."""
+
+    topic: str
+    body: bytes
+    raw_properties: bytes = b""
+    queue_id: int = 0
+    flag: int = 0
+    queue_offset: int = 0
+    physical_offset: int = 0
+    sys_flag: int = 0
+    born_ms: int = 0
+    born_host: bytes = b"\x7f\x00\x00\x01"
+    """4 bytes, or 16 when `sys_flag` has BORN_IPV6."""
+    born_port: int = 0
+    stored_ms: int = 0
+    store_host: bytes = b"\x7f\x00\x00\x01"
+    """4 bytes, or 16 when `sys_flag` has STORE_IPV6."""
+    store_port: int = 0
+    reconsume_times: int = 0
+    prepared_offset: int = 0
+
+
+def encode_record(record: Record) -> bytes:
+    """The bytes of a record; raises ProtocolError for what no record can hold."""
+    topic, body, raw = record.topic.encode(), record.body, record.raw_properties
+    born = 16 if record.sys_flag & BORN_IPV6 else 4
+    store = 16 if record.sys_flag & STORE_IPV6 else 4
+    if len(record.born_host) != born or len(record.store_host) != store:
+        raise ProtocolError(
+            f"hosts of {len(record.born_host)} and {len(record.store_host)} bytes, sys flag says {born} and {store}"
+        )
+    if len(raw) > LONGEST_PROPERTIES:
+        raise ProtocolError(f"properties of {len(raw)} bytes, limit {LONGEST_PROPERTIES}")
+    if len(topic) > LONGEST_TOPIC:
+        raise ProtocolError(f"topic of {len(topic)} bytes, limit {LONGEST_TOPIC}")
+    is_v1 = len(topic) <= LONGEST_V1_TOPIC
+    layout = _LAYOUTS[born + 4, store + 4]
+    size = layout.size + len(body) + (1 if is_v1 else 2) + len(topic) + 2 + len(raw)
+    fixed = layout.pack(
+        size,
+        MAGIC_V1 if is_v1 else MAGIC_V2,
+        zlib.crc32(body) & 0x7FFFFFFF,
+        record.queue_id,
+        record.flag,
+        record.queue_offset,
+        record.physical_offset,
+        record.sys_flag,
+        record.born_ms,
+        record.born_host + PORT.pack(record.born_port),
+        record.stored_ms,
+        record.store_host + PORT.pack(record.store_port),
+        record.reconsume_times,
+        record.prepared_offset,
+        len(body),
+    )
+    topic_length = len(topic).to_bytes(1 if is_v1 else 2, "big")
+    return b"".join((fixed, body, topic_length, topic, len(raw).to_bytes(2, "big"), raw))
+
+
+def decode_record(data: bytes, at: int = 0) -> Record:
+    """The record at byte `at`; raises ProtocolError when size, magic or CRC is wrong. Bytes behind it are ignored."""
+    try:
+        fixed, body, topic, raw, _ = take_apart(data, at)
+    except (struct.error, IndexError):
+        raise ProtocolError(f"record at byte {at} of {len(data)} is cut short") from None
+    crc = zlib.crc32(body) & 0x7FFFFFFF
+    if crc != fixed[2]:
+        raise ProtocolError(f"record at byte {at}: its body has CRC {crc}, {fixed[2]} is written")
+    born, store = fixed[9], fixed[11]
+    return Record(
+        topic.decode("utf-8", "replace"),
+        body,
+        raw,
+        *fixed[3:9],
+        born[:-4],
+        PORT.unpack(born[-4:])[0],
+        fixed[10],
+        store[:-4],
+        PORT.unpack(store[-4:])[0],
+        fixed[12],
+        fixed[13],
+    )

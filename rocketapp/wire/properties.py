@@ -1,0 +1,79 @@
+"""The properties of a message as one string: `name 0x01 value 0x02 ...`.
+
+Reading follows Java's MessageDecoder: an entry counts when name and value are both
+there, the last of equal names wins, the last entry may lack its end. Names of the
+properties that RocketMQ gives a meaning are listed here (Java: MessageConst).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rocketapp.errors import ProtocolError
+
+KEYS, TAGS, WAIT, DELAY = "KEYS", "TAGS", "WAIT", "DELAY"
+UNIQ_KEY = "UNIQ_KEY"
+RETRY_TOPIC, ORIGIN_MESSAGE_ID = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
+REAL_TOPIC, REAL_QID = "REAL_TOPIC", "REAL_QID"
+RECONSUME_TIME, MAX_RECONSUME_TIMES = "RECONSUME_TIME", "MAX_RECONSUME_TIMES"
+TRAN_MSG, PGROUP, TRANSACTION_ID = "TRAN_MSG", "PGROUP", "__transactionId__"
+MSG_REGION, TRACE_ON, CLUSTER = "MSG_REGION", "TRACE_ON", "CLUSTER"
+INNER_NUM = "INNER_NUM"
+DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
+TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"
+
+NAME_END, ENTRY_END = "\x01", "\x02"
+LONGEST = 32767
+"""Most bytes of encoded properties: their length is a signed 16-bit number."""
+
+_TAG_INSIDE, _TAG_FIRST = b"\x02TAGS\x01", b"TAGS\x01"
+
+
+def encode(properties: Mapping[str, str | None]) -> bytes:
+    """Every property as `name 0x01 value 0x02`, in the order of the mapping; None is left out.
+
+    Raises ProtocolError for a text that holds a separator: it could not be read back.
+    """
+    entries = [f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None]
+    text = "".join(entries)
+    if text.count("\x02") != len(entries) or text.count("\x01") != len(entries):
+        _find_separator(properties)
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ProtocolError(f"property text is not encodable as UTF-8: {error}") from None
+
+
+def _find_separator(properties: Mapping[str, str | None]) -> None:
+    for name, value in properties.items():
+        # An 0x01 inside a value is read back: only the first one of an entry separates.
+        if NAME_END in name or ENTRY_END in name or ENTRY_END in (value or ""):
+            raise ProtocolError(f"property {name!r} holds a separator (0x01 or 0x02) of the property string")
+
+
+def decode(raw: bytes) -> dict[str, str]:
+    """The properties by name; entries that say nothing are left out."""
+    found = {}
+    for entry in raw.decode("utf-8", "replace").split("\x02"):
+        name, _, value = entry.partition("\x01")
+        if name and value:
+            found[name] = value
+    return found
+
+
+def tag_of(raw: bytes) -> bytes | None:
+    """The tag in encoded properties without decoding the others."""
+    start = raw.rfind(_TAG_INSIDE)
+    if start >= 0:
+        start += 6
+    elif raw.startswith(_TAG_FIRST):
+        start = 5
+    else:
+        return None
+    end = raw.find(b"\x02", start)
+    tag = raw[start:] if end < 0 else raw[start:end]
+    if tag:
+        return tag
+    # An empty value counts as absent, so an earlier entry of that name may count after all.
+    earlier = decode(raw).get(TAGS)
+    return None if earlier is None else earlier.encode()

@@ -1,0 +1,182 @@
+"""Who is there: heartbeats, members of a group, good-byes.
+
+Codes: HEART_BEAT 34, UNREGISTER_CLIENT 35, GET_CONSUMER_LIST_BY_GROUP 38, and from the
+broker NOTIFY_CONSUMER_IDS_CHANGED 40. Java: HeartbeatData, ConsumerData,
+SubscriptionData, GetConsumerListByGroupResponseBody.
+
+The first version of the heartbeat is spoken (fingerprint 0): always the whole truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rocketapp.errors import ProtocolError
+from rocketapp.model.subscription import ALL_TAGS, SubscriptionData, parse_tags
+from rocketapp.wire import fields as read
+from rocketapp.wire import lenient_json
+from rocketapp.wire.java import string_hash
+
+CONSUME_PASSIVELY, CONSUME_ACTIVELY, CONSUME_POP = "CONSUME_PASSIVELY", "CONSUME_ACTIVELY", "CONSUME_POP"
+CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
+FROM_LAST, FROM_FIRST, FROM_TIMESTAMP = (
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+)
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class ConsumerData(NamedTuple):
+    """One group as a member describes it."""
+
+    group: str
+    consume_type: str = CONSUME_PASSIVELY
+    message_model: str = CLUSTERING
+    consume_from: str = FROM_LAST
+    subscriptions: tuple[SubscriptionData, ...] = ()
+
+
+class Heartbeat(NamedTuple):
+    """Everything that one client is in."""
+
+    client_id: str
+    producers: tuple[str, ...] = ()
+    consumers: tuple[ConsumerData, ...] = ()
+
+    def encode(self) -> bytes:
+        return _encode(
+            {
+                "clientID": self.client_id,
+                "consumerDataSet": [_consumer_members(data) for data in self.consumers],
+                "heartbeatFingerprint": 0,
+                "producerDataSet": [{"groupName": group} for group in self.producers],
+                "withoutSub": False,
+            }
+        )
+
+    @classmethod
+    def decode(cls, body: bytes) -> Heartbeat:
+        """Read HeartbeatData; raises ProtocolError. Missing sets are empty."""
+        data = lenient_json.loads(body)
+        try:
+            client_id = data["clientID"]
+            if not isinstance(client_id, str):
+                raise TypeError("clientID is no text")
+            producers = tuple(str(member["groupName"]) for member in data.get("producerDataSet") or ())
+            consumers = tuple(map(_consumer_of, data.get("consumerDataSet") or ()))
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+            raise ProtocolError(f"heartbeat: {type(error).__name__} {error}") from None
+        return cls(client_id, producers, consumers)
+
+
+def subscription_members(data: SubscriptionData) -> dict[str, Any]:
+    """SubscriptionData as JSON members."""
+    tags = sorted(data.tags)
+    return {
+        "classFilterMode": False,
+        "codeSet": [string_hash(tag) for tag in tags],
+        "expressionType": data.expression_type,
+        "subString": data.expression,
+        "subVersion": data.version,
+        "tagsSet": tags,
+        "topic": data.topic,
+    }
+
+
+def subscription_of(members: Any) -> SubscriptionData:
+    """SubscriptionData from JSON members; KeyError, TypeError, ValueError or AttributeError when they are none."""
+    expression = str(members.get("subString") or ALL_TAGS)
+    kind = str(members.get("expressionType") or "TAG")
+    tags = frozenset(map(str, members.get("tagsSet") or ()))
+    if not tags and kind == "TAG":
+        tags = parse_tags(expression)
+    return SubscriptionData(str(members["topic"]), expression, tags, int(members.get("subVersion") or 0), kind)
+
+
+def _consumer_members(data: ConsumerData) -> dict[str, Any]:
+    return {
+        "consumeFromWhere": data.consume_from,
+        "consumeType": data.consume_type,
+        "groupName": data.group,
+        "messageModel": data.message_model,
+        "subscriptionDataSet": [subscription_members(subscription) for subscription in data.subscriptions],
+        "unitMode": False,
+    }
+
+
+def _consumer_of(members: Any) -> ConsumerData:
+    return ConsumerData(
+        str(members["groupName"]),
+        str(members.get("consumeType") or CONSUME_PASSIVELY),
+        str(members.get("messageModel") or CLUSTERING),
+        str(members.get("consumeFromWhere") or FROM_LAST),
+        tuple(map(subscription_of, members.get("subscriptionDataSet") or ())),
+    )
+
+
+class UnregisterRequest(NamedTuple):
+    """A client leaves a group."""
+
+    client_id: str
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+    def to_fields(self) -> dict[str, str]:
+        fields = {"clientID": self.client_id}
+        if self.producer_group is not None:
+            fields["producerGroup"] = self.producer_group
+        if self.consumer_group is not None:
+            fields["consumerGroup"] = self.consumer_group
+        return fields
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str] | None) -> UnregisterRequest:
+        return cls(
+            read.text(fields, "clientID"),
+            read.optional_text(fields, "producerGroup"),
+            read.optional_text(fields, "consumerGroup"),
+        )
+
+
+class MemberListRequest(NamedTuple):
+    """Who is in this group?"""
+
+    group: str
+
+    def to_fields(self) -> dict[str, str]:
+        return {"consumerGroup": self.group}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str] | None) -> MemberListRequest:
+        return cls(read.text(fields, "consumerGroup"))
+
+
+class GroupChanged(NamedTuple):
+    """A broker tells that members of a group came or went."""
+
+    group: str
+
+    def to_fields(self) -> dict[str, str]:
+        return {"consumerGroup": self.group}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str] | None) -> GroupChanged:
+        return cls(read.text(fields, "consumerGroup"))
+
+
+def encode_members(client_ids: Iterable[str]) -> bytes:
+    return _encode({"consumerIdList": list(client_ids)})
+
+
+def decode_members(body: bytes) -> list[str]:
+    """The client ids of a group in the broker's order, which means nothing; raises ProtocolError."""
+    data = lenient_json.loads(body)
+    try:
+        return [str(client_id) for client_id in data.get("consumerIdList") or ()]
+    except (AttributeError, TypeError) as error:
+        raise ProtocolError(f"member list: {type(error).__name__} {error}") from None

@@ -1,0 +1,123 @@
+"""Where topics live: what name servers are asked.
+
+Codes: GET_ROUTEINFO_BY_TOPIC 105, GET_BROKER_CLUSTER_INFO 106,
+GET_ALL_TOPIC_LIST_FROM_NAMESERVER 206. Java: GetRouteInfoRequestHeader,
+TopicRouteData, QueueData, BrokerData, ClusterInfo, TopicList.
+
+Broker ids are written as quoted keys, which fastjson reads as well; both forms are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rocketapp.errors import ProtocolError
+from rocketapp.model.route import BrokerData, QueueData, TopicRoute
+from rocketapp.wire import fields as read
+from rocketapp.wire import lenient_json
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class RouteRequest(NamedTuple):
+    """Where does this topic live?"""
+
+    topic: str
+    standard_json: bool = True
+    """Asks for quoted keys whatever our version number."""
+
+    def to_fields(self) -> dict[str, str]:
+        return {"topic": self.topic, "acceptStandardJsonOnly": read.boolean_text(self.standard_json)}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str] | None) -> RouteRequest:
+        return cls(read.text(fields, "topic"), read.boolean(fields, "acceptStandardJsonOnly"))
+
+
+def encode_route(route: TopicRoute) -> bytes:
+    """TopicRouteData as standard JSON."""
+    data: dict[str, Any] = {
+        "brokerDatas": [_broker_members(broker) for broker in route.brokers],
+        "filterServerTable": {},
+        "queueDatas": [
+            {
+                "brokerName": queue.broker_name,
+                "perm": queue.perm,
+                "readQueueNums": queue.read_queues,
+                "topicSysFlag": queue.sys_flag,
+                "writeQueueNums": queue.write_queues,
+            }
+            for queue in route.queues
+        ],
+    }
+    if route.order_conf:
+        data["orderTopicConf"] = route.order_conf
+    return _encode(data)
+
+
+def decode_route(body: bytes) -> TopicRoute:
+    """Read TopicRouteData; raises ProtocolError."""
+    data = lenient_json.loads(body)
+    try:
+        queues = tuple(
+            QueueData(
+                str(queue["brokerName"]),
+                int(queue["readQueueNums"]),
+                int(queue["writeQueueNums"]),
+                int(queue["perm"]),
+                int(queue.get("topicSysFlag") or 0),
+            )
+            for queue in data.get("queueDatas") or ()
+        )
+        brokers = tuple(map(_broker_of, data.get("brokerDatas") or ()))
+        return TopicRoute(queues, brokers, str(data.get("orderTopicConf") or ""))
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ProtocolError(f"route of a topic: {type(error).__name__} {error}") from None
+
+
+def encode_cluster_info(brokers: Iterable[BrokerData]) -> bytes:
+    """ClusterInfo: every broker by name, and the names by cluster."""
+    table = {broker.broker_name: _broker_members(broker) for broker in brokers}
+    clusters: dict[str, list[str]] = {}
+    for name, members in table.items():
+        clusters.setdefault(members["cluster"], []).append(name)
+    return _encode({"brokerAddrTable": table, "clusterAddrTable": clusters})
+
+
+def decode_cluster_info(body: bytes) -> tuple[BrokerData, ...]:
+    """The brokers of a ClusterInfo; raises ProtocolError."""
+    data = lenient_json.loads(body)
+    try:
+        return tuple(map(_broker_of, (data.get("brokerAddrTable") or {}).values()))
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ProtocolError(f"cluster info: {type(error).__name__} {error}") from None
+
+
+def encode_topic_list(topics: Iterable[str]) -> bytes:
+    return _encode({"topicList": list(topics)})
+
+
+def decode_topic_list(body: bytes) -> list[str]:
+    """The topics of a TopicList; raises ProtocolError."""
+    data = lenient_json.loads(body)
+    try:
+        return [str(topic) for topic in data.get("topicList") or ()]
+    except (AttributeError, TypeError) as error:
+        raise ProtocolError(f"topic list: {type(error).__name__} {error}") from None
+
+
+def _broker_members(broker: BrokerData) -> dict[str, Any]:
+    return {
+        "brokerAddrs": {str(broker_id): address for broker_id, address in broker.addresses.items()},
+        "brokerName": broker.broker_name,
+        "cluster": broker.cluster,
+        "enableActingMaster": False,
+    }
+
+
+def _broker_of(members: Any) -> BrokerData:
+    addresses = {int(broker_id): str(address) for broker_id, address in (members.get("brokerAddrs") or {}).items()}
+    return BrokerData(str(members.get("cluster") or ""), str(members["brokerName"]), addresses)
