@@ -69,7 +69,7 @@ def free_port(*, around: tuple[int, ...] = (0,)) -> int:
 
 
 def _routes_to_a_broker(name_server: str) -> bool:
-    """Whether the name server already knows a broker: asked in bare bytes, so that no client of ours is trusted for it."""
+    """Whether the name server knows a broker: asked in bare bytes, so that no client of ours is trusted for it."""
     header = json.dumps(
         {"code": 105, "language": "JAVA", "version": 479, "opaque": 1, "flag": 0, "serializeTypeCurrentRPC": "JSON",
          "extFields": {"topic": "TBW102"}}

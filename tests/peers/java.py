@@ -215,9 +215,9 @@ class Load:
 
     def wait(self, *, within: float) -> dict[str, Any]:
         """Wait for the end; returns the numbers that were `stored` and those whose fate is `unknown`."""
-        return wait_until(
-            lambda: self._when_done(), within=within, what=lambda: f"the load ends: {self.progress()}", every=0.1
-        )
+        done = wait_until(self._when_done, within=within, what=lambda: f"the load ends: {self.progress()}", every=0.1)
+        assert done is not None
+        return done
 
     def _when_done(self) -> dict[str, Any] | None:
         progress = self.progress()

@@ -1,0 +1,149 @@
+"""Real parts as fixtures: both brokers, the Java client, apps as processes. Each is started once, when first asked for.
+
+A suite whose parts cannot run here (no JDK, no Maven) is skipped, and the run says so plainly at its end. With CI=true
+or ROCKETAPP_REQUIRE_APACHE=1 that is a failure.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.peers import toolchain
+from tests.peers.clusters import Apache, Cluster, Embedded
+from tests.peers.java import JavaClient, Peer
+from tests.peers.running_app import RunningApp
+
+_not_run: dict[str, str] = {}
+"""Suite -> why it could not run: told at the end of the run."""
+
+
+def _required() -> bool:
+    return os.environ.get("CI", "") not in ("", "false", "0") or os.environ.get("ROCKETAPP_REQUIRE_APACHE") == "1"
+
+
+def _need_java(suite: str) -> None:
+    """Skip the test, or fail where skipping is no option, when there is no JDK or Maven."""
+    problem = toolchain.missing()
+    if problem is None:
+        return
+    _not_run[suite] = problem
+    if _required():
+        pytest.fail(f"{suite} cannot run: {problem}")
+    pytest.skip(f"{suite}: {problem}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for suite, problem in sorted(_not_run.items()):
+        terminalreporter.write_line(f"NOT RUN: {suite}: {problem}", red=True, bold=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Cheap tests first, then those that need real parts: a plain mistake shows itself within seconds."""
+    items.sort(key=_needs_real_parts)
+
+
+def _needs_real_parts(item: pytest.Item) -> bool:
+    names = getattr(item, "fixturenames", ())
+    return not {"apache", "embedded", "cluster", "peer"}.isdisjoint(names)
+
+
+class _Backdrop:
+    """Starts the slow parts side by side, so that the second is ready when the first is."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._pool = ThreadPoolExecutor(2)
+        toolchain.classes()
+        self.apache: Future[Apache] = self._pool.submit(Apache, directory / "apache")
+        self.peer: Future[Peer] = self._pool.submit(Peer, directory / "java")
+
+    def stop(self) -> None:
+        for part in (self.peer, self.apache):
+            if part.exception() is None:
+                part.result().stop()
+        self._pool.shutdown()
+
+
+@pytest.fixture(scope="session")
+def backdrop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Backdrop]:
+    _need_java("tests against Apache RocketMQ and its Java client")
+    parts = _Backdrop(tmp_path_factory.mktemp("peers"))
+    yield parts
+    parts.stop()
+
+
+@pytest.fixture(scope="session")
+def apache(backdrop: _Backdrop) -> Apache:
+    """Apache RocketMQ 5.5.0, one for the whole session."""
+    return backdrop.apache.result(300)
+
+
+@pytest.fixture(scope="session")
+def peer(backdrop: _Backdrop) -> Peer:
+    """The JVM with the Java client, one for the whole session."""
+    return backdrop.peer.result(300)
+
+
+@pytest.fixture(scope="session")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    """`rocketapp broker`, one for the whole session."""
+    broker = Embedded(tmp_path_factory.mktemp("embedded"))
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(params=["apache", "embedded"])
+def cluster(request: pytest.FixtureRequest) -> Cluster:
+    """Each test that takes this runs twice: against Apache RocketMQ and against the embedded broker."""
+    found: Cluster = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def java(cluster: Cluster, peer: Peer) -> Iterator[JavaClient]:
+    """The Java client of that cluster; consumers that the test left are stopped."""
+    client = JavaClient(peer, cluster.name_server)
+    yield client
+    client.stop_consumers()
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def topic() -> str:
+    """A topic that no other test uses."""
+    return f"topic-{os.getpid()}-{next(_numbers)}"
+
+
+@pytest.fixture
+def group() -> str:
+    """A group that no other test uses."""
+    return f"group-{os.getpid()}-{next(_numbers)}"
+
+
+RunApp = Callable[..., RunningApp]
+"""`run_app(source, *arguments, environment=..., log=...)`: an app on the test's cluster."""
+
+
+@pytest.fixture
+def run_app(cluster: Cluster, tmp_path: Path) -> Iterator[RunApp]:
+    """Start apps with `rocketapp run`; those that the test left are ended."""
+    apps: list[RunningApp] = []
+
+    def run(source: str, *arguments: str, **options: Any) -> RunningApp:
+        app = RunningApp(tmp_path / f"app{len(apps)}", source, cluster.name_server, *arguments, **options)
+        apps.append(app)
+        return app
+
+    yield run
+    for app in apps:
+        app.discard()
