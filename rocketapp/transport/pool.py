@@ -57,6 +57,10 @@ class Pool:
         """The connection to that address, if there is one."""
         return self._connections.get(address)
 
+    def addresses(self) -> list[str]:
+        """Where there is a connection, or one is being dialled."""
+        return [*self._connections, *(address for address in self._dials if address not in self._connections)]
+
     async def get(self, address: str) -> Connection:
         """The connection to that address, dialled if need be; ConnectError, TransportError of `greet`."""
         connection = self._connections.get(address)
@@ -91,8 +95,7 @@ class Pool:
         self._closed = True
         for task in self._again:
             task.cancel()
-        addresses = {*self._connections, *self._dials}
-        await asyncio.gather(*(self.drop(address, "the client stops") for address in addresses))
+        await asyncio.gather(*(self.drop(address, "the client stops") for address in self.addresses()))
         if self._again:
             await asyncio.wait(self._again)
 

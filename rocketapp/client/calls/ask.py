@@ -1,0 +1,20 @@
+"""Ask, and insist on success: any other code becomes a BrokerError."""
+
+from __future__ import annotations
+
+from rocketapp.errors import BrokerError
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.command import Command
+
+
+async def ask(connection: Connection, command: Command, timeout: float) -> Command:
+    """The successful response; BrokerError, RequestTimeoutError, ConnectionLostError."""
+    response = await connection.start_request(command, timeout=timeout)
+    if response.code != ResponseCode.SUCCESS:
+        raise refusal(response, connection)
+    return response
+
+
+def refusal(response: Command, connection: Connection) -> BrokerError:
+    return BrokerError(response.code, response.remark or "", connection.peer)

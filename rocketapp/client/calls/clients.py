@@ -1,0 +1,33 @@
+"""Who we are, and who else is in a group."""
+
+from __future__ import annotations
+
+from rocketapp.client.calls.ask import ask
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.clients import Heartbeat, MemberListRequest, UnregisterRequest, decode_members
+
+
+async def heartbeat(connection: Connection, beat: Heartbeat, timeout: float) -> None:
+    await ask(connection, Command(RequestCode.HEART_BEAT, {}, beat.encode()), timeout)
+
+
+async def unregister(
+    connection: Connection,
+    client_id: str,
+    timeout: float,
+    *,
+    producer_group: str | None = None,
+    consumer_group: str | None = None,
+) -> None:
+    """Leave a group now instead of by expiry."""
+    request = UnregisterRequest(client_id, producer_group, consumer_group)
+    await ask(connection, Command(RequestCode.UNREGISTER_CLIENT, request.to_fields()), timeout)
+
+
+async def member_list(connection: Connection, group: str, timeout: float) -> list[str]:
+    """The client ids of a group, in no order. A group without members is a BrokerError with code 1."""
+    request = MemberListRequest(group)
+    response = await ask(connection, Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, request.to_fields()), timeout)
+    return list(decode_members(response.body))

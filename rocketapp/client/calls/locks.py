@@ -1,0 +1,28 @@
+"""Lock queues for one client of a group: what orderly consumption stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rocketapp.client.calls.ask import ask
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.locks import LockBody, decode_locked
+
+
+async def lock(
+    connection: Connection, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float
+) -> set[MessageQueue]:
+    """Lock, or renew the locks of, these queues; which of them are ours now."""
+    body = LockBody(group, client_id, list(queues)).encode()
+    response = await ask(connection, Command(RequestCode.LOCK_BATCH_MQ, {}, body), timeout)
+    return set(decode_locked(response.body))
+
+
+async def unlock(
+    connection: Connection, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float
+) -> None:
+    body = LockBody(group, client_id, list(queues)).encode()
+    await ask(connection, Command(RequestCode.UNLOCK_BATCH_MQ, {}, body), timeout)

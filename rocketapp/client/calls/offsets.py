@@ -1,0 +1,77 @@
+"""Offsets: how far a group is, and how far a queue reaches.
+
+A question that failed is never taken for "none": that would be a group without offsets, which begins
+somewhere else.
+"""
+
+from __future__ import annotations
+
+from rocketapp.client.calls.ask import ask, refusal
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.offsets import (
+    Boundary,
+    CommitRequest,
+    OffsetResponse,
+    QueryOffsetRequest,
+    QueueRequest,
+    SearchOffsetRequest,
+)
+
+
+async def query(
+    connection: Connection,
+    group: str,
+    queue: MessageQueue,
+    timeout: float,
+    *,
+    set_zero_if_not_found: bool | None = None,
+) -> int | None:
+    """The group's committed offset; None when the broker says that there is none."""
+    request = QueryOffsetRequest(group, queue.topic, queue.queue_id, set_zero_if_not_found)
+    command = Command(RequestCode.QUERY_CONSUMER_OFFSET, request.to_fields())
+    response = await connection.start_request(command, timeout=timeout)
+    if response.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    if response.code != ResponseCode.SUCCESS:
+        raise refusal(response, connection)
+    offset = OffsetResponse.from_fields(response.fields).offset
+    return None if offset < 0 else offset
+
+
+async def commit(
+    connection: Connection, group: str, queue: MessageQueue, offset: int, timeout: float, *, one_way: bool = False
+) -> None:
+    """Everything below `offset` is done. With `one_way` nobody confirms it."""
+    request = CommitRequest(group, queue.topic, queue.queue_id, offset)
+    command = Command(RequestCode.UPDATE_CONSUMER_OFFSET, request.to_fields())
+    if one_way:
+        connection.send_one_way(command)
+    else:
+        await ask(connection, command, timeout)
+
+
+async def max_offset(connection: Connection, queue: MessageQueue, timeout: float) -> int:
+    """The offset that the next stored message gets."""
+    return await _limit(connection, RequestCode.GET_MAX_OFFSET, queue, timeout)
+
+
+async def min_offset(connection: Connection, queue: MessageQueue, timeout: float) -> int:
+    """The offset of the oldest message that is still there."""
+    return await _limit(connection, RequestCode.GET_MIN_OFFSET, queue, timeout)
+
+
+async def search(
+    connection: Connection, queue: MessageQueue, timestamp: float, timeout: float, *, boundary: Boundary = "lower"
+) -> int:
+    """The offset of the first message that was stored at `timestamp` (seconds since 1970) or later."""
+    request = SearchOffsetRequest(queue.topic, queue.queue_id, int(timestamp * 1000), boundary)
+    command = Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, request.to_fields())
+    return OffsetResponse.from_fields((await ask(connection, command, timeout)).fields).offset
+
+
+async def _limit(connection: Connection, code: RequestCode, queue: MessageQueue, timeout: float) -> int:
+    command = Command(code, QueueRequest(queue.topic, queue.queue_id).to_fields())
+    return OffsetResponse.from_fields((await ask(connection, command, timeout)).fields).offset

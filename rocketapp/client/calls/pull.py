@@ -1,0 +1,49 @@
+"""Pull messages. Split in two, because the next pull is under way while the last one is handled."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, NamedTuple
+
+from rocketapp.errors import BrokerError
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.pull import PullRequest, PullResponse
+
+PullStatus = Literal["found", "no_new", "no_match", "illegal"]
+
+_STATUS: dict[int, PullStatus] = {
+    ResponseCode.SUCCESS: "found",
+    ResponseCode.PULL_NOT_FOUND: "no_new",
+    ResponseCode.PULL_RETRY_IMMEDIATELY: "no_match",
+    ResponseCode.PULL_OFFSET_MOVED: "illegal",
+}
+
+
+class PullResult(NamedTuple):
+    """What a broker answered to a pull."""
+
+    status: PullStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggested_broker_id: int
+    body: bytes
+    """Stored messages one after the other; empty unless found."""
+
+
+def start(connection: Connection, request: PullRequest, timeout: float) -> asyncio.Future[Command]:
+    """Send the pull; `read` makes sense of what the future brings."""
+    return connection.start_request(Command(RequestCode.PULL_MESSAGE, request.to_fields()), timeout=timeout)
+
+
+def read(response: Command, address: str = "") -> PullResult:
+    """The result; BrokerError for a refusal."""
+    status = _STATUS.get(response.code)
+    if status is None:
+        raise BrokerError(response.code, response.remark or "", address)
+    fields = PullResponse.from_fields(response.fields)
+    return PullResult(
+        status, fields.next_offset, fields.min_offset, fields.max_offset, fields.suggested_broker_id, response.body
+    )

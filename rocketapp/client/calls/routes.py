@@ -1,0 +1,27 @@
+"""What a name server knows: routes and topics."""
+
+from __future__ import annotations
+
+from rocketapp.client.calls.ask import ask, refusal
+from rocketapp.model.route import TopicRoute
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.routes import RouteRequest, decode_route, decode_topic_list
+
+
+async def get_route(connection: Connection, topic: str, timeout: float) -> TopicRoute | None:
+    """The route of a topic; None when this name server knows no broker that holds it."""
+    command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequest(topic).to_fields())
+    response = await connection.start_request(command, timeout=timeout)
+    if response.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    if response.code != ResponseCode.SUCCESS:
+        raise refusal(response, connection)
+    return decode_route(response.body)
+
+
+async def topic_list(connection: Connection, timeout: float) -> list[str]:
+    """Every topic that this name server knows, system topics included."""
+    response = await ask(connection, Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), timeout)
+    return list(decode_topic_list(response.body))

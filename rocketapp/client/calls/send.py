@@ -1,0 +1,35 @@
+"""Send one message, or a batch to one queue."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rocketapp.client.calls.ask import refusal
+from rocketapp.model.outgoing import SendStatus
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.send import SendRequest, SendResponse
+
+_STATUS = {status.value: status for status in SendStatus}
+
+
+class Sent(NamedTuple):
+    """A broker stored it: how well, and where."""
+
+    status: SendStatus
+    response: SendResponse
+
+
+async def send(connection: Connection, request: SendRequest, body: bytes, timeout: float) -> Sent:
+    """BrokerError for every code that does not mean stored."""
+    response = await connection.start_request(command(request, body), timeout=timeout)
+    status = _STATUS.get(response.code)
+    if status is None:
+        raise refusal(response, connection)
+    return Sent(status, SendResponse.from_fields(response.fields))
+
+
+def command(request: SendRequest, body: bytes) -> Command:
+    code = RequestCode.SEND_BATCH_MESSAGE if request.batch else RequestCode.SEND_MESSAGE_V2
+    return Command(code, request.to_fields(), body)

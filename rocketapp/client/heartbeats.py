@@ -1,0 +1,106 @@
+"""Brokers are told who we are: regularly, and first of all on every new connection.
+
+A broker that restarted knows nobody, and hands out no message to strangers. So a lost broker is dialled
+again and again, each by a task of its own, and greeted before anything else is asked of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+
+from rocketapp.client.calls import clients
+from rocketapp.errors import BrokerError, RocketAppError, TransportError
+from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.transport.connection import Connection
+from rocketapp.transport.pool import Pool
+from rocketapp.wire.requests.clients import Heartbeat
+
+
+class Heartbeats:
+    """Tells every broker in `addresses()` what `beat()` says."""
+
+    def __init__(
+        self,
+        *,
+        beat: Callable[[], Heartbeat | None],
+        addresses: Callable[[], Collection[str]],
+        interval: float,
+        timeout: float,
+        observe: Observe,
+    ) -> None:
+        """`timeout`: seconds that a broker may take to answer one heartbeat."""
+        self._beat, self._addresses = beat, addresses
+        self._interval, self._timeout = interval, timeout
+        self._observe = observe
+        self._rejoining: dict[str, asyncio.Task[None]] = {}
+        self._pool: Pool
+
+    def use(self, pool: Pool) -> None:
+        """Where connections come from; a pool greets with `greet`, so neither can be made first."""
+        self._pool = pool
+
+    async def greet(self, address: str, connection: Connection) -> None:
+        """The first thing a new connection hears. A refusal is told, not raised: other calls may do well."""
+        beat = self._beat()
+        if beat is None:
+            return
+        try:
+            await clients.heartbeat(connection, beat, self._timeout)
+        except BrokerError as error:
+            self._observe(LoopFailed("heartbeat", str(error)))
+
+    async def everywhere(self) -> int:
+        """One heartbeat to every broker at once; how many accepted it."""
+        beat = self._beat()
+        if beat is None:
+            return 0
+        return sum(await asyncio.gather(*(self._one(address, beat) for address in self._addresses())))
+
+    async def run(self) -> None:
+        """Heartbeats for ever, whatever happens."""
+        while True:
+            await asyncio.sleep(self._interval)
+            try:
+                await self.everywhere()
+                await self.drop_offline()
+            except Exception as error:
+                # A client that stops beating loses its queues: nothing ends this loop.
+                self._observe(LoopFailed("heartbeat", str(error) or type(error).__name__))
+
+    async def drop_offline(self) -> None:
+        """Close the connections to brokers that are in no route any more."""
+        known = set(self._addresses())
+        await asyncio.gather(*(self._pool.drop(each) for each in self._pool.addresses() if each not in known))
+
+    def rejoin(self, address: str) -> None:
+        """Dial this broker until it is reached, or is in no route any more."""
+        if address not in self._rejoining and address in self._addresses() and self._beat() is not None:
+            task = asyncio.get_running_loop().create_task(self._rejoin(address), name=f"rejoin {address}")
+            self._rejoining[address] = task
+            task.add_done_callback(lambda _: self._rejoining.pop(address, None))
+
+    async def stop(self) -> None:
+        tasks = list(self._rejoining.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _rejoin(self, address: str) -> None:
+        while address in self._addresses():
+            try:
+                # The pool waits longer after each failure, so this does not spin.
+                await self._pool.get(address)
+            except TransportError:
+                continue
+            return
+
+    async def _one(self, address: str, beat: Heartbeat) -> bool:
+        try:
+            await clients.heartbeat(await self._pool.get(address), beat, self._timeout)
+        except RocketAppError as error:
+            self._observe(LoopFailed("heartbeat", str(error)))
+            if isinstance(error, TransportError):
+                self.rejoin(address)
+            return False
+        return True

@@ -1,0 +1,195 @@
+"""One process's view of one cluster: its routes, its connections, its groups.
+
+Name servers and brokers have separate connections, also when one process is both: what waits for one
+never holds up the other. Starting: name server, then loops. Stopping: loops, then connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine
+from random import Random
+from typing import Any
+
+from rocketapp.client.calls import clients
+from rocketapp.client.heartbeats import Heartbeats
+from rocketapp.client.identity import local_ip, make_client_id
+from rocketapp.client.inbound import Inbound
+from rocketapp.client.members import ConsumerMember, Members
+from rocketapp.client.name_servers import NameServers, parse_name_servers
+from rocketapp.client.routes import RouteTable
+from rocketapp.clock import Clock
+from rocketapp.config.client import ClientConfig
+from rocketapp.errors import RocketAppError
+from rocketapp.model.event import Connected, Disconnected, Observe
+from rocketapp.model.route import MASTER_ID
+from rocketapp.state.route_cache import RouteCache
+from rocketapp.transport.connection import Connection
+from rocketapp.transport.pool import Pool
+from rocketapp.transport.stream import Dial
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.clients import GroupChanged
+
+__all__ = ["ClientInstance", "ConsumerMember"]
+
+
+class ClientInstance:
+    """Owns the pools and the loops that all producers and consumers of one cluster share."""
+
+    def __init__(
+        self,
+        *,
+        config: ClientConfig,
+        dial: Dial,
+        clock: Clock,
+        random: Random,
+        observe: Observe,
+        client_ip: str | None = None,
+        pid: int | None = None,
+    ) -> None:
+        self._config, self._observe = config, observe
+        name_servers = parse_name_servers(config.name_server)
+        self.client_ip = client_ip or local_ip(name_servers)
+        self.pid = os.getpid() if pid is None else pid
+        self.client_id = make_client_id(self.client_ip, self.pid, config.instance_name, clock.now(), random)
+        self.inbound = Inbound()
+        self.inbound.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._group_changed)
+        self._members = Members(self.client_id)
+        self._cache = RouteCache(config.poll_name_server_interval)
+        self._heartbeats = Heartbeats(
+            beat=self._members.beat,
+            addresses=self.broker_addresses,
+            interval=config.heartbeat_interval,
+            timeout=config.request_timeout,
+            observe=observe,
+        )
+        self._name_server_pool = Pool(
+            dial=dial,
+            dial_timeout=config.dial_timeout,
+            serve=None,
+            max_frame_bytes=config.max_frame_bytes,
+            random=random,
+            on_connected=self._connected,
+            on_lost=self._disconnected,
+        )
+        self._brokers = Pool(
+            dial=dial,
+            dial_timeout=config.dial_timeout,
+            serve=self.inbound.serve,
+            max_frame_bytes=config.max_frame_bytes,
+            random=random,
+            greet=self._heartbeats.greet,
+            on_connected=self._connected,
+            on_lost=self._broker_lost,
+        )
+        self._heartbeats.use(self._brokers)
+        self._name_servers = NameServers(
+            name_servers, pool=self._name_server_pool, timeout=config.request_timeout, random=random
+        )
+        self.routes = RouteTable(
+            self._name_servers, self._cache, changed=self._routes_changed, observe=observe, random=random
+        )
+        self._loops: list[asyncio.Task[None]] = []
+
+    def __repr__(self) -> str:
+        return f"<ClientInstance {self.client_id}: {len(self._cache.brokers())} brokers>"
+
+    async def start(self) -> None:
+        """TransportError when no name server can be reached: every address was tried once."""
+        try:
+            await self._name_servers.connect()
+        except BaseException:
+            await self.stop()
+            raise
+        self._start_loop("routes", self.routes.run())
+        self._start_loop("heartbeats", self._heartbeats.run())
+
+    async def stop(self) -> None:
+        """End the loops, then the connections. Whoever left a group has said so before."""
+        for task in self._loops:
+            task.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._heartbeats.stop()
+        await asyncio.gather(self._brokers.close(), self._name_server_pool.close())
+
+    # Groups.
+
+    def register_consumer(self, group: str, member: ConsumerMember) -> None:
+        """From the next heartbeat on, brokers know it; SetupError when the group has one already."""
+        self._members.add_consumer(group, member)
+
+    def unregister_consumer(self, group: str) -> None:
+        self._members.remove_consumer(group)
+
+    def register_producer(self, group: str) -> None:
+        self._members.add_producer(group)
+
+    async def unregister(self, group: str) -> None:
+        """Leave a consumer group and tell every broker; those that do not hear it find out by expiry."""
+        self._members.remove_consumer(group)
+        await self._tell_leaving(consumer_group=group)
+
+    async def unregister_producer(self, group: str) -> None:
+        self._members.remove_producer(group)
+        await self._tell_leaving(producer_group=group)
+
+    async def heartbeat(self) -> int:
+        """Tell every known broker at once who we are; how many accepted it."""
+        return await self._heartbeats.everywhere()
+
+    # Brokers.
+
+    async def connection(self, address: str) -> Connection:
+        """The connection to a broker; TransportError when it cannot be reached."""
+        return self._brokers.peek(address) or await self._brokers.get(address)
+
+    def broker_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
+        """Where this broker is, as far as the routes say."""
+        return self._cache.address(broker_name, broker_id)
+
+    def broker_addresses(self) -> list[str]:
+        """Every broker that has to know us: producers alone are of interest to masters only."""
+        only_masters = not self._members.has_consumers
+        return list(
+            dict.fromkeys(
+                address
+                for addresses in self._cache.brokers().values()
+                for broker_id, address in addresses.items()
+                if broker_id == MASTER_ID or not only_masters
+            )
+        )
+
+    # Inside.
+
+    def _start_loop(self, name: str, loop: Coroutine[Any, Any, None]) -> None:
+        self._loops.append(asyncio.get_running_loop().create_task(loop, name=f"{name} of {self.client_id}"))
+
+    async def _tell_leaving(self, **group: str) -> None:
+        timeout = self._config.request_timeout
+        connections = [self._brokers.peek(address) for address in self._brokers.addresses()]
+        calls = [clients.unregister(each, self.client_id, timeout, **group) for each in connections if each]
+        for problem in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(problem, BaseException) and not isinstance(problem, RocketAppError):
+                raise problem
+
+    def _group_changed(self, connection: Connection, request: Command) -> Command | None:
+        self._members.members_changed(GroupChanged.from_fields(request.fields).group)
+        return None
+
+    def _routes_changed(self) -> None:
+        for address in self.broker_addresses():
+            if self._brokers.peek(address) is None:
+                self._heartbeats.rejoin(address)
+        self._members.routes_changed()
+
+    def _connected(self, address: str) -> None:
+        self._observe(Connected(address))
+
+    def _disconnected(self, address: str, reason: str) -> None:
+        self._observe(Disconnected(address, reason))
+
+    def _broker_lost(self, address: str, reason: str) -> None:
+        self._disconnected(address, reason)
+        self._heartbeats.rejoin(address)

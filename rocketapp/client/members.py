@@ -1,0 +1,68 @@
+"""The groups that this process is a member of: what heartbeats tell, and whom brokers' news concern."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rocketapp.errors import SetupError
+from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
+
+
+class ConsumerMember(Protocol):
+    """A consumer as its client sees it."""
+
+    def consumer_data(self) -> ConsumerData:
+        """What heartbeats tell of it."""
+        ...
+
+    def members_changed(self) -> None:
+        """Somebody joined or left the group."""
+        ...
+
+    def routes_changed(self) -> None:
+        """Some topic's queues or brokers are others than before."""
+        ...
+
+
+class Members:
+    """Consumers and producers by group."""
+
+    def __init__(self, client_id: str) -> None:
+        self._client_id = client_id
+        self._consumers: dict[str, ConsumerMember] = {}
+        self._producers: set[str] = set()
+
+    @property
+    def has_consumers(self) -> bool:
+        return bool(self._consumers)
+
+    def add_consumer(self, group: str, member: ConsumerMember) -> None:
+        """SetupError for the second consumer of a group: the two would be one member to the broker."""
+        if group in self._consumers:
+            raise SetupError("", f"group {group!r} is registered twice with client {self._client_id}")
+        self._consumers[group] = member
+
+    def remove_consumer(self, group: str) -> None:
+        self._consumers.pop(group, None)
+
+    def add_producer(self, group: str) -> None:
+        """Several producers may share a group."""
+        self._producers.add(group)
+
+    def remove_producer(self, group: str) -> None:
+        self._producers.discard(group)
+
+    def beat(self) -> Heartbeat | None:
+        """What the next heartbeat tells; None when there is nobody to tell of."""
+        if not (self._consumers or self._producers):
+            return None
+        consumers = tuple(member.consumer_data() for _, member in sorted(self._consumers.items()))
+        return Heartbeat(self._client_id, tuple(sorted(self._producers)), consumers)
+
+    def members_changed(self, group: str) -> None:
+        if member := self._consumers.get(group):
+            member.members_changed()
+
+    def routes_changed(self) -> None:
+        for member in list(self._consumers.values()):
+            member.routes_changed()

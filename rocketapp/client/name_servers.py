@@ -1,0 +1,61 @@
+"""The name servers of a cluster: any of them will do, and one is kept while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from rocketapp.client.calls.routes import get_route
+from rocketapp.errors import BrokerError, ProtocolError, TransportError
+from rocketapp.model.route import TopicRoute
+from rocketapp.transport.pool import Pool
+
+
+class NameServers:
+    """Asks the current one; when it fails, each of the others once."""
+
+    def __init__(self, addresses: Sequence[str], *, pool: Pool, timeout: float, random: Random) -> None:
+        """`timeout`: seconds that one answer may take."""
+        self._addresses = list(addresses)
+        # Shuffled, so that the processes of a cluster spread over its name servers.
+        random.shuffle(self._addresses)
+        self._pool, self._timeout = pool, timeout
+
+    def __repr__(self) -> str:
+        return f"<NameServers {';'.join(self._addresses)}>"
+
+    async def connect(self) -> None:
+        """Is anybody there? TransportError names every address that was tried, and what it said."""
+        await self._each(None)
+
+    async def route(self, topic: str) -> TopicRoute | None:
+        """The route of a topic, None when there is none; TransportError when no name server answers."""
+        return await self._each(topic)
+
+    async def _each(self, topic: str | None) -> TopicRoute | None:
+        problems = []
+        for address in tuple(self._addresses):
+            try:
+                connection = await self._pool.get(address)
+                return None if topic is None else await get_route(connection, topic, self._timeout)
+            except TransportError as error:
+                problems.append((address, error.problem))
+            except (BrokerError, ProtocolError) as error:
+                problems.append((address, str(error)))
+            self._demote(address)
+        if not problems:
+            raise TransportError("no name server", "set client.name_server to host:port[;host:port]")
+        if len(problems) == 1:
+            raise TransportError(*problems[0])
+        where = ";".join(address for address, _ in problems)
+        raise TransportError(where, "; ".join(f"{address} says {problem}" for address, problem in problems))
+
+    def _demote(self, address: str) -> None:
+        """The next one is tried first from now on; another call may have seen to that already."""
+        if self._addresses[0] == address:
+            self._addresses.append(self._addresses.pop(0))
+
+
+def parse_name_servers(text: str) -> list[str]:
+    """The addresses of `host:port;host:port`, each once."""
+    return list(dict.fromkeys(part.strip() for part in text.replace(",", ";").split(";") if part.strip()))

@@ -1,0 +1,98 @@
+"""Routes of topics, kept fresh by one loop that asks name servers and nobody else.
+
+So a dead broker, however many calls wait for it, never delays the news that it lives elsewhere now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from rocketapp.client.name_servers import NameServers
+from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.route import TopicRoute
+from rocketapp.state.backoff import Backoff
+from rocketapp.state.route_cache import RouteCache
+
+FIRST_WAIT, MOST_WAIT = 0.5, 10.0
+"""Seconds until the next poll when no name server answers."""
+
+
+class RouteTable:
+    """What the name servers say of the topics that somebody here cares for."""
+
+    def __init__(
+        self,
+        name_servers: NameServers,
+        cache: RouteCache,
+        *,
+        changed: Callable[[], None],
+        observe: Observe,
+        random: Random,
+    ) -> None:
+        self._name_servers, self._cache = name_servers, cache
+        self._changed, self._observe = changed, observe
+        self._random = random
+        self._wake = asyncio.Event()
+
+    def get(self, topic: str) -> TopicRoute | None:
+        """What we know; None when the topic was not asked for yet, or nobody holds it."""
+        return self._cache.get(topic)
+
+    async def fetch(self, topic: str) -> TopicRoute | None:
+        """Ask now; None = no such topic. TransportError when no name server answers."""
+        route = await self._name_servers.route(topic)
+        now = asyncio.get_running_loop().time()
+        if route is None:
+            self._cache.missing(topic, now)
+        elif self._cache.found(topic, route, now):
+            self._changed()
+        return route
+
+    def watch(self, topic: str) -> None:
+        """Keep this topic's route fresh. Every `watch` needs its `unwatch`."""
+        self._cache.watch(topic, asyncio.get_running_loop().time())
+        self._wake.set()
+
+    def unwatch(self, topic: str) -> None:
+        self._cache.unwatch(topic)
+
+    def refresh_soon(self, topic: str) -> None:
+        """Something happened to this topic: ask at once, if it is watched."""
+        self._cache.soon(topic, asyncio.get_running_loop().time())
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Ask whenever a watched topic is due; for ever, whatever happens."""
+        backoff = Backoff(FIRST_WAIT, MOST_WAIT)
+        while True:
+            try:
+                await self._wait_until_due()
+                await self._poll()
+                backoff.reset()
+            except Exception as error:
+                # Whatever it is, the cluster's next change must still be seen.
+                self._observe(LoopFailed("routes", str(error) or type(error).__name__))
+                await asyncio.sleep(backoff.next(self._random.random()))
+
+    async def _wait_until_due(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            self._wake.clear()
+            due = self._cache.next_due()
+            if due is not None and due <= loop.time():
+                return
+            try:
+                async with asyncio.timeout_at(due):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+
+    async def _poll(self) -> None:
+        now = asyncio.get_running_loop().time()
+        results = await asyncio.gather(*map(self.fetch, self._cache.due(now)), return_exceptions=True)
+        self._cache.forget_unused(now)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
