@@ -241,11 +241,10 @@ def decode_records(data: bytes, queue: MessageQueue | None, *, max_inflated_byte
     messages: list[Message] = []
     append, unpack, new = messages.append, FIXED.unpack_from, Message
     at, end = 0, len(data)
-    slow = _SLOW if queue is not None else -1
     try:
         while at < end:
             fixed = unpack(data, at)
-            if fixed[1] != MAGIC_V1 or fixed[7] & slow or queue is None:
+            if fixed[1] != MAGIC_V1 or fixed[7] & _SLOW or queue is None:
                 at = _decode_slowly(data, at, queue, max_inflated_bytes, messages)
                 continue
             body = at + 88

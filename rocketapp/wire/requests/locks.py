@@ -1,0 +1,68 @@
+"""Locks of queues, for orderly consumption.
+
+Codes: LOCK_BATCH_MQ 41, UNLOCK_BATCH_MQ 42. Java: LockBatchRequestBody,
+UnlockBatchRequestBody, LockBatchResponseBody. The request has an empty map of fields,
+everything is in the body; unlocking is answered without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rocketapp.errors import ProtocolError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire import lenient_json
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class LockBody(NamedTuple):
+    """`client_id` wants the locks of these queues for its group, or gives them back."""
+
+    group: str
+    client_id: str
+    queues: list[MessageQueue]
+
+    def encode(self) -> bytes:
+        return _encode(
+            {
+                "clientId": self.client_id,
+                "consumerGroup": self.group,
+                "mqSet": list(map(_members, self.queues)),
+                "onlyThisBroker": False,
+            }
+        )
+
+    @classmethod
+    def decode(cls, body: bytes) -> LockBody:
+        """Read a lock or unlock request; raises ProtocolError."""
+        data = lenient_json.loads(body)
+        try:
+            return cls(str(data["consumerGroup"]), str(data["clientId"]), _queues(data.get("mqSet")))
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ProtocolError(f"lock request: {type(error).__name__} {error}") from None
+
+
+def encode_locked(queues: Iterable[MessageQueue]) -> bytes:
+    """The answer to 41: the queues whose locks the client holds now."""
+    return _encode({"lockOKMQSet": list(map(_members, queues))})
+
+
+def decode_locked(body: bytes) -> set[MessageQueue]:
+    """Read the answer to 41; raises ProtocolError."""
+    data = lenient_json.loads(body)
+    try:
+        return set(_queues(data.get("lockOKMQSet")))
+    except (AttributeError, TypeError) as error:
+        raise ProtocolError(f"locked queues: {type(error).__name__} {error}") from None
+
+
+def _members(queue: MessageQueue) -> dict[str, Any]:
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
+
+
+def _queues(items: Any) -> list[MessageQueue]:
+    return [lenient_json.queue_of_key(item) for item in items or ()]
