@@ -138,3 +138,19 @@ class SendUnknown(RocketAppError):  # noqa: N818 - an outcome, named in the publ
 
     def __str__(self) -> str:
         return f"perhaps stored in {self.topic}: {self.reason}"
+
+
+class StoreError(RocketAppError):
+    """The embedded broker's store did not take a message.
+
+    `is_unknown` says that its bytes may be on disk all the same; otherwise they are certainly not.
+    """
+
+    retryable = True
+
+    def __init__(self, problem: str, is_unknown: bool = False) -> None:
+        super().__init__(problem, is_unknown)
+        self.problem, self.is_unknown = problem, is_unknown
+
+    def __str__(self) -> str:
+        return f"{'perhaps' if self.is_unknown else 'not'} stored: {self.problem}"

@@ -154,5 +154,41 @@ class HandlerSlow(Event):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class StoreRecovered(Event):
+    """The store of the embedded broker was opened, and so much of its log had to be read again."""
+
+    scanned_bytes: int
+    records: int
+    is_rebuilt: bool
+    """The consume queues were made anew from the whole log."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogCut(Event):
+    """Bytes behind the last whole record were cut off the commit log: an unfinished write of a crash."""
+
+    position: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDamaged(Event):
+    """A stored message cannot be read any more; what lies before and after it can."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    """-1 when the damage hides which message it was."""
+    physical_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoreReadOnly(Event):
+    """The disk failed in a way that forbids further writes: nothing is stored until a restart."""
+
+    problem: str
+
+
 Observe = Callable[[Event], None]
 """Receives every event; must not block and must not raise."""
