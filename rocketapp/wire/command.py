@@ -120,7 +120,7 @@ def decode(serializer: int, header: bytes, body: bytes) -> Command:
             read.code,
             ext if isinstance(ext, dict) else None,
             body,
-            remark=read.remark or None,
+            remark=read.remark if isinstance(read.remark, str) else None,
             opaque=read.opaque,
             flag=read.flag,
             language=read.language,

@@ -1,7 +1,7 @@
 """The JSON form of a command header (serialize type 0).
 
-Written as Java writes it: keys sorted, null members omitted, every value of
-`extFields` a string. Read with tolerance: unknown members are ignored, numbers and
+Written as Java writes it: members sorted, null ones omitted, every value of
+`extFields` a string and their order free. Read with tolerance: unknown members are ignored, numbers and
 booleans in `extFields` become strings, broken UTF-8 is replaced. What cannot be read
 raises ProtocolError and nothing else. Java: RemotingCommand, RemotingSerializable.
 """
@@ -30,7 +30,7 @@ class JsonHeader(msgspec.Struct):
     version: _Int32 = 0
 
 
-_write = msgspec.json.Encoder(order="deterministic").encode
+_write = msgspec.json.Encoder().encode
 _read = msgspec.json.Decoder(JsonHeader).decode
 
 

@@ -1,0 +1,250 @@
+"""What Apache's admin tool asks a broker about topics and groups, and changes in them.
+
+Codes: UPDATE_AND_CREATE_TOPIC 17, GET_TOPIC_CONFIG 351, DELETE_TOPIC_IN_BROKER 215,
+GET_BROKER_RUNTIME_INFO 28, QUERY_TOPIC_CONSUME_BY_WHO 300, and the headers of the
+questions whose answers are in `statistics`: GET_TOPIC_STATS_INFO 202,
+GET_CONSUMER_CONNECTION_LIST 203, GET_PRODUCER_CONNECTION_LIST 204, GET_CONSUME_STATS
+208, GET_CONSUMER_RUNNING_INFO 307. Java: TopicConfig, CreateTopicRequestHeader,
+KVTable, GroupList.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rocketapp.errors import ProtocolError
+from rocketapp.model.names import DEFAULT_TOPIC
+from rocketapp.model.route import PERM_READ, PERM_WRITE
+from rocketapp.wire import fields as read
+from rocketapp.wire import lenient_json
+
+SINGLE_TAG = "SINGLE_TAG"
+_READ_WRITE = PERM_READ | PERM_WRITE
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """How a broker keeps one topic."""
+
+    name: str
+    read_queues: int = 16
+    write_queues: int = 16
+    perm: int = _READ_WRITE
+    filter_type: str = SINGLE_TAG
+    sys_flag: int = 0
+    order: bool = False
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The members that Java writes, on the wire and in topics.json."""
+        return {
+            "attributes": dict(self.attributes),
+            "order": self.order,
+            "perm": self.perm,
+            "readQueueNums": self.read_queues,
+            "topicFilterType": self.filter_type,
+            "topicName": self.name,
+            "topicSysFlag": self.sys_flag,
+            "writeQueueNums": self.write_queues,
+        }
+
+    @classmethod
+    def from_json(cls, members: object) -> TopicConfig:
+        """From decoded members; missing ones have Java's defaults. Raises ValueError for what is no configuration."""
+        if not isinstance(members, Mapping) or not isinstance(members.get("topicName"), str):
+            raise ValueError("a topic's configuration has a topicName")
+        known: Mapping[str, Any] = members
+        attributes = known.get("attributes") or {}
+        if not isinstance(attributes, Mapping):
+            raise ValueError(f"attributes of topic {known['topicName']}: {attributes!r} is no map")
+        return cls(
+            known["topicName"],
+            _number(known, "readQueueNums", 16),
+            _number(known, "writeQueueNums", 16),
+            _number(known, "perm", _READ_WRITE),
+            str(known.get("topicFilterType") or SINGLE_TAG),
+            _number(known, "topicSysFlag", 0),
+            bool(known.get("order")),
+            {str(name): str(value) for name, value in attributes.items()},
+        )
+
+
+def _number(members: Mapping[str, Any], name: str, default: int) -> int:
+    value = members.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        raise ValueError(f"{name} of topic {members['topicName']}: {value!r} is no 32-bit number")
+    return value
+
+
+def encode_topic_config(config: TopicConfig) -> bytes:
+    """The answer to 351."""
+    return _encode(config.to_json())
+
+
+def decode_topic_config(body: bytes) -> TopicConfig:
+    """Read the answer to 351; raises ProtocolError."""
+    try:
+        return TopicConfig.from_json(lenient_json.loads(body))
+    except ValueError as error:
+        raise ProtocolError(str(error)) from None
+
+
+class UpdateTopicRequest(NamedTuple):
+    """Create a topic, or change it (17). Its attributes are told as changes, the rest as it shall be."""
+
+    config: TopicConfig
+    """Without attributes: those are in `attribute_changes`."""
+    default_topic: str = DEFAULT_TOPIC
+    attribute_changes: Mapping[str, str | None] = {}
+    """New values by name; None takes an attribute away."""
+
+    def to_fields(self) -> dict[str, str]:
+        config = self.config
+        fields = {
+            "topic": config.name,
+            "defaultTopic": self.default_topic,
+            "readQueueNums": str(config.read_queues),
+            "writeQueueNums": str(config.write_queues),
+            "perm": str(config.perm),
+            "topicFilterType": config.filter_type,
+            "topicSysFlag": str(config.sys_flag),
+            "order": read.boolean_text(config.order),
+        }
+        if self.attribute_changes:
+            fields["attributes"] = ",".join(
+                f"-{name}" if value is None else f"+{name}={value}" for name, value in self.attribute_changes.items()
+            )
+        return fields
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str] | None) -> UpdateTopicRequest:
+        config = TopicConfig(
+            read.text(fields, "topic"),
+            read.int32(fields, "readQueueNums"),
+            read.int32(fields, "writeQueueNums"),
+            read.int32(fields, "perm"),
+            read.text(fields, "topicFilterType", SINGLE_TAG),
+            read.int32(fields, "topicSysFlag", 0),
+            read.boolean(fields, "order"),
+        )
+        changes = _attribute_changes(read.text(fields, "attributes", ""))
+        return cls(config, read.text(fields, "defaultTopic", DEFAULT_TOPIC), changes)
+
+    def applied_to(self, existing: TopicConfig | None) -> TopicConfig:
+        """The configuration that the topic has afterwards."""
+        attributes = {**(existing.attributes if existing is not None else {}), **self.attribute_changes}
+        kept = {name: value for name, value in attributes.items() if value is not None}
+        return dataclasses.replace(self.config, attributes=kept)
+
+
+def _attribute_changes(text: str) -> dict[str, str | None]:
+    """Read `+key=value,-key`."""
+    changes: dict[str, str | None] = {}
+    for change in filter(None, text.split(",")):
+        name, equals, value = change[1:].partition("=")
+        if change[0] == "+" and name and equals:
+            changes[name] = value
+        elif change[0] == "-" and name:
+            changes[name] = None
+        else:
+            raise ProtocolError(f"field attributes: {change[:60]!r} is neither +key=value nor -key")
+    return changes
+
+
+class TopicRequest(NamedTuple):
+    """Names a topic: for its statistics (202), groups (300), configuration (351), or to delete it (215)."""
+
+    topic: str
+
+    def to_fields(self) -> dict[str, str]:
+        return {"topic": self.topic}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str] | None) -> TopicRequest:
+        return cls(read.text(fields, "topic"))
+
+
+class ConsumerGroupRequest(NamedTuple):
+    """Names a consumer group: for its members (203), or how far it is (208), perhaps in one topic only."""
+
+    group: str
+    topic: str | None = None
+
+    def to_fields(self) -> dict[str, str]:
+        fields = {"consumerGroup": self.group}
+        if self.topic is not None:
+            fields["topic"] = self.topic
+        return fields
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str] | None) -> ConsumerGroupRequest:
+        return cls(read.text(fields, "consumerGroup"), read.optional_text(fields, "topic") or None)
+
+
+class ProducerGroupRequest(NamedTuple):
+    """Names a producer group: for its members (204)."""
+
+    group: str
+
+    def to_fields(self) -> dict[str, str]:
+        return {"producerGroup": self.group}
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str] | None) -> ProducerGroupRequest:
+        return cls(read.text(fields, "producerGroup"))
+
+
+class RunningInfoRequest(NamedTuple):
+    """What is this member doing? (307: tool to broker, broker to client.)"""
+
+    group: str
+    client_id: str
+    with_stacks: bool = False
+
+    def to_fields(self) -> dict[str, str]:
+        return {
+            "consumerGroup": self.group,
+            "clientId": self.client_id,
+            "jstackEnable": read.boolean_text(self.with_stacks),
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str] | None) -> RunningInfoRequest:
+        return cls(
+            read.text(fields, "consumerGroup"), read.text(fields, "clientId"), read.boolean(fields, "jstackEnable")
+        )
+
+
+def encode_kv_table(table: Mapping[str, str]) -> bytes:
+    """KVTable: what a broker tells of itself (28)."""
+    return _encode({"table": dict(table)})
+
+
+def decode_kv_table(body: bytes) -> dict[str, str]:
+    """Read a KVTable; raises ProtocolError."""
+    data = lenient_json.loads(body)
+    try:
+        return {str(name): str(value) for name, value in (data.get("table") or {}).items()}
+    except AttributeError as error:
+        raise ProtocolError(f"key-value table: {error}") from None
+
+
+def encode_group_list(groups: Iterable[str]) -> bytes:
+    """GroupList: which groups consume a topic (300)."""
+    return _encode({"groupList": list(groups)})
+
+
+def decode_group_list(body: bytes) -> list[str]:
+    """Read a GroupList; raises ProtocolError."""
+    data = lenient_json.loads(body)
+    try:
+        return [str(group) for group in data.get("groupList") or ()]
+    except (AttributeError, TypeError) as error:
+        raise ProtocolError(f"group list: {error}") from None

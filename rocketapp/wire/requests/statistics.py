@@ -1,0 +1,268 @@
+"""How full queues are, how far groups are, who is connected: the answers to an admin tool.
+
+Codes: GET_TOPIC_STATS_INFO 202, GET_CONSUMER_CONNECTION_LIST 203,
+GET_PRODUCER_CONNECTION_LIST 204, GET_CONSUME_STATS 208, GET_CONSUMER_RUNNING_INFO 307;
+the questions are in `admin`. Java: TopicStatsTable, ConsumeStats, ConsumerConnection,
+ProducerConnection, ConsumerRunningInfo.
+
+Maps by queue have objects as keys, which Java reads and standard JSON forbids: see
+`wire.lenient_json`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rocketapp.errors import ProtocolError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import SubscriptionData
+from rocketapp.wire import lenient_json
+from rocketapp.wire.requests.clients import subscription_members, subscription_of
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+_WRONG = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
+
+
+class TopicOffset(NamedTuple):
+    """What one queue holds."""
+
+    min_offset: int
+    max_offset: int
+    """The next to be written."""
+    updated_ms: int
+    """When its last message was stored; 0 for an empty queue."""
+
+
+class ConsumedOffset(NamedTuple):
+    """How far a group is in one queue."""
+
+    broker_offset: int
+    """The queue's maximum."""
+    consumer_offset: int
+    pull_offset: int
+    last_ms: int
+    """When the last consumed message was stored; 0 when none was."""
+
+
+class Connection(NamedTuple):
+    """One client in a group."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+
+
+class ConsumerConnection(NamedTuple):
+    """Who is in a consumer group and what it subscribes to: the answer to 203."""
+
+    connections: tuple[Connection, ...]
+    subscriptions: tuple[SubscriptionData, ...]
+    consume_type: str
+    message_model: str
+    consume_from: str
+
+    def encode(self) -> bytes:
+        return _encode(
+            {
+                "connectionSet": list(map(_connection_members, self.connections)),
+                "consumeFromWhere": self.consume_from,
+                "consumeType": self.consume_type,
+                "messageModel": self.message_model,
+                "subscriptionTable": {data.topic: subscription_members(data) for data in self.subscriptions},
+            }
+        )
+
+    @classmethod
+    def decode(cls, body: bytes) -> ConsumerConnection:
+        """Read the answer to 203; raises ProtocolError."""
+        data = lenient_json.loads(body)
+        try:
+            return cls(
+                tuple(map(_connection_of, data.get("connectionSet") or ())),
+                tuple(map(subscription_of, (data.get("subscriptionTable") or {}).values())),
+                str(data.get("consumeType") or ""),
+                str(data.get("messageModel") or ""),
+                str(data.get("consumeFromWhere") or ""),
+            )
+        except _WRONG as error:
+            raise ProtocolError(f"consumer connections: {type(error).__name__} {error}") from None
+
+
+def encode_connections(connections: Iterable[Connection]) -> bytes:
+    """ProducerConnection: the answer to 204."""
+    return _encode({"connectionSet": list(map(_connection_members, connections))})
+
+
+def decode_connections(body: bytes) -> list[Connection]:
+    """Read the answer to 204; raises ProtocolError."""
+    data = lenient_json.loads(body)
+    try:
+        return list(map(_connection_of, data.get("connectionSet") or ()))
+    except _WRONG as error:
+        raise ProtocolError(f"producer connections: {type(error).__name__} {error}") from None
+
+
+def encode_topic_stats(offsets: Mapping[MessageQueue, TopicOffset], put_tps: float = 0.0) -> bytes:
+    """TopicStatsTable: the answer to 202."""
+    table = {
+        queue: {"lastUpdateTimestamp": held.updated_ms, "maxOffset": held.max_offset, "minOffset": held.min_offset}
+        for queue, held in offsets.items()
+    }
+    return _encode({"offsetTable": lenient_json.dump_queue_map(table), "topicPutTps": put_tps})
+
+
+def decode_topic_stats(body: bytes) -> dict[MessageQueue, TopicOffset]:
+    """Read the answer to 202; raises ProtocolError."""
+    data = lenient_json.loads(body)
+    try:
+        return {
+            lenient_json.queue_of_key(key): TopicOffset(
+                int(held["minOffset"]), int(held["maxOffset"]), int(held.get("lastUpdateTimestamp") or 0)
+            )
+            for key, held in (data.get("offsetTable") or {}).items()
+        }
+    except _WRONG as error:
+        raise ProtocolError(f"topic statistics: {type(error).__name__} {error}") from None
+
+
+def encode_consume_stats(offsets: Mapping[MessageQueue, ConsumedOffset], consume_tps: float = 0.0) -> bytes:
+    """ConsumeStats: the answer to 208."""
+    table = {
+        queue: {
+            "brokerOffset": done.broker_offset,
+            "consumerOffset": done.consumer_offset,
+            "lastTimestamp": done.last_ms,
+            "pullOffset": done.pull_offset,
+        }
+        for queue, done in offsets.items()
+    }
+    return _encode({"consumeTps": consume_tps, "offsetTable": lenient_json.dump_queue_map(table)})
+
+
+def decode_consume_stats(body: bytes) -> dict[MessageQueue, ConsumedOffset]:
+    """Read the answer to 208; raises ProtocolError. Old brokers leave the pull offset out: -1."""
+    data = lenient_json.loads(body)
+    try:
+        return {
+            lenient_json.queue_of_key(key): ConsumedOffset(
+                int(done["brokerOffset"]),
+                int(done["consumerOffset"]),
+                int(done.get("pullOffset", -1)),
+                int(done.get("lastTimestamp") or 0),
+            )
+            for key, done in (data.get("offsetTable") or {}).items()
+        }
+    except _WRONG as error:
+        raise ProtocolError(f"consume statistics: {type(error).__name__} {error}") from None
+
+
+class QueueState(NamedTuple):
+    """What a member tells of one of its queues (Java: ProcessQueueInfo)."""
+
+    commit_offset: int
+    cached_min_offset: int = 0
+    cached_max_offset: int = 0
+    cached_messages: int = 0
+    cached_mib: int = 0
+    locked: bool = False
+    last_lock_ms: int = 0
+    last_pull_ms: int = 0
+    last_consume_ms: int = 0
+
+
+class RunningInfo(NamedTuple):
+    """What a member of a consumer group is doing: the answer to 307."""
+
+    properties: Mapping[str, str]
+    """Options by their Java names, and PROP_CONSUME_TYPE, PROP_CONSUMEORDERLY, PROP_CONSUMER_START_TIMESTAMP ..."""
+    subscriptions: tuple[SubscriptionData, ...]
+    queues: Mapping[MessageQueue, QueueState]
+    stacks: str | None = None
+
+    def encode(self) -> bytes:
+        members: dict[str, Any] = {
+            "mqPopTable": {},
+            "mqTable": lenient_json.dump_queue_map(
+                {queue: _state_members(self.queues[queue]) for queue in sorted(self.queues)}
+            ),
+            "properties": dict(self.properties),
+            "statusTable": {},
+            "subscriptionSet": list(map(subscription_members, self.subscriptions)),
+            "userConsumerInfo": {},
+        }
+        if self.stacks is not None:
+            members["jstack"] = self.stacks
+        return _encode(members)
+
+    @classmethod
+    def decode(cls, body: bytes) -> RunningInfo:
+        """Read the answer to 307; raises ProtocolError."""
+        data = lenient_json.loads(body)
+        try:
+            stacks = data.get("jstack")
+            return cls(
+                {str(name): str(value) for name, value in (data.get("properties") or {}).items()},
+                tuple(map(subscription_of, data.get("subscriptionSet") or ())),
+                {
+                    lenient_json.queue_of_key(key): _state_of(state)
+                    for key, state in (data.get("mqTable") or {}).items()
+                },
+                None if stacks is None else str(stacks),
+            )
+        except _WRONG as error:
+            raise ProtocolError(f"running info: {type(error).__name__} {error}") from None
+
+
+def _connection_members(connection: Connection) -> dict[str, Any]:
+    return {
+        "clientAddr": connection.address,
+        "clientId": connection.client_id,
+        "language": connection.language,
+        "version": connection.version,
+    }
+
+
+def _connection_of(members: Any) -> Connection:
+    return Connection(
+        str(members["clientId"]),
+        str(members.get("clientAddr") or ""),
+        str(members.get("language") or "OTHER"),
+        int(members.get("version") or 0),
+    )
+
+
+def _state_members(state: QueueState) -> dict[str, Any]:
+    return {
+        "cachedMsgCount": state.cached_messages,
+        "cachedMsgMaxOffset": state.cached_max_offset,
+        "cachedMsgMinOffset": state.cached_min_offset,
+        "cachedMsgSizeInMiB": state.cached_mib,
+        "commitOffset": state.commit_offset,
+        "droped": False,  # the misspelling is part of the protocol
+        "lastConsumeTimestamp": state.last_consume_ms,
+        "lastLockTimestamp": state.last_lock_ms,
+        "lastPullTimestamp": state.last_pull_ms,
+        "locked": state.locked,
+        "transactionMsgCount": 0,
+        "transactionMsgMaxOffset": 0,
+        "transactionMsgMinOffset": 0,
+        "tryUnlockTimes": 0,
+    }
+
+
+def _state_of(members: Any) -> QueueState:
+    return QueueState(
+        int(members.get("commitOffset") or 0),
+        int(members.get("cachedMsgMinOffset") or 0),
+        int(members.get("cachedMsgMaxOffset") or 0),
+        int(members.get("cachedMsgCount") or 0),
+        int(members.get("cachedMsgSizeInMiB") or 0),
+        bool(members.get("locked")),
+        int(members.get("lastLockTimestamp") or 0),
+        int(members.get("lastPullTimestamp") or 0),
+        int(members.get("lastConsumeTimestamp") or 0),
+    )
