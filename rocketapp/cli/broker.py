@@ -1,0 +1,138 @@
+"""`rocketapp broker`: the embedded broker alone; also what runs in the broker's child process of `rocketapp run`."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocketapp.cli.failure import DONE, CommandError, one_line
+
+if TYPE_CHECKING:
+    from rocketapp.cli.stop import Stop
+    from rocketapp.config.broker import BrokerConfig
+    from rocketapp.embedded.embedded import EmbeddedBroker
+
+Address = tuple[str, int]
+
+
+@click.command("broker")
+@click.option("--dir", "directory", metavar="DIR", help="Directory of the store; default .rocketapp.")
+@click.option("--memory", is_flag=True, help="Keep everything in memory; nothing is left at the end.")
+@click.option("--listen", metavar="H:P", help="Address to serve on; default 127.0.0.1:9876, port 0 takes a free one.")
+def command(directory: str | None, memory: bool, listen: str | None) -> int:
+    """Run the embedded broker alone, until SIGINT or SIGTERM."""
+    from rocketapp.cli.logs import set_up_logging
+    from rocketapp.cli.loop import run_in_loop
+    from rocketapp.cli.settings import read_settings
+
+    if directory and memory:
+        raise CommandError("--dir and --memory exclude each other: leave one out")
+    wanted = {"dir": directory, "listen": listen}
+    settings = read_settings({"broker": {key: value for key, value in wanted.items() if value is not None}})
+    parse_listen(settings.broker.listen)
+    set_up_logging(settings.app.log_format, settings.app.log_level)
+    run_in_loop(_run(settings.broker, memory=memory))
+    return DONE
+
+
+async def _run(config: BrokerConfig, *, memory: bool) -> None:
+    from rocketapp.cli.stop import Stop
+
+    stop = Stop(drain_timeout=DRAIN_TIMEOUT, last_words=lambda: None)
+    stop.listen()
+    await serve_broker(config, memory=memory, or_free_port=False, stop=stop, on_serving=_say_serving)
+
+
+def _say_serving(address: str) -> None:
+    print(f"serving on {address}", flush=True)
+
+
+DRAIN_TIMEOUT = 10.0
+"""Seconds to write tables and close files after a signal."""
+
+
+async def serve_broker(
+    config: BrokerConfig, *, memory: bool, or_free_port: bool, stop: Stop, on_serving: Callable[[str], None]
+) -> None:
+    """Serve until `stop` is requested. Raises CommandError when that cannot begin."""
+    from rocketapp.cli.running import remove_running, write_running
+
+    directory = Path(config.dir)
+    broker, address = await _start(config, memory=memory, or_free_port=or_free_port)
+    try:
+        if not memory:
+            write_running(directory, address)
+        on_serving(address)
+        await stop.requested.wait()
+    finally:
+        if not memory:
+            remove_running(directory)
+        await broker.stop()
+        stop.finished()
+
+
+async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool) -> tuple[EmbeddedBroker, str]:
+    host, port = parse_listen(config.listen)
+    try:
+        return await _start_at(config, (host, port), memory=memory)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise CommandError(f"{config.listen}: {one_line(error.strerror or str(error))}") from error
+        if not or_free_port:
+            mend = "stop what serves there, or choose another address with --listen"
+            raise CommandError(f"{config.listen}: the address is already in use: {mend}") from error
+    return await _start_at(config, (host, 0), memory=memory)
+
+
+async def _start_at(config: BrokerConfig, listen: Address, *, memory: bool) -> tuple[EmbeddedBroker, str]:
+    from rocketapp.clock import SystemClock
+    from rocketapp.embedded.embedded import EmbeddedBroker
+    from rocketapp.errors import RocketAppError
+
+    broker = EmbeddedBroker(
+        config=config, memory=memory, observe=lambda event: None, clock=SystemClock(), random=random.Random()
+    )
+    try:
+        return broker, await broker.start(listen)
+    except RocketAppError as error:
+        raise CommandError(str(error)) from error
+
+
+def parse_listen(listen: str) -> Address:
+    """Host and port. Raises CommandError for what is no address, and for one that others can reach."""
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise CommandError(f"--listen {listen}: write host:port, for example 127.0.0.1:9876")
+    if not is_loopback(host):
+        raise CommandError(
+            f"--listen {listen}: only loopback addresses are served, because there are no access keys yet: "
+            "whoever reaches the port may read and write every message; use 127.0.0.1"
+        )
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches it."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def serve_as_child(spec: Mapping[str, Any], stop: Stop, on_serving: Callable[[str], None]) -> None:
+    """What the broker's child process of `rocketapp run` does."""
+    from rocketapp.cli.settings import read_settings
+
+    settings = read_settings({"broker": {"dir": spec["directory"], "listen": spec["listen"]}}, file=spec["settings"])
+    config = replace(settings.broker, dir=spec["directory"], listen=spec["listen"])
+    await serve_broker(config, memory=False, or_free_port=spec["or_free_port"], stop=stop, on_serving=on_serving)

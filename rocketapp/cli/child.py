@@ -1,0 +1,155 @@
+"""One child process, seen from its parent: started, heard, told, ended.
+
+A child lives in a session of its own, so that Ctrl-C reaches only the parent. Its
+stdin is its lifeline: the parent writes what the child must know and then keeps the
+pipe open; when the parent is gone, even by kill -9, the child reads the end of it.
+It answers with JSON lines on a second pipe. Its stdout and stderr are the parent's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rocketapp.cli.reports import Report
+
+REAP_INTERVAL = 0.1
+"""Seconds between looks whether the process has ended. A grandchild may hold the report
+pipe open, so its end alone would not tell."""
+
+# sys.path is the parent's own, whichever way the parent found its modules.
+_BOOT = (
+    "import json,sys;spec=json.loads(sys.stdin.buffer.readline());sys.path[:]=spec['path'];"
+    "from rocketapp.cli.child_main import main;main(spec)"
+)
+
+
+class Child:
+    """A worker or a broker. `on_report` hears its lines; `ended` tells its exit code."""
+
+    def __init__(self, name: str, spec: Mapping[str, Any], on_report: Callable[[Report], None]) -> None:
+        self.name = name
+        self._spec = dict(spec)
+        self._on_report = on_report
+        self._process: subprocess.Popen[bytes] | None = None
+        self._heard = b""
+        self._reports = -1
+        self._gone: asyncio.Future[int] | None = None
+        self._reaper: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<Child {self.name}: {self.pid or 'not started'}>"
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process is not None else None
+
+    def start(self) -> None:
+        """Spawn it; to be called inside a running loop, once."""
+        loop = asyncio.get_running_loop()
+        self._reports, writing = os.pipe()
+        try:
+            spec = {**self._spec, "name": self.name, "path": sys.path, "reports": writing, "parent": os.getpid()}
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", _BOOT, self.name],
+                stdin=subprocess.PIPE,
+                pass_fds=(writing,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(writing)
+        self._gone = loop.create_future()
+        os.set_blocking(self._reports, False)
+        loop.add_reader(self._reports, self._read)
+        self.tell(spec)
+        self._reaper = loop.call_later(REAP_INTERVAL, self._reap)
+
+    def tell(self, fields: Mapping[str, Any]) -> None:
+        """Write one JSON line to its stdin. A child that is gone is found by `ended`."""
+        assert self._process is not None and self._process.stdin is not None, "start comes first"
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(json.dumps(fields).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal unless it has ended."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._gone is not None and not self._gone.done()
+
+    async def ended(self) -> int:
+        """Its exit code, as soon as it has one; negative is the signal that killed it."""
+        assert self._gone is not None, "start comes first"
+        return await asyncio.shield(self._gone)
+
+    async def stop(self, *, timeout: float) -> int:
+        """SIGTERM, and SIGKILL when it is still there after `timeout` seconds."""
+        self.signal(signal.SIGTERM)
+        return await self.await_or_kill(timeout)
+
+    async def await_or_kill(self, timeout: float) -> int:
+        """Its exit code; killed when it takes longer."""
+        assert self._gone is not None, "start comes first"
+        await asyncio.wait({self._gone}, timeout=timeout)
+        if not self._gone.done():
+            self.signal(signal.SIGKILL)
+        return await self.ended()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._reports, 65536)
+        except BlockingIOError:
+            return
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._reports)
+            self._reap()
+            return
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        for line in lines:
+            self._on_report(Report.decode(line))
+
+    def _reap(self) -> None:
+        """Has it ended? Then hear its last lines, and tell who waits."""
+        assert self._process is not None and self._gone is not None
+        if self._gone.done():
+            return
+        code = self._process.poll()
+        loop = asyncio.get_running_loop()
+        if self._reaper is not None:
+            self._reaper.cancel()
+        if code is None:
+            self._reaper = loop.call_later(REAP_INTERVAL, self._reap)
+            return
+        self._hear_the_rest()
+        loop.remove_reader(self._reports)
+        os.close(self._reports)
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.close()
+        self._gone.set_result(code)
+
+    def _hear_the_rest(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._reports, 65536):
+                *lines, self._heard = (self._heard + data).split(b"\n")
+                for line in lines:
+                    self._on_report(Report.decode(line))
+
+
+def exit_text(code: int) -> str:
+    """`exit code 1` or `killed by SIGKILL`."""
+    if code >= 0:
+        return f"exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(-code).name}"
+    return f"killed by signal {-code}"

@@ -1,0 +1,193 @@
+"""The child's side: what a worker or broker process of `rocketapp run` does with what its parent told it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, user_place
+from rocketapp.cli.reports import Report
+
+Spec = Mapping[str, Any]
+PARENT_INTERVAL = 1.0
+"""Seconds between looks whether the parent is still the same process. The lifeline tells
+at once; but a forked copy of the parent may hold its other end open."""
+
+
+def main(spec: Spec) -> None:
+    """Be what `spec["role"]` says; ends the process."""
+    reporter = Reporter(spec["reports"])
+    lifeline = Lifeline(spec["parent"])
+    role: Callable[[Spec, Reporter, Lifeline], int] = _worker if spec["role"] == "worker" else _broker
+    try:
+        code = role(spec, reporter, lifeline)
+    except CommandError as error:
+        text = error.text
+        if spec["traceback"] and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__, file=sys.stderr)
+        reporter.tell(Report("failed", error=text, code=error.code))
+        code = error.code
+    sys.exit(code)
+
+
+class Reporter:
+    """Writes reports to the parent without ever waiting long for it."""
+
+    def __init__(self, descriptor: int) -> None:
+        # What user code starts must not hold the pipe open.
+        os.set_inheritable(descriptor, False)
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._unsent = b""
+
+    def tell(self, report: Report) -> None:
+        """A status is left out while an earlier one is still on its way; everything else must arrive."""
+        if report.kind == "status":
+            if not self._flush():
+                return
+            self._unsent = report.encode()
+            self._flush()
+            return
+        self._unsent += report.encode()
+        while not self._flush() and select.select([], [self._descriptor], [], 1.0)[1]:
+            pass
+
+    def _flush(self) -> bool:
+        try:
+            while self._unsent:
+                self._unsent = self._unsent[os.write(self._descriptor, self._unsent) :]
+        except BlockingIOError:
+            return False
+        except BrokenPipeError:
+            self._unsent = b""
+        return True
+
+
+class Lifeline:
+    """Our old stdin: the parent's words, and their end when the parent is gone."""
+
+    def __init__(self, parent: int) -> None:
+        self._parent = parent
+        self._descriptor = os.dup(0)
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+        self._heard = b""
+        self._look: asyncio.TimerHandle | None = None
+
+    def read_line(self) -> dict[str, Any] | None:
+        """The next thing the parent says, however long it takes; None when it is gone."""
+        while b"\n" not in self._heard:
+            data = os.read(self._descriptor, 4096)
+            if not data:
+                return None
+            self._heard += data
+        line, _, self._heard = self._heard.partition(b"\n")
+        fields: dict[str, Any] = json.loads(line)
+        return fields
+
+    def watch(self, on_lost: Callable[[str], None]) -> None:
+        """Call `on_lost` once, on the running loop, when the parent is gone."""
+        loop = asyncio.get_running_loop()
+
+        def lost() -> None:
+            loop.remove_reader(self._descriptor)
+            if self._look is not None:
+                self._look.cancel()
+            on_lost("the parent process is gone")
+
+        def read() -> None:
+            if not os.read(self._descriptor, 4096):
+                lost()
+
+        def look() -> None:
+            if os.getppid() != self._parent:
+                lost()
+            else:
+                self._look = loop.call_later(PARENT_INTERVAL, look)
+
+        loop.add_reader(self._descriptor, read)
+        look()
+
+
+def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
+    from rocketapp.cli.loader import load_app
+    from rocketapp.cli.loop import run_in_loop
+    from rocketapp.cli.settings import needs_cluster, read_settings, with_name_server
+
+    app = load_app(spec["app"])
+    settings = read_settings(spec["overrides"], file=spec["settings"], app=app)
+    _set_up_logging(spec, settings)
+    reporter.tell(Report("loaded", needs_cluster=needs_cluster(app, settings)))
+    answer = lifeline.read_line()
+    if answer is None:
+        return DONE
+    if answer["name_server"]:
+        settings = with_name_server(settings, answer["name_server"])
+    return run_in_loop(_work(spec, app, settings, reporter, lifeline), spec["loop"])
+
+
+async def _work(spec: Spec, app: Any, settings: Any, reporter: Reporter, lifeline: Lifeline) -> int:
+    from rocketapp.cli.stop import Stop, end_now
+    from rocketapp.cli.worker import Worker
+
+    worker = Worker(app, settings, expected_members=spec["members"], tell=reporter.tell)
+
+    def last_words() -> None:
+        reporter.tell(Report("ended", worker.summary, code=FAILED))
+
+    stop = Stop(settings.app.drain_timeout, last_words)
+    stop.listen()
+    lifeline.watch(stop.request)
+    try:
+        clean = await worker.run(stop, exit_when_idle=spec["exit_when_idle"], always_report=True)
+    except Exception as error:
+        raise start_failure(error) from error
+    if not clean:
+        end_now(last_words)
+    reporter.tell(Report("ended", worker.summary))
+    return DONE
+
+
+def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
+    from rocketapp.cli.broker import serve_as_child
+    from rocketapp.cli.loop import run_in_loop
+    from rocketapp.cli.settings import read_settings
+
+    settings = read_settings(spec["overrides"], file=spec["settings"])
+    _set_up_logging(spec, settings)
+
+    async def serve() -> None:
+        from rocketapp.cli.broker import DRAIN_TIMEOUT
+        from rocketapp.cli.stop import Stop
+
+        stop = Stop(DRAIN_TIMEOUT, last_words=lambda: None)
+        stop.listen()
+        lifeline.watch(stop.request)
+        await serve_as_child(spec, stop, lambda address: reporter.tell(Report("serving", address=address)))
+
+    run_in_loop(serve(), spec["loop"])
+    return DONE
+
+
+def _set_up_logging(spec: Spec, settings: Any) -> None:
+    from rocketapp.cli.logs import set_up_logging
+
+    set_up_logging(settings.app.log_format, settings.app.log_level, process=spec["name"])
+
+
+def start_failure(error: Exception) -> CommandError:
+    """What a start that raised means for the exit code: the user's configuration, their hook, or the cluster."""
+    from rocketapp.errors import ConfigError, PluginError, SetupError, TransportError
+
+    if isinstance(error, CommandError):
+        return error
+    if isinstance(error, (ConfigError, SetupError, PluginError, TransportError)):
+        return CommandError(str(error))
+    return CommandError(f"{user_place(error) or 'start'}: {describe(error)}", FAILED)

@@ -1,0 +1,57 @@
+"""The cluster that `send` and `tail` talk to: the settings' name server, or the embedded broker of this folder."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketapp.cli.failure import CommandError
+
+if TYPE_CHECKING:
+    from rocketapp.app.settings import Settings
+    from rocketapp.client.instance import ClientInstance
+
+
+async def find_name_server(settings: Settings) -> str:
+    """Its address. Raises CommandError when neither settings nor a running embedded broker name one."""
+    from rocketapp.cli.running import find_serving
+
+    if settings.client.name_server:
+        return settings.client.name_server
+    directory = Path(settings.broker.dir)
+    running = await find_serving(directory)
+    if running is None:
+        raise CommandError(
+            f"no name server is set and no embedded broker serves {directory}/: "
+            "give --name-server H:P, or start `rocketapp run` or `rocketapp broker` in this folder"
+        )
+    return running.address
+
+
+@asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
+    """A client of that cluster, for as long as the command needs it."""
+    from rocketapp.client.instance import ClientInstance
+    from rocketapp.clock import SystemClock
+    from rocketapp.errors import RocketAppError
+    from rocketapp.transport.tcp import dial_tcp
+
+    client = ClientInstance(
+        config=replace(settings.client, name_server=await find_name_server(settings)),
+        dial=dial_tcp,
+        clock=SystemClock(),
+        random=random.Random(),
+        observe=lambda event: None,
+    )
+    try:
+        await client.start()
+    except RocketAppError as error:
+        raise CommandError(f"name server {error}: is it running, and is --name-server right?") from error
+    try:
+        yield client
+    finally:
+        await client.stop()

@@ -1,0 +1,98 @@
+"""How a command fails: one line on stderr that names the place and the mend, and an exit code.
+
+The codes are the whole vocabulary: 0 done or cleanly drained, 1 failed or the drain
+was cut, 2 wrong usage or configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from types import TracebackType
+
+DONE, FAILED, USAGE = 0, 1, 2
+LONGEST_LINE = 600
+"""Characters of an error line: an exception's text may carry a whole document."""
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent)
+_LIBRARIES = tuple(
+    {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+
+
+class CommandError(Exception):
+    """The command cannot go on: what to print, and what to exit with."""
+
+    traceback = False
+    """Whether `--traceback` asked for more than the line."""
+
+    def __init__(self, text: str, code: int = USAGE) -> None:
+        super().__init__(text, code)
+        self.text, self.code = text, code
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def one_line(text: str) -> str:
+    """All of it in one line, cut when it is very long."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 3] + "..."
+
+
+def describe(error: BaseException) -> str:
+    """`ValueError: the text`, in one line."""
+    text = one_line(str(error))
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def shown_path(file: str) -> str:
+    """Relative to the current directory when it lies inside, for it is easier to read and to click."""
+    path = Path(file)
+    try:
+        return str(path.resolve().relative_to(Path.cwd().resolve()))
+    except ValueError:
+        return str(path)
+
+
+def user_place(error: BaseException) -> str | None:
+    """`file:line` of the line in the user's own code that raised, or None when none of it is theirs."""
+    if isinstance(error, SyntaxError) and error.filename and not _is_foreign(error.filename):
+        return f"{shown_path(error.filename)}:{error.lineno or 0}"
+    place = None
+    step: TracebackType | None = error.__traceback__
+    while step is not None:
+        file = step.tb_frame.f_code.co_filename
+        if not _is_foreign(file):
+            place = f"{shown_path(file)}:{step.tb_lineno}"
+        step = step.tb_next
+    return place
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """`; did you mean 'x'?` or nothing: the end of an error's line."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f": did you mean {close[0]!r}?" if close else ""
+
+
+def print_failure(text: str, error: BaseException | None = None, *, traceback: bool = False) -> None:
+    """The one line on stderr; before it the whole traceback when that was asked for."""
+    if traceback and error is not None:
+        import traceback as traces
+
+        traces.print_exception(error, file=sys.stderr)
+    print(f"rocketapp: {one_line(text)}", file=sys.stderr, flush=True)
+
+
+def _is_foreign(file: str) -> bool:
+    """Not the user's: frozen, ours, the standard library's or an installed package's."""
+    if file.startswith("<"):
+        return True
+    path = os.path.realpath(file)
+    if any(path.startswith(library + os.sep) for library in _LIBRARIES):
+        return True
+    return path.startswith(_PACKAGE + os.sep) or f"{os.sep}site-packages{os.sep}" in path

@@ -1,0 +1,144 @@
+"""Keeps an embedded broker there for as long as `rocketapp run` needs one.
+
+Joins the one that serves the directory, or starts one as a child process. When that
+one is gone before the run is over - it died, or the run it belonged to has ended - a
+new one is started at the same address, so that nobody who knows the address notices
+more than an outage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rocketapp.cli.child import Child, exit_text
+from rocketapp.cli.failure import CommandError
+from rocketapp.cli.reports import Report
+from rocketapp.cli.running import Running, find_serving, is_alive
+
+WATCH_INTERVAL = 0.5
+"""Seconds between looks at a broker that is not our child."""
+STOP_TIMEOUT = 10.0
+"""Seconds that a broker gets to write its tables and close its files."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+"""Seconds between attempts to start a broker that was lost, doubled each time."""
+
+_log = logging.getLogger("rocketapp.run")
+
+
+class BrokerKeeper:
+    """Of one directory; `address` is where its broker serves once `start` returned."""
+
+    def __init__(
+        self, directory: Path, *, listen: str, or_free_port: bool, spec: Mapping[str, Any], timeout: float
+    ) -> None:
+        """`listen` is wanted first; `or_free_port` allows another when that is taken.
+
+        `spec` is what every child is told; `timeout` bounds the start in seconds.
+        """
+        self.address = ""
+        self._directory = directory
+        self._listen, self._or_free_port = listen, or_free_port
+        self._spec = spec
+        self._timeout = timeout
+        self._child: Child | None = None
+        self._joined: Running | None = None
+        self._heard: asyncio.Future[Report] | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        how = f"child {self._child.pid}" if self._child else f"joined {self._joined.pid}" if self._joined else "none"
+        return f"<BrokerKeeper {self._directory} at {self.address or '?'}: {how}>"
+
+    async def start(self) -> str:
+        """Its address. Raises CommandError when none can be joined and none can be started."""
+        problem = await self._join_or_launch()
+        if problem is not None:
+            raise CommandError(problem)
+        # Kept here and awaited in stop().
+        self._watch = asyncio.get_running_loop().create_task(self._keep(), name="embedded-broker")
+        return self.address
+
+    async def stop(self) -> None:
+        """End the broker if it is ours; one that was joined goes on."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.gather(self._watch, return_exceptions=True)
+            self._watch = None
+        if self._child is not None:
+            await self._child.stop(timeout=STOP_TIMEOUT)
+            self._child = None
+
+    async def _join_or_launch(self) -> str | None:
+        """None when one serves now, otherwise why not."""
+        if await self._join():
+            return None
+        problem = await self._launch()
+        # Two runs may have started at once: one of them has the directory, the other joins it.
+        if problem is not None and await self._join():
+            return None
+        return problem
+
+    async def _join(self) -> bool:
+        running = await find_serving(self._directory)
+        if running is None or (self.address and running.address != self.address):
+            return False
+        self.address, self._joined = running.address, running
+        _log.info("joined the embedded broker at %s, process %d", running.address, running.pid)
+        return True
+
+    async def _launch(self) -> str | None:
+        self._heard = asyncio.get_running_loop().create_future()
+        spec = {
+            **self._spec,
+            "role": "broker",
+            "directory": str(self._directory),
+            "listen": self.address or self._listen,
+            "or_free_port": self._or_free_port and not self.address,
+        }
+        # Ours from this moment on, so that stop() ends it even when the start is broken off.
+        self._child = child = Child("broker", spec, self._hear)
+        child.start()
+        ended = asyncio.ensure_future(child.ended())
+        try:
+            await asyncio.wait({self._heard, ended}, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended.cancel()
+        report = self._heard.result() if self._heard.done() else None
+        if report is not None and report.kind == "serving":
+            self.address, self._joined = report.address, None
+            _log.info("embedded broker serves on %s, its messages are in %s", report.address, self._directory)
+            return None
+        code = await child.stop(timeout=STOP_TIMEOUT)
+        self._child = None
+        if report is not None:
+            return report.error
+        return f"{self._directory}: the embedded broker did not serve within {self._timeout:g} s ({exit_text(code)})"
+
+    def _hear(self, report: Report) -> None:
+        if self._heard is not None and not self._heard.done() and report.kind in ("serving", "failed"):
+            self._heard.set_result(report)
+
+    async def _keep(self) -> None:
+        while True:
+            await self._await_loss()
+            pause = FIRST_PAUSE
+            while (problem := await self._join_or_launch()) is not None:
+                _log.error("embedded broker: %s; trying again in %g s", problem, pause)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _await_loss(self) -> None:
+        if self._child is not None:
+            code = await self._child.ended()
+            self._child = None
+            _log.error("the embedded broker died (%s); starting it again", exit_text(code))
+            return
+        while self._joined is not None:
+            await asyncio.sleep(WATCH_INTERVAL)
+            if not is_alive(self._joined.pid):
+                self._joined = None
+                _log.warning("the embedded broker that was joined is gone; starting one")

@@ -1,0 +1,165 @@
+"""Find the user's RocketApp: `module:attribute`, `module:factory()` or `module` (its `app`).
+
+Whatever goes wrong is the user's to mend, so each failure says where: the line of
+their module that raised, the name that comes nearest, the brackets that are missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rocketapp.cli.failure import USAGE, CommandError, describe, nearest, one_line, shown_path, user_place
+from rocketapp.errors import RocketAppError
+
+if TYPE_CHECKING:
+    from rocketapp.app.app import RocketApp
+
+DEFAULT_ATTRIBUTE = "app"
+_TARGET = re.compile(r"(?P<module>[^:()]+)(:(?P<attribute>[^:()]+)(?P<call>\(\))?)?")
+
+
+def put_current_directory_on_path() -> None:
+    """First on `sys.path`, as for `python -m`: the user's modules lie there."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def load_app(target: str) -> RocketApp:
+    """The RocketApp that APP names. Raises CommandError (from the error behind it) with exit code 2."""
+    match = _TARGET.fullmatch(target.strip())
+    if match is None or target.endswith(".py"):
+        raise CommandError(f"{target}: write APP as module:attribute, module:factory() or module{_as_module(target)}")
+    put_current_directory_on_path()
+    module = _import_module(match["module"])
+    attribute = match["attribute"] or DEFAULT_ATTRIBUTE
+    found = _attribute(module, match["module"], attribute)
+    if match["call"]:
+        return _checked(_call(found, f"{match['module']}:{attribute}"), f"{match['module']}:{attribute}()")
+    return _checked(found, f"{match['module']}:{attribute}")
+
+
+def _as_module(target: str) -> str:
+    if not target.endswith(".py"):
+        return ""
+    return f", for example {target.removesuffix('.py').lstrip('./').replace('/', '.')}:app"
+
+
+def _import_module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if _is_missing(name, error):
+            raise CommandError(_missing_text(name)) from error
+        raise _failure(error, f"importing {name}") from error
+
+
+def _is_missing(name: str, error: BaseException) -> bool:
+    """The module itself is not there; not one that it imports."""
+    return (
+        isinstance(error, ModuleNotFoundError)
+        and error.name is not None
+        and (name == error.name or name.startswith(error.name + "."))
+        and user_place(error) is None
+    )
+
+
+def _missing_text(name: str) -> str:
+    here = Path.cwd()
+    around = [path.stem for path in here.glob("*.py")] + [path.parent.name for path in here.glob("*/__init__.py")]
+    mend = nearest(name.partition(".")[0], around) or ": run the command where it lies"
+    return f"{name}: no such module in {here} or on sys.path{mend}"
+
+
+def _attribute(module: Any, name: str, path: str) -> Any:
+    found = module
+    for part in path.strip().split("."):
+        if not hasattr(found, part):
+            names = [known for known in dir(found) if not known.startswith("_")]
+            mend = nearest(part, names) or _apps_in(found)
+            file = shown_path(getattr(module, "__file__", None) or name)
+            raise CommandError(f"{file}: {name} has no attribute {part!r}{mend}")
+        found = getattr(found, part)
+    return found
+
+
+def _apps_in(holder: Any) -> str:
+    from rocketapp.app.app import RocketApp
+
+    apps = [name for name, value in getattr(holder, "__dict__", {}).items() if isinstance(value, RocketApp)]
+    return f": did you mean {apps[0]!r}?" if apps else ": create one with RocketApp(name)"
+
+
+def _call(factory: Any, shown: str) -> Any:
+    if not callable(factory):
+        raise CommandError(f"{shown}: {_kind(factory)} cannot be called: write {shown} without brackets")
+    try:
+        needed = [
+            parameter.name
+            for parameter in inspect.signature(factory).parameters.values()
+            if parameter.default is parameter.empty
+            and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        ]
+    except (TypeError, ValueError):
+        needed = []
+    if needed:
+        raise CommandError(
+            f"{_place_of(factory, shown)}: the factory {shown} needs {', '.join(needed)}: "
+            "give its parameters defaults, or name a factory without parameters"
+        )
+    try:
+        return factory()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _failure(error, f"calling {shown}()") from error
+
+
+def _checked(found: Any, shown: str) -> RocketApp:
+    from rocketapp.app.app import RocketApp
+
+    if isinstance(found, RocketApp):
+        return found
+    place = _place_of(found, shown)
+    if inspect.iscoroutine(found):
+        found.close()
+        raise CommandError(f"{shown}: an async factory cannot be loaded: make it a plain function")
+    if inspect.isfunction(found):
+        raise CommandError(f"{place}: {shown} is a function, not a RocketApp: to call it, write {shown}()")
+    raise CommandError(f"{place}: {shown} is {_kind(found)}, not a RocketApp: name the object that RocketApp(...) made")
+
+
+def _kind(value: Any) -> str:
+    if inspect.ismodule(value):
+        return f"the module {value.__name__}"
+    return f"a {type(value).__name__}" if not inspect.isclass(value) else f"the class {value.__name__}"
+
+
+def _place_of(found: Any, shown: str) -> str:
+    """Where a function, class or module stands; otherwise what the user typed."""
+    try:
+        file = inspect.getsourcefile(found)
+        line = 1 if inspect.ismodule(found) else inspect.getsourcelines(found)[1]
+    except (TypeError, OSError):
+        return shown
+    return f"{shown_path(file)}:{line}" if file else shown
+
+
+def _failure(error: BaseException, doing: str) -> CommandError:
+    if isinstance(error, RocketAppError):
+        text = one_line(str(error))
+        place = user_place(error)
+        return CommandError(text if place is None or _names_a_place(text) else f"{place}: {text}", USAGE)
+    return CommandError(f"{user_place(error) or doing}: {describe(error)}", USAGE)
+
+
+def _names_a_place(text: str) -> bool:
+    return re.match(r"\S+:\d+: ", text) is not None

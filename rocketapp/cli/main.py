@@ -1,0 +1,77 @@
+"""The command `rocketapp`: which commands there are, and how they end.
+
+A command's module is imported when the command is called, and imports its rooms
+inside its function: `rocketapp run` is measured from the process's start to the
+first message.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, print_failure
+
+COMMANDS = {
+    "run": "rocketapp.cli.run",
+    "broker": "rocketapp.cli.broker",
+    "send": "rocketapp.cli.send",
+    "tail": "rocketapp.cli.tail",
+    "routes": "rocketapp.cli.routes",
+    "config": "rocketapp.cli.config",
+}
+"""Name of a command -> module that holds it as `command`."""
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when the command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
+        return found
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="rocketapp", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Flask for RocketMQ message handlers."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run one command and exit with 0 (done), 1 (failed or cut) or 2 (wrong usage or configuration)."""
+    sys.exit(run_command(arguments))
+
+
+def run_command(arguments: list[str] | None = None) -> int:
+    """The exit code of one command line; what went wrong is one line on stderr."""
+    try:
+        code = cli.main(args=arguments, prog_name="rocketapp", standalone_mode=False)
+    except (CommandError, click.ClickException, click.Abort, KeyboardInterrupt, BrokenPipeError) as error:
+        return _explain(error)
+    return code if isinstance(code, int) else DONE
+
+
+def _explain(error: BaseException) -> int:
+    """Say what went wrong, and return the exit code for it."""
+    if isinstance(error, CommandError):
+        print_failure(error.text, error.__cause__, traceback=error.traceback)
+        return error.code
+    if isinstance(error, BrokenPipeError):
+        # The reader of our output has gone, as in `rocketapp tail T | head`: what it wanted, it got.
+        sys.stdout = None  # type: ignore[assignment]
+        return DONE
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        click.echo(error.format_message(), err=True)
+        return USAGE
+    if isinstance(error, click.ClickException):
+        command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "rocketapp"
+        print_failure(f"{error.format_message().rstrip('.')}: see {command} --help")
+        return USAGE
+    return FAILED

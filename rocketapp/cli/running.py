@@ -1,0 +1,78 @@
+"""`broker.json`: where the embedded broker of a directory serves.
+
+Written whole or not at all, by the broker itself, when it serves; removed when it
+stops. After a kill the file stays, so whoever reads it looks whether the process and
+the port are there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE = "broker.json"
+PROBE_TIMEOUT = 2.0
+"""Seconds that connecting to a broker on the same machine may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What the file says."""
+
+    address: str
+    pid: int
+
+
+def write_running(directory: Path, address: str) -> None:
+    """Say that this process serves the directory at this address."""
+    unfinished = directory / f".{FILE}.{os.getpid()}"
+    unfinished.write_text(json.dumps({"address": address, "pid": os.getpid()}) + "\n")
+    unfinished.replace(directory / FILE)
+
+
+def remove_running(directory: Path) -> None:
+    """Take the file away if it is ours."""
+    running = read_running(directory)
+    if running is not None and running.pid == os.getpid():
+        with contextlib.suppress(FileNotFoundError):
+            (directory / FILE).unlink()
+
+
+def read_running(directory: Path) -> Running | None:
+    """What the file says, or None when there is none or it is no such file."""
+    try:
+        fields = json.loads((directory / FILE).read_text())
+        return Running(str(fields["address"]), int(fields["pid"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process with this id exists."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+async def find_serving(directory: Path) -> Running | None:
+    """The broker of this directory, if it really serves: its process lives and its port answers."""
+    running = read_running(directory)
+    if running is None or not is_alive(running.pid):
+        return None
+    host, _, port = running.address.rpartition(":")
+    try:
+        _, writer = await asyncio.wait_for(asyncio.open_connection(host.strip("[]"), int(port)), PROBE_TIMEOUT)
+    except (OSError, ValueError, TimeoutError):
+        return None
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return running

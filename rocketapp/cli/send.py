@@ -1,0 +1,180 @@
+"""`rocketapp send`: one message, N of them, or one per line of stdin."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import sys
+import threading
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, BinaryIO
+
+import click
+
+from rocketapp.cli.failure import DONE, FAILED, CommandError, print_failure
+
+if TYPE_CHECKING:
+    from rocketapp.app.settings import Settings
+    from rocketapp.client.instance import ClientInstance
+    from rocketapp.model.outgoing import Outgoing, SendResult
+    from rocketapp.producer.producer import Producer
+
+UNITS = {"s": 1, "m": 60, "h": 3600}
+PRODUCER_GROUP = "rocketapp-send"
+AT_ONCE = 256
+"""Lines of stdin, or copies of a message, that are sent together."""
+CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
+"""How much of stdin is read before it is sent."""
+
+
+@click.command("send")
+@click.argument("topic")
+@click.argument("body", default="")
+@click.option("--tag", help="What subscriptions select by.")
+@click.option("--key", "keys", multiple=True, help="An index key, by which operators find it; may be repeated.")
+@click.option("--property", "properties", multiple=True, metavar="K=V", help="A property; may be repeated.")
+@click.option("--delay", metavar="10s", help="Deliver after 10s, 5m, 2h: one of RocketMQ's delay levels.")
+@click.option("--order-key", help="Messages with the same one go to the same queue.")
+@click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="Send it N times.")
+@click.option("--name-server", metavar="H:P", help="Default: the settings', or this folder's embedded broker.")
+def command(
+    *,
+    topic: str,
+    body: str,
+    tag: str | None,
+    keys: tuple[str, ...],
+    properties: tuple[str, ...],
+    delay: str | None,
+    order_key: str | None,
+    count: int,
+    name_server: str | None,
+) -> int:
+    """Send BODY to TOPIC, or with `-` every line of stdin; prints message id, queue and offset."""
+    from rocketapp.cli.loop import run_in_loop
+    from rocketapp.cli.settings import read_settings
+    from rocketapp.model.outgoing import Outgoing
+
+    like = Outgoing(
+        topic=_legal_topic(topic),
+        body=b"",
+        tag=tag,
+        keys=keys,
+        properties=dict(map(_property, properties)),
+        order_key=order_key,
+        delay_level=parse_delay(delay) if delay else 0,
+    )
+    settings = read_settings({"client": {"name_server": name_server}} if name_server else {})
+    bodies = _lines(sys.stdin.buffer, count) if body == "-" else _copies(body.encode(), count)
+    return run_in_loop(_send(settings, like, bodies))
+
+
+def _legal_topic(topic: str) -> str:
+    from rocketapp.model.names import topic_problem
+
+    problem = topic_problem(topic)
+    if problem is not None:
+        raise CommandError(problem)
+    return topic
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise CommandError(f"--property {text}: write KEY=VALUE")
+    return key, value
+
+
+def parse_delay(text: str) -> int:
+    """The delay level of `10s`, `5m`, `2h` or plain seconds. Raises CommandError naming the nearest ones."""
+    from rocketapp.model.names import delay_level
+
+    number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1)
+    try:
+        seconds = float(number) * unit
+    except ValueError:
+        raise CommandError(f"--delay {text}: write seconds, or a number with s, m or h: 10s, 5m, 2h") from None
+    try:
+        return delay_level(seconds)
+    except ValueError as error:
+        raise CommandError(f"--{error}") from error
+
+
+async def _copies(body: bytes, count: int) -> AsyncIterator[list[bytes]]:
+    for begin in range(0, count, AT_ONCE):
+        yield [body] * min(AT_ONCE, count - begin)
+
+
+async def _lines(stdin: BinaryIO, count: int) -> AsyncIterator[list[bytes]]:
+    """What is there, at once: a line that somebody types must not wait for the next one."""
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+    room = threading.Semaphore(CHUNKS_AHEAD)
+
+    def read() -> None:
+        chunk = b"more"
+        while chunk:
+            chunk = stdin.read1(CHUNK_BYTES)  # type: ignore[attr-defined]
+            room.acquire()
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants it any more
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+
+    # A daemon: whoever stops the command must not wait for the next line to be typed.
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    rest = b""
+    while chunk := await chunks.get():
+        room.release()
+        *lines, rest = (rest + chunk).split(b"\n")
+        for begin in range(0, len(lines), AT_ONCE):
+            yield [line.removesuffix(b"\r") for line in lines[begin : begin + AT_ONCE] for _ in range(count)]
+    if rest:
+        yield [rest] * count
+
+
+async def _send(settings: Settings, like: Outgoing, bodies: AsyncIterator[list[bytes]]) -> int:
+    from rocketapp.cli.cluster import connected
+
+    async with connected(settings) as client:
+        producer = _producer(settings, client)
+        await producer.start()
+        try:
+            async for batch in bodies:
+                if not await _send_batch(producer, like, batch):
+                    return FAILED
+        finally:
+            await producer.stop()
+    return DONE
+
+
+def _producer(settings: Settings, client: ClientInstance) -> Producer:
+    from rocketapp.clock import SystemClock
+    from rocketapp.producer.producer import Producer
+
+    return Producer(
+        client=client,
+        config=settings.producer,
+        group=settings.producer.group or PRODUCER_GROUP,
+        clock=SystemClock(),
+        random=random.Random(),
+        observe=lambda event: None,
+    )
+
+
+async def _send_batch(producer: Producer, like: Outgoing, bodies: Sequence[bytes]) -> bool:
+    """Print a line for each message that is stored; False when one is not, with the reason on stderr."""
+    from rocketapp.errors import RocketAppError
+
+    for_each = [replace(like, body=body) for body in bodies]
+    try:
+        results = [await producer.send(for_each[0])] if len(for_each) == 1 else await producer.send_many(for_each)
+    except RocketAppError as error:
+        print_failure(str(error))
+        return False
+    for result in results:
+        _show(result)
+    return True
+
+
+def _show(result: SendResult) -> None:
+    print(f"{result.message_id} {result.queue} {result.queue_offset}", flush=True)

@@ -1,0 +1,50 @@
+"""The settings of a command: read for an app, or without one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rocketapp.cli.failure import CommandError
+
+if TYPE_CHECKING:
+    from rocketapp.app.app import RocketApp
+    from rocketapp.app.settings import Settings
+
+Overrides = Mapping[str, Mapping[str, Any]]
+
+
+def read_settings(overrides: Overrides, *, file: str | None = None, app: RocketApp | None = None) -> Settings:
+    """Defaults < code < file < environment < `overrides`. Raises CommandError naming place and key.
+
+    Without an app, tables of plugins are nobody's and are passed over.
+    """
+    from rocketapp.app.sources import load_settings
+    from rocketapp.errors import RocketAppError
+
+    try:
+        if app is None:
+            return load_settings(file, overrides, os.environ, {}, only_known=True)
+        return load_settings(file, overrides, os.environ, app.declared.settings, tables=app.declared.tables)
+    except RocketAppError as error:
+        raise CommandError(str(error)) from error
+
+
+def needs_cluster(app: RocketApp, settings: Settings) -> bool:
+    """Whether something has to stand in for the unnamed cluster: nothing names its name server, and it is used.
+
+    An app with named clusters alone, all of whose subscriptions name one, uses no other.
+    """
+    if settings.client.name_server:
+        return False
+    subscriptions = app.declared.registry.subscriptions(settings.app.group or app.name, settings.consumer)
+    named_only = bool(app.declared.clusters) and all(one.cluster for one in subscriptions)
+    return not named_only
+
+
+def with_name_server(settings: Settings, address: str) -> Settings:
+    """The same settings on the embedded broker at this address."""
+    sources = {**settings.sources, ("client", "name_server"): "embedded broker"}
+    return replace(settings, client=replace(settings.client, name_server=address), sources=sources)

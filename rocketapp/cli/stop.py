@@ -1,0 +1,109 @@
+"""The end of a process: the first signal drains, the second cuts, and a stuck process ends all the same.
+
+Signals are taken with `signal.signal`, so that they are counted even while a handler
+blocks the event loop. When the loop does not come to an end within the drain timeout,
+or shortly after a second signal, a thread ends the process with exit code 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+from rocketapp.cli.failure import FAILED
+
+GRACE = 1.5
+"""Seconds that the loop gets to notice that its time is over, before the thread ends the process."""
+
+_log = logging.getLogger("rocketapp.run")
+
+
+class Stop:
+    """Whether to drain (`requested`) and whether to stop draining (`cut`)."""
+
+    def __init__(self, drain_timeout: float, last_words: Callable[[], None]) -> None:
+        """`last_words` prints what must be printed even by a process that is stuck."""
+        self.requested = asyncio.Event()
+        self.cut = asyncio.Event()
+        self._drain_timeout = drain_timeout
+        self._last_words = last_words
+        self._loop = asyncio.get_running_loop()
+        self._signals = 0
+        # Seconds until the process ends unless there is other news; None when it ended by itself.
+        # Its put may interrupt anything, itself included: just what a signal handler may call.
+        self._news: queue.SimpleQueue[float | None] = queue.SimpleQueue()
+
+    def listen(self) -> None:
+        """Take SIGINT and SIGTERM from now on; the main thread only."""
+        threading.Thread(target=self._wait_for_the_end, name="rocketapp-stop", daemon=True).start()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def request(self, reason: str) -> None:
+        """Drain, for another reason than a signal."""
+        if not self.requested.is_set():
+            self._news.put(self._drain_timeout + GRACE)
+            self._drain(reason)
+
+    def allow(self, seconds: float) -> None:
+        """What comes now (a broker that closes its files) has a time of its own."""
+        self._news.put(seconds + GRACE)
+
+    def finished(self) -> None:
+        """The loop came to its end by itself; signals mean nothing any more."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        self._news.put(None)
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        # Between any two bytecodes of the main thread: no logging, no lock that it may hold.
+        self._signals += 1
+        first = self._signals == 1
+        self._news.put(self._drain_timeout + GRACE if first else GRACE)
+        with contextlib.suppress(RuntimeError):  # the loop is closed already: the end is near anyway
+            self._loop.call_soon_threadsafe(self._drain if first else self._cut, signal.Signals(number).name)
+
+    def _drain(self, reason: str) -> None:
+        if not self.requested.is_set():
+            _log.info("draining: %s", reason)
+            self.requested.set()
+
+    def _cut(self, name: str) -> None:
+        self._drain(name)
+        if not self.cut.is_set():
+            _log.warning("%s again: cutting the drain", name)
+            self.cut.set()
+
+    def _wait_for_the_end(self) -> None:
+        timeout: float | None = None
+        while True:
+            try:
+                news = self._news.get(timeout=timeout)
+            except queue.Empty:
+                end_now(self._last_words)
+            if news is None:
+                return
+            timeout = news
+
+
+def end_now(last_words: Callable[[], None]) -> NoReturn:
+    """Exit with 1 at once: threads that cannot be stopped are left where they are."""
+    # Should the last words block as well (a full pipe, a lock that the stuck thread holds).
+    faulthandler.dump_traceback_later(GRACE, exit=True)
+    try:
+        last_words()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    finally:
+        os._exit(FAILED)

@@ -1,0 +1,113 @@
+"""One worker: an app's lifecycle from start to drain, in this process.
+
+It tells whoever listens how it stands, in `Report`s: the run command itself when it is
+the worker, or the parent at the other end of a pipe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rocketapp.cli.loop import settle_garbage_collector
+from rocketapp.cli.reports import Report, Summary, summary_of
+from rocketapp.clock import SystemClock
+from rocketapp.errors import RocketAppError
+
+if TYPE_CHECKING:
+    from rocketapp.app.app import RocketApp
+    from rocketapp.app.lifecycle import Lifecycle
+    from rocketapp.app.settings import Settings
+    from rocketapp.cli.stop import Stop
+
+Tell = Callable[[Report], None]
+
+STATUS_INTERVAL = 1.0
+"""Seconds between reports when nobody waits for idleness."""
+
+
+def status_interval(exit_when_idle: float | None) -> float:
+    """Seconds between reports: several of them within the time that idleness must last."""
+    return STATUS_INTERVAL if exit_when_idle is None else min(0.5, max(0.05, exit_when_idle / 4))
+
+
+class Worker:
+    """One app in one process."""
+
+    def __init__(self, app: RocketApp, settings: Settings, *, expected_members: int, tell: Tell) -> None:
+        from rocketapp.app.lifecycle import Lifecycle
+        from rocketapp.transport.tcp import dial_tcp
+
+        self._tell = tell
+        self._lifecycle: Lifecycle = Lifecycle(
+            app,
+            settings,
+            dial=dial_tcp,
+            clock=SystemClock(),
+            random=random.Random(),
+            expected_members=expected_members,
+        )
+
+    @property
+    def summary(self) -> Summary:
+        """What became of the messages so far."""
+        return summary_of(self._lifecycle.counters)
+
+    async def run(self, stop: Stop, *, exit_when_idle: float | None, always_report: bool) -> bool:
+        """Consume until `stop` is requested, then drain. True when nothing was cut off.
+
+        Raises what the start raised, after undoing the part of it that was done.
+        """
+        try:
+            if await self._start(stop):
+                settle_garbage_collector()
+                self._tell(Report("started"))
+                if always_report or exit_when_idle is not None:
+                    await self._report_until(stop, exit_when_idle)
+                await stop.requested.wait()
+        finally:
+            clean = await self._lifecycle.stop(stop.cut)
+        return clean
+
+    async def _start(self, stop: Stop) -> bool:
+        """False when the stop came first: then the start is broken off."""
+        starting = asyncio.ensure_future(self._lifecycle.start())
+        stopping = asyncio.ensure_future(stop.requested.wait())
+        try:
+            await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                starting.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await starting
+                return False
+            await starting
+            return True
+        finally:
+            starting.cancel()
+            stopping.cancel()
+
+    async def _report_until(self, stop: Stop, exit_when_idle: float | None) -> None:
+        interval = status_interval(exit_when_idle)
+        while not stop.requested.is_set():
+            self._tell(await self._status(look=exit_when_idle is not None))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.requested.wait(), interval)
+
+    async def _status(self, *, look: bool) -> Report:
+        """Counters; and with `look`, at the price of questions to brokers, whether there is anything left to do."""
+        if not look:
+            return Report("status", self.summary)
+        try:
+            idle = await self._lifecycle.idle()
+        except RocketAppError as error:
+            return Report("status", self.summary, reasons=(str(error),))
+        return Report(
+            "status",
+            self.summary,
+            owned=frozenset(map(str, idle.owned)),
+            wanted=frozenset(map(str, idle.wanted)),
+            reasons=tuple(idle.reasons),
+        )
