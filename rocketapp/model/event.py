@@ -134,6 +134,17 @@ class SendBackFailed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SendAttemptFailed(Event):
+    """One attempt to send failed; what became of the send, its caller hears."""
+
+    group: str
+    topic: str
+    broker_name: str
+    """Empty when it failed before a broker was chosen."""
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class CommitFailed(Event):
     """An offset could not be committed; it stays for the next round."""
 
