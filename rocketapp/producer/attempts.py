@@ -1,0 +1,238 @@
+"""Carry one letter to a broker, in several attempts within one timeout.
+
+Three outcomes. Stored: a broker said so. Refused: certainly nobody stored it. Unknown: at least one
+attempt went out and was not answered, and none succeeded. With several brokers no attempt may use up
+the time of the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from rocketapp.client.calls.send import Sent, command, send
+from rocketapp.client.instance import ClientInstance
+from rocketapp.clock import Clock
+from rocketapp.errors import (
+    BrokerError,
+    ConnectError,
+    ConnectionLostError,
+    NoRouteError,
+    ProtocolError,
+    SendRefused,
+    SendUnknown,
+    TransportError,
+)
+from rocketapp.model.event import Observe, SendAttemptFailed
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import DEFAULT_TOPIC
+from rocketapp.producer.targets import Targets
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.requests.send import SendRequest
+
+NOT_STORED = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.VERSION_NOT_SUPPORTED,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.INVALID_PARAMETER,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""A broker that answers so did not store the message. Code 1 may mean anything, unless its text says more."""
+NOT_STORED_REMARKS = ("[PC_SYNCHRONIZED]", "create mapped file failed")
+RETRIED = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.NO_BUYER_ID,
+        ResponseCode.NOT_IN_CURRENT_UNIT,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Refusals that another attempt may not meet (Java: retryResponseCodes)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """What travels, the same in every attempt."""
+
+    topic: str
+    body: bytes
+    properties: str
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    max_reconsume_times: int | None = None
+    batch: bool = False
+
+
+class Choose(Protocol):
+    """Says to which of a topic's queues the next attempt goes."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether a failed attempt may be repeated on another broker."""
+        ...
+
+    def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue: ...
+
+
+class Stored(NamedTuple):
+    """A broker has it."""
+
+    queue: MessageQueue
+    """Where it was sent to; the broker's answer says where it is."""
+    sent: Sent
+
+
+class _AttemptError(Exception):
+    """One attempt failed. `perhaps`: the message may be stored all the same."""
+
+    def __init__(self, reason: object, *, perhaps: bool, final: bool = False) -> None:
+        super().__init__(str(reason))
+        self.reason, self.perhaps, self.final = str(reason), perhaps, final
+
+
+class Attempts:
+    """Sends letters of one producer group."""
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        targets: Targets,
+        *,
+        clock: Clock,
+        observe: Observe,
+        group: str,
+        retries: int,
+        topic_queues: int,
+    ) -> None:
+        self._client, self._targets, self._clock, self._observe = client, targets, clock, observe
+        self._group, self._retries, self._topic_queues = group, retries, topic_queues
+
+    async def queues(self, topic: str, timeout: float) -> Sequence[MessageQueue]:
+        """Where this topic can be sent to; SendRefused when that is not known in time."""
+        try:
+            return await self._queues(topic, asyncio.get_running_loop().time() + timeout)
+        except _AttemptError as problem:
+            raise SendRefused(topic, problem.reason) from None
+
+    async def send(self, letter: Letter, choose: Choose, timeout: float) -> Stored:
+        """SendRefused or SendUnknown when it is not certainly stored within `timeout` seconds in total."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + timeout
+        problems: list[_AttemptError] = []
+        avoid: str | None = None
+        for left in range(self._retries, -1, -1):
+            if problems and (problems[-1].final or loop.time() >= end):
+                break
+            try:
+                queues = await self._queues(letter.topic, end)
+                queue = choose(queues, avoid)
+                avoid = queue.broker_name
+                shares = choose.moves and any(other.broker_name != avoid for other in queues)
+                now = loop.time()
+                stored = await self._attempt(letter, queue, now + (end - now) / (left + 1) if shares else end)
+            except _AttemptError as problem:
+                problems.append(problem)
+                self._observe(SendAttemptFailed(self._group, letter.topic, avoid or "", problem.reason))
+            else:
+                self._targets.stored(letter.topic)
+                return stored
+        raise _verdict(letter.topic, problems)
+
+    async def post(self, letter: Letter, choose: Choose, timeout: float) -> None:
+        """Write it to one broker and hope; SendRefused when it did not even leave."""
+        end = asyncio.get_running_loop().time() + timeout
+        try:
+            queue = choose(await self._queues(letter.topic, end), None)
+            connection = await self._connection(letter.topic, queue, end)
+            connection.send_one_way(command(self._request(letter, queue), letter.body))
+        except (_AttemptError, ConnectionLostError, ProtocolError) as error:
+            raise SendRefused(letter.topic, str(error)) from None
+        self._targets.stored(letter.topic)
+
+    def _request(self, letter: Letter, queue: MessageQueue) -> SendRequest:
+        return SendRequest(
+            producer_group=self._group,
+            topic=letter.topic,
+            default_topic=DEFAULT_TOPIC,
+            default_queues=self._topic_queues,
+            queue_id=queue.queue_id,
+            sys_flag=letter.sys_flag,
+            born_ms=int(self._clock.now() * 1000),
+            flag=0,
+            properties=letter.properties,
+            reconsume_times=letter.reconsume_times,
+            max_reconsume_times=letter.max_reconsume_times,
+            batch=letter.batch,
+            broker_name=queue.broker_name,
+        )
+
+    async def _queues(self, topic: str, end: float) -> Sequence[MessageQueue]:
+        try:
+            async with asyncio.timeout_at(end):
+                return await self._targets.queues(topic)
+        except NoRouteError as error:
+            raise _AttemptError(error.problem, perhaps=False, final=True) from None
+        except (TransportError, BrokerError, ProtocolError) as error:
+            raise _AttemptError(f"no route: {error}", perhaps=False, final=True) from None
+        except TimeoutError:
+            raise _AttemptError("no route: the name server did not answer in time", perhaps=False, final=True) from None
+
+    async def _attempt(self, letter: Letter, queue: MessageQueue, end: float) -> Stored:
+        connection = await self._connection(letter.topic, queue, end)
+        left = end - asyncio.get_running_loop().time()
+        try:
+            sent = await send(connection, self._request(letter, queue), letter.body, left)
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                self._targets.failed(letter.topic)
+            raise _AttemptError(error, perhaps=not _is_not_stored(error), final=error.code not in RETRIED) from None
+        except ConnectError as error:
+            self._targets.failed(letter.topic)
+            raise _AttemptError(error, perhaps=False) from None
+        except (TransportError, ProtocolError) as error:
+            self._targets.failed(letter.topic)
+            raise _AttemptError(error, perhaps=True) from None
+        return Stored(queue, sent)
+
+    async def _connection(self, topic: str, queue: MessageQueue, end: float) -> Connection:
+        address = self._client.broker_address(queue.broker_name)
+        if address is None:
+            self._targets.failed(topic)
+            raise _AttemptError(f"broker {queue.broker_name} has no master", perhaps=False)
+        try:
+            async with asyncio.timeout_at(end):
+                return await self._client.connection(address)
+        except TransportError as error:
+            problem = str(error)
+        except TimeoutError:
+            problem = f"{address}: no connection in time"
+        self._targets.failed(topic)
+        raise _AttemptError(problem, perhaps=False)
+
+
+def _is_not_stored(error: BrokerError) -> bool:
+    return error.code in NOT_STORED or error.remark.startswith(NOT_STORED_REMARKS)
+
+
+def _verdict(topic: str, problems: list[_AttemptError]) -> SendRefused | SendUnknown:
+    # Equal reasons are told once: three refused connections are one piece of news.
+    reason = "; then ".join(dict.fromkeys(problem.reason for problem in problems))
+    if any(problem.perhaps for problem in problems):
+        return SendUnknown(topic, reason)
+    return SendRefused(topic, reason)

@@ -1,0 +1,82 @@
+"""Many messages as few requests: which of them travel together, and in which order.
+
+A lane is a sequence of batches that are sent one after the other: messages with a wished queue keep their
+order. Lanes know nothing of each other. Messages that cannot share a request get one for themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import is_retry_topic
+from rocketapp.model.outgoing import Outgoing
+from rocketapp.producer.selection import queue_of_key
+from rocketapp.wire.batch import ITEM_BYTES
+
+LEAST_IN_LANE = 32
+"""Messages without a wish are spread over the queues in runs of at least so many."""
+MOST_IN_BATCH = 1024
+"""The answer to a batch lists an id per message: this keeps it small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One message of a batch: where its result belongs, and its bytes."""
+
+    index: int
+    message_id: str
+    body: bytes
+    properties: bytes
+
+    @property
+    def size(self) -> int:
+        return ITEM_BYTES + len(self.body) + len(self.properties)
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Batches for one queue in this order; `queue` None: any queue of the topic."""
+
+    topic: str
+    queue: MessageQueue | None
+    batches: list[list[Item]] = field(default_factory=list)
+
+
+def may_share(message: Outgoing) -> bool:
+    """Brokers neither delay nor retry what is inside a batch."""
+    return not message.delay_level and not is_retry_topic(message.topic)
+
+
+def lanes_of(
+    topic: str, messages: Sequence[tuple[Outgoing, Item]], queues: Sequence[MessageQueue], most_bytes: int
+) -> list[Lane]:
+    """All messages of one topic, each in exactly one batch of at most `most_bytes`, unless one alone is larger."""
+    wished: dict[MessageQueue, list[Item]] = {}
+    free: list[Item] = []
+    for message, item in messages:
+        if message.queue is not None:
+            wished.setdefault(message.queue, []).append(item)
+        elif message.order_key is not None:
+            wished.setdefault(queue_of_key(message.order_key, queues), []).append(item)
+        else:
+            free.append(item)
+    lanes = [Lane(topic, queue, _batches(items, most_bytes)) for queue, items in wished.items()]
+    if free:
+        runs = min(len(queues), -(-len(free) // LEAST_IN_LANE))
+        length = -(-len(free) // runs)
+        lanes += [Lane(topic, None, _batches(free[at : at + length], most_bytes)) for at in range(0, len(free), length)]
+    return lanes
+
+
+def _batches(items: Sequence[Item], most_bytes: int) -> list[list[Item]]:
+    batches: list[list[Item]] = []
+    room = 0
+    for item in items:
+        if not batches or item.size > room or len(batches[-1]) == MOST_IN_BATCH:
+            batches.append([])
+            room = most_bytes
+        batches[-1].append(item)
+        room -= item.size
+    return batches

@@ -1,0 +1,63 @@
+"""To which queue a message goes.
+
+Without a wish: round robin from a random start, and after a failure to another broker when there is one.
+With an order key: always to the same queue, whatever fails, as long as the topic's queues stay the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import DLQ_PREFIX, is_retry_topic
+from rocketapp.model.route import TopicRoute
+from rocketapp.wire.java import string_hash
+
+
+def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
+    """The queues that may be sent to, sorted. An order configuration lists them whether their brokers live or not."""
+    if not route.order_conf:
+        return route.writable_queues(topic)
+    queues = []
+    for part in route.order_conf.split(";"):
+        broker_name, _, count = part.rpartition(":")
+        if broker_name and count.isdecimal():
+            queues += [MessageQueue(topic, broker_name, queue_id) for queue_id in range(int(count))]
+    return sorted(queues)
+
+
+def queues_to_create(topic: str, default: TopicRoute, most: int) -> list[MessageQueue]:
+    """The queues that a topic will have when a send creates it, by the route of the default topic."""
+    # A broker gives retry and dead-letter topics one queue, whatever is asked for.
+    most = 1 if is_retry_topic(topic) or topic.startswith(DLQ_PREFIX) else most
+    return sorted(
+        MessageQueue(topic, data.broker_name, queue_id)
+        for data in default.queues
+        if data.writable and (broker := default.broker(data.broker_name)) is not None and broker.master is not None
+        for queue_id in range(min(most, data.read_queues))
+    )
+
+
+def queue_of_key(key: str, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """The queue of an order key: the one that Java's SelectMessageQueueByHash takes."""
+    return queues[abs(string_hash(key)) % len(queues)]
+
+
+class RoundRobin:
+    """Whose turn it is, by topic."""
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+        self._turns: dict[str, int] = {}
+
+    def next(self, queues: Sequence[MessageQueue], avoid: str | None = None) -> MessageQueue:
+        """The next of these queues; not on the broker `avoid` if others have some."""
+        others = [queue for queue in queues if queue.broker_name != avoid] if avoid is not None else queues
+        candidates = others or queues
+        topic = candidates[0].topic
+        turn = self._turns.get(topic)
+        if turn is None:
+            turn = self._random.randrange(1 << 30)
+        self._turns[topic] = turn + 1
+        return candidates[turn % len(candidates)]

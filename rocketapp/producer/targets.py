@@ -1,0 +1,83 @@
+"""Where a topic can be sent to, also when it does not exist yet.
+
+A missing topic is sent to the brokers of the default topic, which create it. Until a name server tells
+its own route, those queues are used; subscribers are told at once that there is something to look for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from rocketapp.client.instance import ClientInstance
+from rocketapp.errors import NoRouteError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import DEFAULT_TOPIC
+from rocketapp.model.route import TopicRoute
+from rocketapp.producer.selection import publish_queues, queues_to_create
+
+TRUST = 5.0
+"""Seconds that the queues of a topic under creation are believed in before its route is asked for again."""
+
+
+class Targets:
+    """The queues that one producer sends to."""
+
+    def __init__(self, client: ClientInstance, topic_queues: int) -> None:
+        self._client, self._topic_queues = client, topic_queues
+        self._watched: set[str] = set()
+        self._creating: dict[str, tuple[list[MessageQueue], float]] = {}
+        self._known: dict[str, tuple[TopicRoute, list[MessageQueue]]] = {}
+        self._asking = asyncio.Lock()
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Sorted and not empty; NoRouteError when there is no way, TransportError when no name server answers."""
+        return self._now(topic) or await self._ask(topic)
+
+    def stored(self, topic: str) -> None:
+        """A message was stored: if that created the topic, everybody here should know soon."""
+        if topic in self._creating and self._client.routes.get(topic) is None:
+            self._client.routes.refresh_soon(topic)
+
+    def failed(self, topic: str) -> None:
+        """A broker could not be reached, or does not know the topic: it may live elsewhere now."""
+        self._creating.pop(topic, None)
+        self._client.routes.refresh_soon(topic)
+
+    def release(self) -> None:
+        """Nothing will be sent any more."""
+        for topic in self._watched:
+            self._client.routes.unwatch(topic)
+        self._watched.clear()
+
+    def _now(self, topic: str) -> list[MessageQueue]:
+        """What can be said without asking; empty when nothing can."""
+        route = self._client.routes.get(topic)
+        if route is not None:
+            known = self._known.get(topic)
+            if known is None or known[0] is not route:
+                self._creating.pop(topic, None)
+                self._known[topic] = known = route, publish_queues(topic, route)
+            return known[1]
+        queues, until = self._creating.get(topic, ([], 0.0))
+        return queues if asyncio.get_running_loop().time() < until else []
+
+    async def _ask(self, topic: str) -> list[MessageQueue]:
+        routes = self._client.routes
+        async with self._asking:
+            # Of many that ask at once, the first one finds out for all.
+            if queues := self._now(topic):
+                return queues
+            if topic not in self._watched:
+                self._watched.add(topic)
+                routes.watch(topic)
+            route = await routes.fetch(topic)
+            if route is not None:
+                if queues := self._now(topic):
+                    return queues
+                raise NoRouteError(topic, "none of its brokers can be written to")
+            default = await routes.fetch(DEFAULT_TOPIC)
+            queues = [] if default is None else queues_to_create(topic, default, self._topic_queues)
+            if not queues:
+                raise NoRouteError(topic, "it does not exist, and no broker creates topics by itself")
+            self._creating[topic] = queues, asyncio.get_running_loop().time() + TRUST
+            return queues
