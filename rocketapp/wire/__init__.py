@@ -1,0 +1,1 @@
+"""Bytes to values and back: nothing here knows a socket, a clock or a task."""

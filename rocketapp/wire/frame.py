@@ -25,7 +25,8 @@ class FrameReader:
         """The commands that these bytes complete, each with a body of its own.
 
         Raises ProtocolError for what is no frame, FrameTooLargeError for one that is
-        longer than the limit.
+        longer than the limit; commands that came with those very bytes are lost with
+        the connection, as they would be had it ended a moment before.
         """
         if self._dead is not None:
             raise self._dead

@@ -1,9 +1,10 @@
 """The JSON form of a command header (serialize type 0).
 
 Written as Java writes it: members sorted, null ones omitted, every value of
-`extFields` a string and their order free. Read with tolerance: unknown members are ignored, numbers and
-booleans in `extFields` become strings, broken UTF-8 is replaced. What cannot be read
-raises ProtocolError and nothing else. Java: RemotingCommand, RemotingSerializable.
+`extFields` a string, and those in any order. Read with tolerance: unknown members are
+ignored, numbers and booleans become strings where strings belong, broken UTF-8 is
+replaced. What cannot be read raises ProtocolError and nothing else. Java:
+RemotingCommand, RemotingSerializable.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ def _decode_tolerantly(data: bytes) -> JsonHeader:
             ext = raw.get("extFields")
             if isinstance(ext, dict):
                 raw["extFields"] = {name: _as_text(value) for name, value in ext.items() if value is not None}
+            raw.update({name: _as_text(raw[name]) for name in ("language", "remark") if name in raw})
         return msgspec.convert(raw, JsonHeader, strict=False)
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise ProtocolError(f"command header is no JSON header: {error}") from None

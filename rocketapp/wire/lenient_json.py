@@ -1,9 +1,9 @@
 """JSON as Java's fastjson writes it: maps keep the type of their keys.
 
 `{0:"a"}` has an integer as key, `{{"queueId":0}:5}` an object. A bare integer is
-read as int, an object as a tuple of its sorted items. Standard JSON is read by
-msgspec; only what it refuses comes here. Whatever is malformed, too deep or no
-UTF-8 raises ProtocolError and nothing else.
+read as int, an object as a tuple of its sorted items; a comma before a closing bracket
+is forgiven. Standard JSON is read by msgspec, and only what it refuses comes here.
+Whatever is malformed or too deep raises ProtocolError and nothing else.
 """
 
 from __future__ import annotations
@@ -50,13 +50,37 @@ def dump_queue_map(items: Mapping[MessageQueue, Any] | Iterable[tuple[MessageQue
     return msgspec.Raw(b"{" + b",".join(entries) + b"}")
 
 
-def queue_of_key(key: Any) -> MessageQueue:
-    """The queue that an object in the place of a key stands for; raises ProtocolError."""
-    try:
-        members = dict(key)
-        return MessageQueue(str(members["topic"]), str(members["brokerName"]), int(members["queueId"]))
-    except (TypeError, ValueError, KeyError):
-        raise ProtocolError(f"{str(key)[:100]} is no message queue") from None
+def queue_of(members: Any) -> MessageQueue:
+    """The queue that these members, or the items of a key, describe; KeyError, TypeError or ValueError when none."""
+    found = dict(members)
+    return MessageQueue(text_of(found["topic"]), text_of(found["brokerName"]), int32_of(found["queueId"]))
+
+
+def text_of(value: Any) -> str:
+    """A text; numbers are read as texts, as fastjson does. TypeError for anything else."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return str(value)
+    raise TypeError(f"a text is expected, not {type(value).__name__}")
+
+
+def int64_of(value: Any) -> int:
+    """A 64-bit integer, also when it is quoted; TypeError or ValueError for anything else."""
+    if not isinstance(value, int | str) or isinstance(value, bool):
+        raise TypeError(f"an integer is expected, not {type(value).__name__}")
+    number = int(value)
+    if not -(2**63) <= number < 2**63:
+        raise ValueError("an integer does not fit into 64 bits")
+    return number
+
+
+def int32_of(value: Any) -> int:
+    """A 32-bit integer, also when it is quoted; TypeError or ValueError for anything else."""
+    number = int64_of(value)
+    if not -(2**31) <= number < 2**31:
+        raise ValueError(f"{number} does not fit into 32 bits")
+    return number
 
 
 class _Reader:
@@ -105,10 +129,8 @@ class _Reader:
             key = _frozen(self._value(depth + 1))
             self._expect(":")
             found[key] = self._value(depth + 1)
-            if self._next() != ",":
-                self._expect("}")
+            if self._ends("}"):
                 return found
-            self._at += 1
 
     def _array(self, depth: int) -> list[Any]:
         self._at += 1
@@ -118,10 +140,18 @@ class _Reader:
             return found
         while True:
             found.append(self._value(depth + 1))
-            if self._next() != ",":
-                self._expect("]")
+            if self._ends("]"):
                 return found
+
+    def _ends(self, bracket: str) -> bool:
+        """Step over a comma, over the bracket, or over both; whether the bracket was there."""
+        has_comma = self._next() == ","
+        if has_comma:
             self._at += 1
+        if has_comma and self._next() != bracket:
+            return False
+        self._expect(bracket)
+        return True
 
     def _string(self) -> str:
         match = _STRING.match(self._source, self._at)

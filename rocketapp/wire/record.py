@@ -12,7 +12,7 @@ import ipaddress
 import struct
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -86,6 +86,16 @@ class Message:
     """
 
     __slots__ = ("_fixed", "_properties", "_reconsume_times", "_topic", "body", "offset", "queue", "raw_properties")
+    _kept: ClassVar[tuple[str, ...]] = (
+        "_fixed",
+        "_reconsume_times",
+        "_topic",
+        "body",
+        "offset",
+        "queue",
+        "raw_properties",
+    )
+    """What goes along into another process; some of it may be unset."""
 
     _fixed: Fixed
     _properties: dict[str, str]
@@ -145,6 +155,11 @@ class Message:
         """The broker's id: where the record is stored."""
         host = self._fixed[11]
         return offset_id(host[:-4], PORT.unpack(host[-4:])[0], self._fixed[6])
+
+    @property
+    def stored_body(self) -> bytes:
+        """The body as it is stored, perhaps compressed: for copies. ProtocolError when it has none of its own."""
+        return self.body
 
     @property
     def queue_id(self) -> int:
@@ -219,6 +234,10 @@ class Message:
         """The body as JSON; msgspec.DecodeError when it is none."""
         return msgspec.json.decode(self.body)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        state = {name: getattr(self, name) for name in self._kept if hasattr(self, name)}
+        return _revive, (type(self), state)
+
     def __repr__(self) -> str:
         place = f"@{self.queue.broker_name}" if self.queue is not None else ""
         tag = f" tag={self.tag}" if self.tag else ""
@@ -229,6 +248,7 @@ class CompressedMessage(Message):
     """A message whose body is inflated when it is asked for."""
 
     __slots__ = ("_body", "_max_bytes", "_packed")
+    _kept: ClassVar[tuple[str, ...]] = (*(name for name in Message._kept if name != "body"), "_max_bytes", "_packed")
 
     _body: bytes
     _max_bytes: int
@@ -243,17 +263,29 @@ class CompressedMessage(Message):
             self._body = body = inflate(self._packed, self._fixed[7], self._max_bytes)
             return body
 
+    @property
+    def stored_body(self) -> bytes:
+        return self._packed
+
 
 class BrokenMessage(Message):
     """A message that was stored as a batch, and whose items cannot be told apart."""
 
     __slots__ = ("_problem",)
+    _kept: ClassVar[tuple[str, ...]] = (*(name for name in Message._kept if name != "body"), "_problem")
 
     _problem: str
 
     @property
     def body(self) -> bytes:  # type: ignore[override]
         raise ProtocolError(self._problem)
+
+
+def _revive(kind: type[Message], state: dict[str, Any]) -> Message:
+    message = kind()
+    for name, value in state.items():
+        setattr(message, name, value)
+    return message
 
 
 def decode_records(data: bytes, queue: MessageQueue | None, *, max_inflated_bytes: int = 16_777_216) -> list[Message]:

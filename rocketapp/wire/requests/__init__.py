@@ -1,0 +1,1 @@
+"""One file per conversation: its fields and bodies, both ways."""

@@ -22,6 +22,7 @@ from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import PERM_READ, PERM_WRITE
 from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
+from rocketapp.wire.lenient_json import text_of
 
 SINGLE_TAG = "SINGLE_TAG"
 _READ_WRITE = PERM_READ | PERM_WRITE
@@ -57,22 +58,25 @@ class TopicConfig:
 
     @classmethod
     def from_json(cls, members: object) -> TopicConfig:
-        """From decoded members; missing ones have Java's defaults. Raises ValueError for what is no configuration."""
+        """From decoded members; missing ones have Java's defaults. Raises ValueError for what is none."""
         if not isinstance(members, Mapping) or not isinstance(members.get("topicName"), str):
             raise ValueError("a topic's configuration has a topicName")
         known: Mapping[str, Any] = members
         attributes = known.get("attributes") or {}
-        if not isinstance(attributes, Mapping):
-            raise ValueError(f"attributes of topic {known['topicName']}: {attributes!r} is no map")
+        filter_type = known.get("topicFilterType") or SINGLE_TAG
+        if not isinstance(attributes, Mapping) or not isinstance(filter_type, str):
+            raise ValueError(f"attributes or topicFilterType of topic {known['topicName']} are of the wrong type")
+        if not all(isinstance(text, str) for item in attributes.items() for text in item):
+            raise ValueError(f"attributes of topic {known['topicName']} are no texts")
         return cls(
             known["topicName"],
             _number(known, "readQueueNums", 16),
             _number(known, "writeQueueNums", 16),
             _number(known, "perm", _READ_WRITE),
-            str(known.get("topicFilterType") or SINGLE_TAG),
+            filter_type,
             _number(known, "topicSysFlag", 0),
             bool(known.get("order")),
-            {str(name): str(value) for name, value in attributes.items()},
+            dict(attributes),
         )
 
 
@@ -93,7 +97,7 @@ def decode_topic_config(body: bytes) -> TopicConfig:
     try:
         return TopicConfig.from_json(lenient_json.loads(body))
     except ValueError as error:
-        raise ProtocolError(str(error)) from None
+        raise ProtocolError(f"topic configuration: {error}") from None
 
 
 class UpdateTopicRequest(NamedTuple):
@@ -231,8 +235,8 @@ def decode_kv_table(body: bytes) -> dict[str, str]:
     """Read a KVTable; raises ProtocolError."""
     data = lenient_json.loads(body)
     try:
-        return {str(name): str(value) for name, value in (data.get("table") or {}).items()}
-    except AttributeError as error:
+        return {text_of(name): text_of(value) for name, value in (data.get("table") or {}).items()}
+    except (AttributeError, TypeError) as error:
         raise ProtocolError(f"key-value table: {error}") from None
 
 
@@ -245,6 +249,6 @@ def decode_group_list(body: bytes) -> list[str]:
     """Read a GroupList; raises ProtocolError."""
     data = lenient_json.loads(body)
     try:
-        return [str(group) for group in data.get("groupList") or ()]
+        return [text_of(group) for group in data.get("groupList") or ()]
     except (AttributeError, TypeError) as error:
         raise ProtocolError(f"group list: {error}") from None

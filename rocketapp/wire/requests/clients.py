@@ -19,6 +19,7 @@ from rocketapp.model.subscription import ALL_TAGS, SubscriptionData, parse_tags
 from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
 from rocketapp.wire.java import string_hash
+from rocketapp.wire.lenient_json import int64_of, text_of
 
 CONSUME_PASSIVELY, CONSUME_ACTIVELY, CONSUME_POP = "CONSUME_PASSIVELY", "CONSUME_ACTIVELY", "CONSUME_POP"
 CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
@@ -64,12 +65,10 @@ class Heartbeat(NamedTuple):
         """Read HeartbeatData; raises ProtocolError. Missing sets are empty."""
         data = lenient_json.loads(body)
         try:
-            client_id = data["clientID"]
-            if not isinstance(client_id, str):
-                raise TypeError("clientID is no text")
-            producers = tuple(str(member["groupName"]) for member in data.get("producerDataSet") or ())
+            client_id = text_of(data["clientID"])
+            producers = tuple(text_of(member["groupName"]) for member in data.get("producerDataSet") or ())
             consumers = tuple(map(_consumer_of, data.get("consumerDataSet") or ()))
-        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"heartbeat: {type(error).__name__} {error}") from None
         return cls(client_id, producers, consumers)
 
@@ -90,12 +89,12 @@ def subscription_members(data: SubscriptionData) -> dict[str, Any]:
 
 def subscription_of(members: Any) -> SubscriptionData:
     """SubscriptionData from JSON members; KeyError, TypeError, ValueError or AttributeError when they are none."""
-    expression = str(members.get("subString") or ALL_TAGS)
-    kind = str(members.get("expressionType") or "TAG")
-    tags = frozenset(map(str, members.get("tagsSet") or ()))
+    expression = text_of(members.get("subString") or ALL_TAGS)
+    kind = text_of(members.get("expressionType") or "TAG")
+    tags = frozenset(map(text_of, members.get("tagsSet") or ()))
     if not tags and kind == "TAG":
         tags = parse_tags(expression)
-    return SubscriptionData(str(members["topic"]), expression, tags, int(members.get("subVersion") or 0), kind)
+    return SubscriptionData(text_of(members["topic"]), expression, tags, int64_of(members.get("subVersion") or 0), kind)
 
 
 def _consumer_members(data: ConsumerData) -> dict[str, Any]:
@@ -111,10 +110,10 @@ def _consumer_members(data: ConsumerData) -> dict[str, Any]:
 
 def _consumer_of(members: Any) -> ConsumerData:
     return ConsumerData(
-        str(members["groupName"]),
-        str(members.get("consumeType") or CONSUME_PASSIVELY),
-        str(members.get("messageModel") or CLUSTERING),
-        str(members.get("consumeFromWhere") or FROM_LAST),
+        text_of(members["groupName"]),
+        text_of(members.get("consumeType") or CONSUME_PASSIVELY),
+        text_of(members.get("messageModel") or CLUSTERING),
+        text_of(members.get("consumeFromWhere") or FROM_LAST),
         tuple(map(subscription_of, members.get("subscriptionDataSet") or ())),
     )
 
@@ -177,6 +176,6 @@ def decode_members(body: bytes) -> list[str]:
     """The client ids of a group in the broker's order, which means nothing; raises ProtocolError."""
     data = lenient_json.loads(body)
     try:
-        return [str(client_id) for client_id in data.get("consumerIdList") or ()]
+        return [text_of(client_id) for client_id in data.get("consumerIdList") or ()]
     except (AttributeError, TypeError) as error:
         raise ProtocolError(f"member list: {type(error).__name__} {error}") from None

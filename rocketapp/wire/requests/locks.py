@@ -15,6 +15,7 @@ import msgspec
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire import lenient_json
+from rocketapp.wire.lenient_json import text_of
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -41,8 +42,8 @@ class LockBody(NamedTuple):
         """Read a lock or unlock request; raises ProtocolError."""
         data = lenient_json.loads(body)
         try:
-            return cls(str(data["consumerGroup"]), str(data["clientId"]), _queues(data.get("mqSet")))
-        except (AttributeError, KeyError, TypeError) as error:
+            return cls(text_of(data["consumerGroup"]), text_of(data["clientId"]), _queues(data.get("mqSet")))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"lock request: {type(error).__name__} {error}") from None
 
 
@@ -56,7 +57,7 @@ def decode_locked(body: bytes) -> set[MessageQueue]:
     data = lenient_json.loads(body)
     try:
         return set(_queues(data.get("lockOKMQSet")))
-    except (AttributeError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"locked queues: {type(error).__name__} {error}") from None
 
 
@@ -65,4 +66,4 @@ def _members(queue: MessageQueue) -> dict[str, Any]:
 
 
 def _queues(items: Any) -> list[MessageQueue]:
-    return [lenient_json.queue_of_key(item) for item in items or ()]
+    return [lenient_json.queue_of(item) for item in items or ()]

@@ -18,6 +18,10 @@ from rocketapp.errors import ProtocolError
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
+from rocketapp.wire.lenient_json import int32_of, int64_of, text_of
+
+MOST_QUEUES = 65535
+"""Of one topic on one broker. A client makes an object of each: a larger number is refused instead."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
@@ -64,17 +68,17 @@ def decode_route(body: bytes) -> TopicRoute:
     try:
         queues = tuple(
             QueueData(
-                str(queue["brokerName"]),
-                int(queue["readQueueNums"]),
-                int(queue["writeQueueNums"]),
-                int(queue["perm"]),
-                int(queue.get("topicSysFlag") or 0),
+                text_of(queue["brokerName"]),
+                _queue_count(queue["readQueueNums"]),
+                _queue_count(queue["writeQueueNums"]),
+                int32_of(queue["perm"]),
+                int32_of(queue.get("topicSysFlag") or 0),
             )
             for queue in data.get("queueDatas") or ()
         )
         brokers = tuple(map(_broker_of, data.get("brokerDatas") or ()))
-        return TopicRoute(queues, brokers, str(data.get("orderTopicConf") or ""))
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        return TopicRoute(queues, brokers, text_of(data.get("orderTopicConf") or ""))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"route of a topic: {type(error).__name__} {error}") from None
 
 
@@ -92,7 +96,7 @@ def decode_cluster_info(body: bytes) -> tuple[BrokerData, ...]:
     data = lenient_json.loads(body)
     try:
         return tuple(map(_broker_of, (data.get("brokerAddrTable") or {}).values()))
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"cluster info: {type(error).__name__} {error}") from None
 
 
@@ -104,7 +108,7 @@ def decode_topic_list(body: bytes) -> list[str]:
     """The topics of a TopicList; raises ProtocolError."""
     data = lenient_json.loads(body)
     try:
-        return [str(topic) for topic in data.get("topicList") or ()]
+        return [text_of(topic) for topic in data.get("topicList") or ()]
     except (AttributeError, TypeError) as error:
         raise ProtocolError(f"topic list: {type(error).__name__} {error}") from None
 
@@ -118,6 +122,15 @@ def _broker_members(broker: BrokerData) -> dict[str, Any]:
     }
 
 
+def _queue_count(value: Any) -> int:
+    count = int32_of(value)
+    if not 0 <= count <= MOST_QUEUES:
+        raise ValueError(f"{count} queues: 0 to {MOST_QUEUES} are legal")
+    return count
+
+
 def _broker_of(members: Any) -> BrokerData:
-    addresses = {int(broker_id): str(address) for broker_id, address in (members.get("brokerAddrs") or {}).items()}
-    return BrokerData(str(members.get("cluster") or ""), str(members["brokerName"]), addresses)
+    addresses = {
+        int64_of(broker_id): text_of(address) for broker_id, address in (members.get("brokerAddrs") or {}).items()
+    }
+    return BrokerData(text_of(members.get("cluster") or ""), text_of(members["brokerName"]), addresses)

@@ -20,10 +20,11 @@ from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire import lenient_json
+from rocketapp.wire.lenient_json import int32_of, int64_of, text_of
 from rocketapp.wire.requests.clients import subscription_members, subscription_of
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-_WRONG = (AttributeError, KeyError, TypeError, ValueError, OverflowError)
+_WRONG = (AttributeError, KeyError, TypeError, ValueError)
 
 
 class TopicOffset(NamedTuple):
@@ -84,9 +85,9 @@ class ConsumerConnection(NamedTuple):
             return cls(
                 tuple(map(_connection_of, data.get("connectionSet") or ())),
                 tuple(map(subscription_of, (data.get("subscriptionTable") or {}).values())),
-                str(data.get("consumeType") or ""),
-                str(data.get("messageModel") or ""),
-                str(data.get("consumeFromWhere") or ""),
+                text_of(data.get("consumeType") or ""),
+                text_of(data.get("messageModel") or ""),
+                text_of(data.get("consumeFromWhere") or ""),
             )
         except _WRONG as error:
             raise ProtocolError(f"consumer connections: {type(error).__name__} {error}") from None
@@ -120,8 +121,8 @@ def decode_topic_stats(body: bytes) -> dict[MessageQueue, TopicOffset]:
     data = lenient_json.loads(body)
     try:
         return {
-            lenient_json.queue_of_key(key): TopicOffset(
-                int(held["minOffset"]), int(held["maxOffset"]), int(held.get("lastUpdateTimestamp") or 0)
+            lenient_json.queue_of(key): TopicOffset(
+                int64_of(held["minOffset"]), int64_of(held["maxOffset"]), int64_of(held.get("lastUpdateTimestamp") or 0)
             )
             for key, held in (data.get("offsetTable") or {}).items()
         }
@@ -148,11 +149,11 @@ def decode_consume_stats(body: bytes) -> dict[MessageQueue, ConsumedOffset]:
     data = lenient_json.loads(body)
     try:
         return {
-            lenient_json.queue_of_key(key): ConsumedOffset(
-                int(done["brokerOffset"]),
-                int(done["consumerOffset"]),
-                int(done.get("pullOffset", -1)),
-                int(done.get("lastTimestamp") or 0),
+            lenient_json.queue_of(key): ConsumedOffset(
+                int64_of(done["brokerOffset"]),
+                int64_of(done["consumerOffset"]),
+                int64_of(done.get("pullOffset", -1)),
+                int64_of(done.get("lastTimestamp") or 0),
             )
             for key, done in (data.get("offsetTable") or {}).items()
         }
@@ -205,13 +206,10 @@ class RunningInfo(NamedTuple):
         try:
             stacks = data.get("jstack")
             return cls(
-                {str(name): str(value) for name, value in (data.get("properties") or {}).items()},
+                {text_of(name): text_of(value) for name, value in (data.get("properties") or {}).items()},
                 tuple(map(subscription_of, data.get("subscriptionSet") or ())),
-                {
-                    lenient_json.queue_of_key(key): _state_of(state)
-                    for key, state in (data.get("mqTable") or {}).items()
-                },
-                None if stacks is None else str(stacks),
+                {lenient_json.queue_of(key): _state_of(state) for key, state in (data.get("mqTable") or {}).items()},
+                None if stacks is None else text_of(stacks),
             )
         except _WRONG as error:
             raise ProtocolError(f"running info: {type(error).__name__} {error}") from None
@@ -228,10 +226,10 @@ def _connection_members(connection: Connection) -> dict[str, Any]:
 
 def _connection_of(members: Any) -> Connection:
     return Connection(
-        str(members["clientId"]),
-        str(members.get("clientAddr") or ""),
-        str(members.get("language") or "OTHER"),
-        int(members.get("version") or 0),
+        text_of(members["clientId"]),
+        text_of(members.get("clientAddr") or ""),
+        text_of(members.get("language") or "OTHER"),
+        int32_of(members.get("version") or 0),
     )
 
 
@@ -256,13 +254,13 @@ def _state_members(state: QueueState) -> dict[str, Any]:
 
 def _state_of(members: Any) -> QueueState:
     return QueueState(
-        int(members.get("commitOffset") or 0),
-        int(members.get("cachedMsgMinOffset") or 0),
-        int(members.get("cachedMsgMaxOffset") or 0),
-        int(members.get("cachedMsgCount") or 0),
-        int(members.get("cachedMsgSizeInMiB") or 0),
+        int64_of(members.get("commitOffset") or 0),
+        int64_of(members.get("cachedMsgMinOffset") or 0),
+        int64_of(members.get("cachedMsgMaxOffset") or 0),
+        int32_of(members.get("cachedMsgCount") or 0),
+        int32_of(members.get("cachedMsgSizeInMiB") or 0),
         bool(members.get("locked")),
-        int(members.get("lastLockTimestamp") or 0),
-        int(members.get("lastPullTimestamp") or 0),
-        int(members.get("lastConsumeTimestamp") or 0),
+        int64_of(members.get("lastLockTimestamp") or 0),
+        int64_of(members.get("lastPullTimestamp") or 0),
+        int64_of(members.get("lastConsumeTimestamp") or 0),
     )
