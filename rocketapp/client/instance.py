@@ -97,12 +97,8 @@ class ClientInstance:
         return f"<ClientInstance {self.client_id}: {len(self._cache.brokers())} brokers>"
 
     async def start(self) -> None:
-        """TransportError when no name server can be reached: every address was tried once."""
-        try:
-            await self._name_servers.connect()
-        except BaseException:
-            await self.stop()
-            raise
+        """TransportError when no name server can be reached: every address was tried once. May be called again."""
+        await self._name_servers.connect()
         self._start_loop("routes", self.routes.run())
         self._start_loop("heartbeats", self._heartbeats.run())
 

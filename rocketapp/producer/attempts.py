@@ -188,7 +188,7 @@ class Attempts:
                 return await self._targets.queues(topic)
         except NoRouteError as error:
             raise _AttemptError(error.problem, perhaps=False, final=True) from None
-        except (TransportError, BrokerError, ProtocolError) as error:
+        except TransportError as error:
             raise _AttemptError(f"no route: {error}", perhaps=False, final=True) from None
         except TimeoutError:
             raise _AttemptError("no route: the name server did not answer in time", perhaps=False, final=True) from None

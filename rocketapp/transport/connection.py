@@ -244,8 +244,13 @@ class Connection:
         self._out_bytes += len(data)
         if not self._serving or self._out_bytes > _WRITE_BYTES:
             self._flush()
-            if self._paused and self._stream is not None and self._stream.unsent > UNSENT_LIMIT_BYTES:
-                self.abort(f"the peer leaves {self._stream.unsent} bytes unread")
+            # What a client has queued, its own callers hold anyway and wait for.
+            if self._paused and self._is_server:
+                self._judge_slow_reader()
+
+    def _judge_slow_reader(self) -> None:
+        if self._stream is not None and self._stream.unsent > UNSENT_LIMIT_BYTES:
+            self.abort(f"the peer leaves {self._stream.unsent} bytes unread")
 
     def _flush(self) -> None:
         stream, out = self._stream, self._out
