@@ -1,0 +1,112 @@
+"""What was certainly on disk at some moment: where recovery may begin.
+
+Two files say it. `checkpoint` is Apache RocketMQ's: store times of what was flushed; behind
+its 40 bytes, where Apache reads nothing, stands how far the commit log was flushed. Our own
+`recovery.hint` names a position up to which the consume queues are complete, and their ends.
+
+Rule: both are hints. Each is written after what it promises was synced, carries a CRC, and is
+believed only as far as the log and the queues agree with it; without them the log says everything.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocketapp.broker.store.files import File, Files, read_whole, replace_whole
+
+CHECKPOINT, HINT = "checkpoint", "recovery.hint"
+CHECKPOINT_BYTES = 4096
+
+_APACHE = struct.Struct(">qqqqq")
+_OWN = struct.Struct(">4sq")
+_CRC = struct.Struct(">I")
+_OWN_AT = 2048
+_MAGIC = b"RAPP"
+
+
+class Checkpoint:
+    """The checkpoint file, kept open."""
+
+    def __init__(self, files: Files) -> None:
+        self._file: File = files.open(CHECKPOINT, create=True)
+        if self._file.size() != CHECKPOINT_BYTES:
+            self._file.truncate(CHECKPOINT_BYTES)
+        data = self._file.read(CHECKPOINT_BYTES, 0)
+        self._index_ms, self._master_flushed = _APACHE.unpack_from(data)[2:4]
+        self.flushed = _read_own(data)
+        """Below this position the log was synced once; None when nobody knows."""
+
+    def write(self, log_ms: int, queues_ms: int, flushed: int) -> None:
+        """Say so: store times of the newest record in the synced log, in the synced queues; the log's synced end."""
+        self._file.write(_APACHE.pack(log_ms, queues_ms, self._index_ms, self._master_flushed, flushed), 0)
+        self.say_flushed(flushed)
+
+    def say_flushed(self, flushed: int) -> None:
+        own = _OWN.pack(_MAGIC, flushed)
+        self._file.write(own + _CRC.pack(zlib.crc32(own)), _OWN_AT)
+        self.flushed = flushed
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _read_own(data: bytes) -> int | None:
+    own = data[_OWN_AT : _OWN_AT + _OWN.size]
+    magic, flushed = _OWN.unpack(own)
+    (crc,) = _CRC.unpack_from(data, _OWN_AT + _OWN.size)
+    return flushed if magic == _MAGIC and crc == zlib.crc32(own) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """The queues are complete for all records below `position`."""
+
+    position: int
+    last_record: int
+    """Where the record begins that ends at `position`; -1 if the log was empty."""
+    queues: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """By topic and queue id: its max offset, and where in the log its last message lies (-1: none)."""
+
+    def encode(self) -> bytes:
+        topics: dict[str, dict[int, tuple[int, int]]] = {}
+        for (topic, queue_id), mark in self.queues.items():
+            topics.setdefault(topic, {})[queue_id] = mark
+        content = {"position": self.position, "lastRecord": self.last_record, "queues": topics}
+        text = json.dumps(content, separators=(",", ":")).encode()
+        return b"%08x\n%s\n" % (zlib.crc32(text), text)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Hint | None:
+        """The hint, or None if it is damaged."""
+        crc, _, text = data.rstrip(b"\n").partition(b"\n")
+        if crc != b"%08x" % zlib.crc32(text):
+            return None
+        content: dict[str, Any] = json.loads(text)
+        queues = {
+            (topic, int(queue_id)): (int(mark[0]), int(mark[1]))
+            for topic, of_topic in content["queues"].items()
+            for queue_id, mark in of_topic.items()
+        }
+        return cls(content["position"], content["lastRecord"], queues)
+
+
+def load_hint(files: Files) -> Hint | None:
+    data = read_whole(files, HINT)
+    return None if data is None else Hint.decode(data)
+
+
+def save_hint(files: Files, hint: Hint) -> None:
+    replace_whole(files, HINT, hint.encode())
+
+
+def forget_hint(files: Files) -> None:
+    """Before queues are made anew: a crash in between must find no promise about them."""
+    files.remove(HINT)
+    files.sync_directory("")

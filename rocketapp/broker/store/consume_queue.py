@@ -1,0 +1,248 @@
+"""The consume queue: where in the commit log the messages of one queue lie.
+
+Entry n of a queue stands at byte 20 n of its files: physical offset, size, tags code.
+Entries wait in memory until `write` is called: the log has everything that is needed to make
+them again, so that losing them costs time and no message.
+
+Rule: entries are numbered without gaps. What the log no longer tells is a hole: an entry that
+no reader takes for a message, as Apache RocketMQ writes it before the first one of a young file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+
+from rocketapp.broker.store.files import File, Files, directory_of
+
+DIRECTORY = "consumequeue"
+ENTRY = struct.Struct(">qiq")
+ENTRY_BYTES = 20
+FILE_ENTRIES = 300_000
+FILE_BYTES = FILE_ENTRIES * ENTRY_BYTES
+HOLE = ENTRY.pack(0, 0x7FFFFFFF, 0)
+HOLE_SIZE = 0x7FFFFFFF
+
+_OPEN_FILES = 128
+
+
+class OpenFiles:
+    """Consume-queue files that are open: those used least recently are closed when they are too many."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self._open: OrderedDict[str, File] = OrderedDict()
+        self.unsynced: dict[str, None] = {}
+        """Paths written since they were last taken to be synced."""
+
+    def get(self, path: str, *, create: bool = False) -> File:
+        file = self._open.get(path)
+        if file is not None:
+            self._open.move_to_end(path)
+            return file
+        file = self.files.open(path, create=create)
+        if create and file.size() != FILE_BYTES:
+            file.truncate(FILE_BYTES)
+        if len(self._open) >= _OPEN_FILES:
+            self._open.popitem(last=False)[1].close()
+        self._open[path] = file
+        return file
+
+    def remove(self, path: str) -> None:
+        file = self._open.pop(path, None)
+        if file is not None:
+            file.close()
+        self.unsynced.pop(path, None)
+        self.files.remove(path)
+
+    def take_unsynced(self) -> list[str]:
+        """Paths written since the last call."""
+        paths = list(self.unsynced)
+        self.unsynced.clear()
+        return paths
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+class ConsumeQueue:
+    """The entries of one queue: `min_offset` is the first that leads to a message, `max_offset` the next to come."""
+
+    __slots__ = (
+        "_directory",
+        "_first_file",
+        "_opened",
+        "_unwritten",
+        "_written",
+        "last_physical",
+        "max_offset",
+        "min_offset",
+        "queue_id",
+        "topic",
+        "topic_bytes",
+    )
+
+    def __init__(self, topic: str, queue_id: int, opened: OpenFiles) -> None:
+        self.topic, self.queue_id = topic, queue_id
+        self.topic_bytes = topic.encode()
+        self.min_offset = self.max_offset = 0
+        self.last_physical = -1
+        self._directory = f"{DIRECTORY}/{topic}/{queue_id}"
+        self._opened = opened
+        self._first_file = 0
+        self._unwritten = bytearray()
+        self._written = 0
+
+    def __repr__(self) -> str:
+        return f"<ConsumeQueue {self.topic}:{self.queue_id} {self.min_offset} to {self.max_offset}>"
+
+    @property
+    def unwritten(self) -> int:
+        """Entries that are in memory only."""
+        return len(self._unwritten) // ENTRY_BYTES
+
+    def put(self, physical: int, size: int, tags_code: int) -> None:
+        """Add the entry of offset `max_offset`."""
+        self._unwritten += ENTRY.pack(physical, size, tags_code)
+        self.last_physical = physical
+        self.max_offset += 1
+
+    def skip_to(self, offset: int) -> None:
+        """Let the next entry have this offset, which is beyond the end: what lies between are holes."""
+        if self.max_offset == 0:
+            # Begin in the file of that offset instead of filling all files up to it.
+            self._first_file = offset // FILE_ENTRIES
+            self._written = self.max_offset = self._first_file * FILE_ENTRIES
+        has_messages = self.min_offset < self.max_offset
+        self._unwritten += HOLE * (offset - self.max_offset)
+        self.max_offset = offset
+        if not has_messages or self.min_offset < self._first_file * FILE_ENTRIES:
+            self.min_offset = offset
+
+    def entries(self, start: int, count: int) -> bytes:
+        """`count` entries from offset `start` on, all within the queue."""
+        if start >= self._written:
+            at = (start - self._written) * ENTRY_BYTES
+            return bytes(self._unwritten[at : at + count * ENTRY_BYTES])
+        end = start + count
+        parts = []
+        while start < min(end, self._written):
+            number, first = divmod(start, FILE_ENTRIES)
+            size = min(end, self._written, (number + 1) * FILE_ENTRIES) - start
+            parts.append(self._opened.get(self._path(number)).read(size * ENTRY_BYTES, first * ENTRY_BYTES))
+            start += size
+        if start < end:
+            parts.append(bytes(self._unwritten[: (end - start) * ENTRY_BYTES]))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def entry(self, offset: int) -> tuple[int, int, int]:
+        """Physical offset, size and tags code of one message within the queue."""
+        physical, size, tags_code = ENTRY.unpack(self.entries(offset, 1))
+        return physical, size, tags_code
+
+    def write(self) -> None:
+        """Bring the entries in memory into their files. What OSError leaves over stays for the next time."""
+        while self._unwritten:
+            number, first = divmod(self._written, FILE_ENTRIES)
+            part = self._unwritten[: (FILE_ENTRIES - first) * ENTRY_BYTES]
+            path = self._path(number)
+            self._opened.get(path, create=True).write(part, first * ENTRY_BYTES)
+            self._opened.unsynced[path] = None
+            self._written += len(part) // ENTRY_BYTES
+            del self._unwritten[: len(part)]
+
+    def open(self, max_offset: int | None = None) -> bool:
+        """Find the files of a queue that was closed or killed; False if any is missing or has a wrong size.
+
+        Without `max_offset` the end is taken from the first file's beginning, to be moved by `keep_below`.
+        """
+        offsets = [int(name) // ENTRY_BYTES for name in self._names()]
+        self._first_file = offsets[0] // FILE_ENTRIES if offsets else 0
+        first, end = (offsets[0], offsets[-1] + FILE_ENTRIES) if offsets else (0, 0)
+        whole = all(offset == first + i * FILE_ENTRIES for i, offset in enumerate(offsets))
+        whole = whole and all(
+            self._opened.get(self._path(offset // FILE_ENTRIES)).size() == FILE_BYTES for offset in offsets
+        )
+        if max_offset is not None and not first <= max_offset <= end:
+            whole = False
+        self._written = self.max_offset = self.min_offset = first if max_offset is None else max_offset
+        return whole
+
+    def keep_below(self, position: int) -> None:
+        """Keep the first entries that lie below this log position; called after `open` without an end."""
+        first = self._first_file * FILE_ENTRIES
+        kept = 0
+        for name in self._names():
+            number = int(name) // FILE_BYTES
+            data = self._opened.get(self._path(number)).read(FILE_BYTES, 0)
+            data = data[: len(data) - len(data) % ENTRY_BYTES]
+            before = kept
+            for physical, size, _ in ENTRY.iter_unpack(data):
+                if size <= 0 or physical >= position:
+                    break
+                kept += 1
+            if kept - before < FILE_ENTRIES:
+                break
+        self._written = self.max_offset = self.min_offset = first + kept
+
+    def cut(self, end: int) -> None:
+        """Forget every entry from offset `end` on, in memory and in the files."""
+        self.max_offset = end
+        self.min_offset = min(self.min_offset, end)
+        if end >= self._written:
+            del self._unwritten[(end - self._written) * ENTRY_BYTES :]
+            return
+        self._unwritten.clear()
+        self._written = end
+        self.zero_behind()
+
+    def zero_behind(self) -> None:
+        """Make the files hold nothing behind what belongs to the queue."""
+        number, first = divmod(self._written, FILE_ENTRIES)
+        for name in self._names():
+            other = int(name) // FILE_BYTES
+            path = self._path(other)
+            if other > number or self._written == 0:
+                self._opened.remove(path)
+            elif other == number:
+                file = self._opened.get(path)
+                file.truncate(first * ENTRY_BYTES)
+                file.truncate(FILE_BYTES)
+                self._opened.unsynced[path] = None
+
+    def find_min(self, log_min: int) -> None:
+        """Set `min_offset`: entries below it are holes, or lead to segments that were deleted."""
+        low, high = self._first_file * FILE_ENTRIES, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            physical, size, _ = self.entry(middle)
+            if size == HOLE_SIZE or physical < log_min:
+                low = middle + 1
+            else:
+                high = middle
+        self.min_offset = low
+
+    def remove(self) -> None:
+        """Delete the files of this queue."""
+        for name in self._opened.files.names(self._directory):
+            self._opened.remove(f"{self._directory}/{name}")
+        self._opened.files.remove(self._directory)
+
+    def _names(self) -> list[str]:
+        return [name for name in self._opened.files.names(self._directory) if len(name) == 20 and name.isdigit()]
+
+    def _path(self, number: int) -> str:
+        return f"{self._directory}/{number * FILE_BYTES:020d}"
+
+
+def sync_written(files: Files, paths: list[str]) -> None:
+    """Force these consume-queue files, and the names they stand under, to disk."""
+    for path in paths:
+        file = files.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+    for directory in dict.fromkeys(directory_of(path) for path in paths):
+        files.sync_directory(directory)

@@ -1,0 +1,344 @@
+"""The files of a store: a directory, or memory with the same behaviour.
+
+Rule: whatever the store does to a disk, it does through these two protocols, so that a
+test can stand in between and fail, tear or forget any single operation. Paths are
+relative, with `/`, and never leave the directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from rocketapp.errors import ConfigError
+
+Bytes = bytes | bytearray | memoryview
+
+LOCK_NAME = "lock"
+"""Apache RocketMQ locks the same file, so that neither opens what the other has open."""
+
+
+class File(Protocol):
+    """One open file."""
+
+    def read(self, size: int, at: int) -> bytes:
+        """The bytes from `at` on: fewer at the end of the file. Never written ones are zero."""
+        ...
+
+    def write(self, data: Bytes, at: int) -> None:
+        """Write everything, or raise OSError with anything from nothing to all of it written."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut, or extend with zeros that take no room."""
+        ...
+
+    def size(self) -> int: ...
+
+    def sync(self) -> None:
+        """Return when a loss of power can no longer harm what was written."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """The directory of one store."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes it and the directories above it if missing."""
+        ...
+
+    def names(self, directory: str) -> list[str]:
+        """What a directory holds, sorted; nothing if it does not exist."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Atomically, also over an existing file."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file or an empty directory; nothing if it does not exist."""
+        ...
+
+    def sync_directory(self, directory: str) -> None:
+        """Make names durable that were created, renamed or removed in it, and itself in those above."""
+        ...
+
+    def place(self, path: str) -> str:
+        """What to call a file in an error."""
+        ...
+
+    def close(self) -> None:
+        """Give the directory up, so that another broker may open it."""
+        ...
+
+
+def read_whole(files: Files, path: str) -> bytes | None:
+    """The content of a file, or None if it does not exist."""
+    try:
+        file = files.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return file.read(file.size(), 0)
+    finally:
+        file.close()
+
+
+def replace_whole(files: Files, path: str, data: bytes) -> None:
+    """Put new content in the place of a file: after a crash there is the old or the new, never a mixture."""
+    new = path + ".tmp"
+    file = files.open(new, create=True)
+    try:
+        file.truncate(0)
+        file.write(data, 0)
+        file.sync()
+    finally:
+        file.close()
+    files.rename(new, path)
+    files.sync_directory(directory_of(path))
+
+
+def directory_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+class DirectoryFiles:
+    """A real directory, held by this broker alone from construction to `close`."""
+
+    def __init__(self, path: str) -> None:
+        self._root = Path(path)
+        self._new_directories: set[Path] = set()
+        self._root.mkdir(parents=True, exist_ok=True)
+        self._lock = _take_lock(self._root)
+
+    def __repr__(self) -> str:
+        return f"<DirectoryFiles {self._root}>"
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        full = self._full(path)
+        if not create:
+            return _OsFile(os.open(full, os.O_RDWR | os.O_CLOEXEC))
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return _OsFile(os.open(full, flags, 0o644))
+        except FileNotFoundError:
+            self._make_directory(full.parent)
+            return _OsFile(os.open(full, flags, 0o644))
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return sorted(entry.name for entry in self._full(directory).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def rename(self, old: str, new: str) -> None:
+        self._full(old).replace(self._full(new))
+
+    def remove(self, path: str) -> None:
+        full = self._full(path)
+        try:
+            if full.is_dir():
+                full.rmdir()
+            else:
+                full.unlink()
+        except FileNotFoundError:
+            return
+
+    def sync_directory(self, directory: str) -> None:
+        full = self._full(directory)
+        _sync_directory(full)
+        while full in self._new_directories:
+            self._new_directories.discard(full)
+            full = full.parent
+            _sync_directory(full)
+
+    def place(self, path: str) -> str:
+        return str(self._root / path)
+
+    def close(self) -> None:
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _full(self, path: str) -> Path:
+        if path.startswith("/") or ".." in path.split("/"):
+            raise ValueError(f"{path!r} leaves the data directory")
+        return self._root / path
+
+    def _make_directory(self, directory: Path) -> None:
+        if directory.is_dir():
+            return
+        self._make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+        self._new_directories.add(directory)
+
+
+def _sync_directory(directory: Path) -> None:
+    opened = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _take_lock(root: Path) -> int:
+    """Lock as Apache RocketMQ does (first byte, per process), and once more against ourselves (per open file)."""
+    import fcntl
+
+    opened = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    except OSError:
+        holder = os.pread(opened, 32, 0).decode("ascii", "replace").strip()
+        os.close(opened)
+        who = f" (process {holder})" if holder.isdigit() else ""
+        raise ConfigError(
+            str(root),
+            f"data directory is in use by another broker{who}: stop that one, or choose another directory (broker.dir)",
+        ) from None
+    os.ftruncate(opened, 0)
+    os.pwrite(opened, str(os.getpid()).encode(), 0)
+    return opened
+
+
+_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
+
+
+class _OsFile:
+    """A file descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def read(self, size: int, at: int) -> bytes:
+        return os.pread(self._fd, size, at)
+
+    def write(self, data: Bytes, at: int) -> None:
+        written = os.pwrite(self._fd, data, at)
+        if written != len(data):
+            self._write_rest(memoryview(data), written, at)
+
+    def _write_rest(self, data: memoryview, written: int, at: int) -> None:
+        # A short write is how a full disk begins: the next try says ENOSPC.
+        while written < len(data):
+            written += os.pwrite(self._fd, data[written:], at + written)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def sync(self) -> None:
+        _sync_data(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class MemoryFiles:
+    """A directory that lives and ends with the process. Only what is written takes room."""
+
+    def __init__(self) -> None:
+        self._contents: dict[str, _Content] = {}
+
+    def __repr__(self) -> str:
+        return f"<MemoryFiles {len(self._contents)} files>"
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        content = self._contents.get(path)
+        if content is None:
+            if not create:
+                raise FileNotFoundError(path)
+            content = self._contents[path] = _Content()
+        return _MemoryFile(content)
+
+    def names(self, directory: str) -> list[str]:
+        start = f"{directory}/" if directory else ""
+        return sorted({path[len(start) :].partition("/")[0] for path in self._contents if path.startswith(start)})
+
+    def paths(self) -> Iterator[str]:
+        """Every file."""
+        return iter(sorted(self._contents))
+
+    def rename(self, old: str, new: str) -> None:
+        try:
+            self._contents[new] = self._contents.pop(old)
+        except KeyError:
+            raise FileNotFoundError(old) from None
+
+    def remove(self, path: str) -> None:
+        self._contents.pop(path, None)
+
+    def sync_directory(self, directory: str) -> None:
+        return
+
+    def place(self, path: str) -> str:
+        return f"memory:{path}"
+
+    def close(self) -> None:
+        return
+
+    def clone(self) -> MemoryFiles:
+        """What a broker that is killed at this moment leaves behind."""
+        other = MemoryFiles()
+        other._contents = {path: content.clone() for path, content in self._contents.items()}
+        return other
+
+
+class _Content:
+    """Bytes up to the last written one; zeros from there to `size`."""
+
+    __slots__ = ("data", "size")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.size = 0
+
+    def clone(self) -> _Content:
+        other = _Content()
+        other.data, other.size = bytearray(self.data), self.size
+        return other
+
+
+class _MemoryFile:
+    """One opening of a content: closing it changes nothing for others."""
+
+    __slots__ = ("_content",)
+
+    def __init__(self, content: _Content) -> None:
+        self._content = content
+
+    def read(self, size: int, at: int) -> bytes:
+        content = self._content
+        with memoryview(content.data) as view:
+            data = bytes(view[at : at + size])
+        missing = min(at + size, content.size) - at - len(data)
+        return data + bytes(missing) if missing > 0 else data
+
+    def write(self, data: Bytes, at: int) -> None:
+        content = self._content
+        if len(content.data) < at:
+            content.data.extend(bytes(at - len(content.data)))
+        content.data[at : at + len(data)] = data
+        content.size = max(content.size, at + len(data))
+
+    def truncate(self, size: int) -> None:
+        del self._content.data[size:]
+        self._content.size = size
+
+    def size(self) -> int:
+        return self._content.size
+
+    def sync(self) -> None:
+        return
+
+    def close(self) -> None:
+        return

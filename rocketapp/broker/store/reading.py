@@ -1,0 +1,168 @@
+"""What a pull gets: entries of a queue that match, and their records as they lie in the log.
+
+Rule: the answers are those of Apache RocketMQ's message store, and a damaged record costs its
+reader that one message. Records that lie close together are read with one call, because on the
+way of every pulled message nothing is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+from rocketapp.broker.store.commit_log import CommitLog
+from rocketapp.broker.store.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue
+from rocketapp.broker.store.stored import HEAD_BYTES, announced_size, is_sound
+from rocketapp.model.event import Observe, RecordDamaged
+
+MOST_MESSAGES, MOST_BYTES = 32, 262_144
+"""Of one read (Java: maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
+LEAST_SCANNED = 800
+"""Entries that one read may look at, if it does not ask for more (Java: maxFilterMessageSize / 20)."""
+
+_LARGE_BYTES = 1 << 20
+"""Larger records are read alone, and only after a look at their beginning: a damaged entry may claim any size."""
+_GAP_BYTES = 16_384
+"""Of other queues' records that are read along: copying them costs less than another call."""
+
+Matches = Callable[[int], bool]
+"""Does a message with this tags code interest the reader?"""
+
+
+class ReadStatus(StrEnum):
+    """How a read ended; the values are the remarks of Apache's responses."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class ReadResult(NamedTuple):
+    """Records one behind the other in `body`, and where to go on."""
+
+    status: ReadStatus
+    body: bytes
+    count: int
+    next_offset: int
+    min_offset: int
+    max_offset: int
+
+
+_Wanted = list[tuple[int, int, int]]
+"""Offset, physical offset and size of messages, in this order."""
+
+
+def read_queue(
+    log: CommitLog,
+    queue: ConsumeQueue | None,
+    offset: int,
+    *,
+    max_messages: int,
+    max_bytes: int,
+    matches: Matches | None,
+    observe: Observe,
+) -> ReadResult:
+    """Messages of a queue from `offset` on, within the limits; the first one whatever its size."""
+    if queue is None:
+        return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, b"", 0, 0, 0, 0)
+    first, end = queue.min_offset, queue.max_offset
+    if not first <= offset < end:
+        status, next_offset = _outside(offset, first, end)
+        return ReadResult(status, b"", 0, next_offset, first, end)
+    most = min(max_messages, MOST_MESSAGES)
+    scan = most if matches is None else max(LEAST_SCANNED, max_messages)
+    entries = queue.entries(offset, max(1, min(scan, end - offset)))
+    limits = most, min(max_bytes, MOST_BYTES)
+    wanted, next_offset, removed = _select(entries, offset, limits, matches, log.min_position)
+    body, count = _fetch(log, queue, wanted, observe) if wanted else (b"", 0)
+    if count:
+        return ReadResult(ReadStatus.FOUND, body, count, next_offset, first, end)
+    all_removed = removed == next_offset - offset
+    status = ReadStatus.MESSAGE_WAS_REMOVING if all_removed else ReadStatus.NO_MATCHED_MESSAGE
+    return ReadResult(status, b"", 0, next_offset, first, end)
+
+
+def _outside(offset: int, first: int, end: int) -> tuple[ReadStatus, int]:
+    if end == 0:
+        return ReadStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset < first:
+        return ReadStatus.OFFSET_TOO_SMALL, first
+    if offset == end:
+        return ReadStatus.OFFSET_OVERFLOW_ONE, offset
+    return ReadStatus.OFFSET_OVERFLOW_BADLY, end
+
+
+def _select(
+    entries: bytes, offset: int, limits: tuple[int, int], matches: Matches | None, log_min: int
+) -> tuple[_Wanted, int, int]:
+    """The entries to be read, the offset behind the last one looked at, and how many led nowhere."""
+    most, most_bytes = limits
+    wanted: _Wanted = []
+    total = removed = 0
+    for physical, size, tags_code in ENTRY.iter_unpack(entries):
+        if wanted and (len(wanted) >= most or total + size > most_bytes):
+            break
+        if size == HOLE_SIZE or physical < log_min:
+            removed += 1
+        elif matches is None or matches(tags_code):
+            wanted.append((offset, physical, size))
+            total += size
+        offset += 1
+    return wanted, offset, removed
+
+
+def _fetch(log: CommitLog, queue: ConsumeQueue, wanted: _Wanted, observe: Observe) -> tuple[bytes, int]:
+    """The records that are wanted and still whole, and how many they are."""
+    parts: list[bytes] = []
+    count = begin = 0
+    while begin < len(wanted):
+        stop, size, is_dense = _run(log, wanted, begin)
+        start = wanted[begin][1]
+        data = log.read(start, size) if size else b""
+        sound = _sound(queue, wanted[begin:stop], data, start, observe)
+        if is_dense and len(sound) == stop - begin:
+            parts.append(data)
+        else:
+            parts += [data[physical - start : physical - start + size] for _, physical, size in sound]
+        count += len(sound)
+        begin = stop
+    return parts[0] if len(parts) == 1 else b"".join(parts), count
+
+
+def _run(log: CommitLog, wanted: _Wanted, begin: int) -> tuple[int, int, bool]:
+    """Where the run of records ends that one call reads, its bytes, and whether nothing else lies between them."""
+    _, start, size = wanted[begin]
+    end = start + size
+    limit = min(log.segment_end(start), log.end)
+    if not 0 < size <= limit - start:
+        return begin + 1, 0, False  # a damaged entry
+    if size > _LARGE_BYTES and announced_size(log.read(start, HEAD_BYTES), 0, start) != size:
+        return begin + 1, 0, False
+    is_dense = True
+    for index in range(begin + 1, len(wanted)):
+        _, physical, size = wanted[index]
+        if physical != end:
+            if not end < physical <= end + _GAP_BYTES:
+                return index, end - start, is_dense
+            is_dense = False
+        if not 0 < size <= _LARGE_BYTES or physical + size > limit:
+            return index, end - start, is_dense
+        end = physical + size
+    return len(wanted), end - start, is_dense
+
+
+def _sound(queue: ConsumeQueue, run: _Wanted, data: bytes, start: int, observe: Observe) -> _Wanted:
+    """Those records of a run that are what the queue says; the others are reported."""
+    queue_id, topic = queue.queue_id, queue.topic_bytes
+    sound = [wanted for wanted in run if is_sound(data, start, wanted, queue_id, topic)]
+    if len(sound) != len(run):
+        for offset, physical, _ in set(run).difference(sound):
+            observe(RecordDamaged(queue.topic, queue_id, offset, physical))
+    return sound

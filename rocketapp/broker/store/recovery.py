@@ -1,0 +1,275 @@
+"""Opening a store that was closed, killed, lost its power, or was Apache RocketMQ's.
+
+The log is read from where the hint says that the consume queues are complete; without a
+hint that agrees with log and queues, from its beginning, and the queues are made anew. The
+first record that is not whole ends the log, and the rest is cut: after a crash a prefix
+survives. Only where the log was known to be synced is a bad record damage, which is stepped over.
+
+Rule: recovery can be killed at any moment and begun again; it decides from the log alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rocketapp.broker.store.checkpoint import Hint, forget_hint, load_hint
+from rocketapp.broker.store.commit_log import CommitLog
+from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, OpenFiles
+from rocketapp.broker.store.files import Files
+from rocketapp.broker.store.stored import HEAD_BYTES, Stored, TagsCodes, announced_size, blank_at, parse
+from rocketapp.model.event import LogCut, Observe, RecordDamaged, StoreRecovered
+from rocketapp.model.names import topic_problem
+from rocketapp.wire.record import MAGIC_V1, MAGIC_V2
+
+Queues = dict[tuple[str, int], ConsumeQueue]
+
+_CHUNK_BYTES = 1 << 20
+_MOST_HOLES = 1_000_000
+"""A queue offset that is so far ahead of its queue is damage, not a hole."""
+_MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What was found."""
+
+    queues: Queues
+    last_record: int
+    last_ms: int
+    """Store time of the last record; 0 of an empty log."""
+
+
+def recover(files: Files, log: CommitLog, opened: OpenFiles, *, flushed: int | None, observe: Observe) -> Recovered:
+    """Bring log and queues to the newest state that agrees with itself."""
+    hint = load_hint(files)
+    queues = None if hint is None else _trusted(hint, log, opened)
+    is_rebuilt = queues is None or hint is None
+    if queues is None or hint is None:
+        forget_hint(files)
+        queues, start, last_record = _emptied(log, opened), log.min_position, -1
+    else:
+        _forget_others(queues, opened)
+        start, last_record = hint.position, hint.last_record
+    scan = _Scan(log, flushed, observe)
+    dispatch = Dispatch(queues, opened, observe)
+    last = _last_stored(log, last_record)
+    records = 0
+    for stored in scan.records(start):
+        dispatch(stored)
+        last = stored
+        records += 1
+    _cut_behind(log, scan.end, scan.reason, observe)
+    for queue in queues.values():
+        queue.find_min(log.min_position)
+    observe(StoreRecovered(scan.end - start, records, is_rebuilt))
+    return Recovered(queues, -1 if last is None else last.physical, 0 if last is None else last.stored_ms)
+
+
+def queue_ids(opened: OpenFiles) -> Iterator[tuple[str, int]]:
+    """The queues that have a directory."""
+    for topic in opened.files.names(DIRECTORY):
+        for name in opened.files.names(f"{DIRECTORY}/{topic}"):
+            if name.isdigit() and topic_problem(topic) is None:
+                yield topic, int(name)
+
+
+class Dispatch:
+    """Gives records of the log their entries in the queues."""
+
+    def __init__(self, queues: Queues, opened: OpenFiles, observe: Observe) -> None:
+        self._queues, self._opened, self._observe = queues, opened, observe
+        self._tags_codes = TagsCodes()
+        self._put = 0
+
+    def __call__(self, stored: Stored) -> None:
+        if not stored.is_queued:
+            return
+        key = stored.topic, stored.queue_id
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = ConsumeQueue(*key, self._opened)
+        offset = stored.queue_offset
+        if offset == 0 and queue.max_offset > 0:
+            queue.cut(0)  # the topic was deleted and made again: only its new life counts
+        if not queue.max_offset <= offset < queue.max_offset + _MOST_HOLES and queue.max_offset > 0:
+            self._observe(RecordDamaged(stored.topic, stored.queue_id, offset, stored.physical))
+            return
+        if offset > queue.max_offset:
+            queue.skip_to(offset)
+        tags_code = self._tags_codes.of(stored.topic, stored.queue_id, stored.raw_properties, stored.stored_ms)
+        queue.put(stored.physical, stored.size, tags_code)
+        if queue.unwritten >= 16_384:
+            queue.write()
+
+
+def _trusted(hint: Hint, log: CommitLog, opened: OpenFiles) -> Queues | None:
+    """The queues as the hint promises them, or None if anything disagrees with it."""
+    if not log.min_position <= hint.position <= log.files_end:
+        return None
+    last = _last_stored(log, hint.last_record)
+    if hint.last_record >= 0 and (last is None or not _leads_to(log, last, hint.position)):
+        return None
+    queues: Queues = {}
+    for (topic, queue_id), (max_offset, last_physical) in hint.queues.items():
+        queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, opened)
+        if not queue.open(max_offset):
+            return None
+        queue.find_min(log.min_position)
+        if queue.min_offset < max_offset and queue.entry(max_offset - 1)[0] != last_physical:
+            return None
+        queue.last_physical = last_physical
+    for queue in queues.values():
+        queue.zero_behind()
+    return queues
+
+
+def _leads_to(log: CommitLog, last: Stored, position: int) -> bool:
+    """Is there nothing but perhaps the blank end of a segment between this record and the position?"""
+    end = last.physical + last.size
+    return end == position or position == log.segment_end(last.physical)
+
+
+def _last_stored(log: CommitLog, position: int) -> Stored | None:
+    if position < 0:
+        return None
+    size = announced_size(log.read(position, HEAD_BYTES), 0, position)
+    return parse(log.read(position, size), 0, position, check_body=False) if size else None
+
+
+def _forget_others(queues: Queues, opened: OpenFiles) -> None:
+    """Queues that began after the hint are made anew from the log behind it."""
+    for key in queue_ids(opened):
+        if key not in queues:
+            ConsumeQueue(*key, opened).remove()
+
+
+def _emptied(log: CommitLog, opened: OpenFiles) -> Queues:
+    """Every queue, without what the log will tell again.
+
+    Entries that lead to deleted segments stay: they keep the numbers of the queue going.
+    """
+    queues: Queues = {}
+    for topic, queue_id in queue_ids(opened):
+        queue = ConsumeQueue(topic, queue_id, opened)
+        queue.open()
+        if log.min_position > 0:
+            queue.keep_below(log.min_position)
+        queue.zero_behind()
+        queues[topic, queue_id] = queue
+    return queues
+
+
+def _cut_behind(log: CommitLog, end: int, reason: str, observe: Observe) -> None:
+    if reason:
+        observe(LogCut(end, reason))
+    log.cut(end)
+    log.sync_all()  # of the segments of a killed broker, nobody else ever will
+
+
+class _Scan:
+    """Reads the records of a log one after the other."""
+
+    def __init__(self, log: CommitLog, flushed: int | None, observe: Observe) -> None:
+        self._log, self._observe = log, observe
+        self._synced = 0 if flushed is None else flushed
+        self._is_known = flushed is not None
+        self.end = 0
+        self.reason = ""
+        """Why it ended before the last byte, if something unreadable stood there."""
+
+    def records(self, position: int) -> Iterator[Stored]:
+        """Every whole record from here on. Afterwards `end` is where the log ends."""
+        log = self._log
+        while position < log.files_end:
+            chunk = log.read(position, _CHUNK_BYTES)
+            at = 0
+            while stored := parse(chunk, at, position + at, check_body=position + at >= self._synced):
+                if self._is_torn(stored):
+                    break
+                yield stored
+                at += stored.size
+            position += at
+            if at and len(chunk) == _CHUNK_BYTES:
+                continue
+            step = self._step(position)
+            if isinstance(step, Stored):
+                yield step
+                position += step.size
+            elif step == 0:
+                break
+            else:
+                position += step
+        self.end = position
+
+    def _step(self, position: int) -> Stored | int:
+        """What comes where the chunk ended or did not go on: a large record, a blank end, damage, or nothing (0)."""
+        log = self._log
+        head = log.read(position, HEAD_BYTES)
+        if (size := blank_at(head, 0)) and position + size == log.segment_end(position):
+            return size
+        size = announced_size(head, 0, position)
+        if size:
+            stored = parse(log.read(position, size), 0, position, check_body=position >= self._synced)
+            if stored is not None and not self._is_torn(stored):
+                return stored
+        if position >= self._synced and not log.read(position, _CHUNK_BYTES).rstrip(b"\0"):
+            return 0
+        return self._step_over(position, size)
+
+    def _step_over(self, position: int, size: int) -> Stored | int:
+        """Damage: the end of the log if it may be torn, else the way to the next record."""
+        if self._is_known and position >= self._synced:
+            self.reason = "an unfinished write"
+            return 0
+        if size and (stored := self._damaged(position, size)):
+            return stored
+        following = self._next_record(position + 4)
+        if not following:
+            self.reason = "unreadable, and nothing readable behind it"
+            return 0
+        self._observe(RecordDamaged("", -1, -1, position))
+        return following - position
+
+    def _damaged(self, position: int, size: int) -> Stored | None:
+        """A record whose body alone is damaged, with something readable behind it: it keeps its place in the queue."""
+        stored = parse(self._log.read(position, size), 0, position, check_body=False)
+        if stored is None:
+            return None
+        behind = self._log.read(position + size, HEAD_BYTES)
+        if not announced_size(behind, 0, position + size) and not blank_at(behind, 0):
+            return None
+        self._observe(RecordDamaged(stored.topic, stored.queue_id, stored.queue_offset, position))
+        return stored
+
+    def _next_record(self, position: int) -> int:
+        """Where the next whole record begins, or a segment with one; 0 if there is none."""
+        log = self._log
+        while position < log.files_end:
+            limit = log.segment_end(position)
+            while position < limit:
+                chunk = log.read(position, _CHUNK_BYTES)
+                for at in _candidates(chunk):
+                    start = position + at
+                    size = announced_size(log.read(start, HEAD_BYTES), 0, start)
+                    if size and parse(log.read(start, size), 0, start):
+                        return start
+                position += max(len(chunk) - 8, 8) if len(chunk) == _CHUNK_BYTES else len(chunk)
+            position = limit
+        return 0
+
+    def _is_torn(self, stored: Stored) -> bool:
+        """Zeros among the properties: none were written there, so they never reached the disk."""
+        return self._is_known and stored.physical >= self._synced and 0 in stored.raw_properties
+
+
+def _candidates(chunk: bytes) -> Iterator[int]:
+    """Where a record may begin: four bytes before each magic number."""
+    found = []
+    for magic in _MAGICS:
+        at = chunk.find(magic)
+        while at >= 0:
+            if at >= 4:
+                found.append(at - 4)
+            at = chunk.find(magic, at + 1)
+    return iter(sorted(found))

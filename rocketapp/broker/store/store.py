@@ -1,0 +1,392 @@
+"""The message store: appends to the commit log, keeps the consume queues, reads for pulls.
+
+Rule: when `append` returns, the bytes are with the operating system (or on disk, with
+`flush = "sync"`), and only then do readers see the message. When it raises, nobody will ever
+see it, unless the error says `is_unknown`. After a failed sync nothing is written any more: what
+a disk keeps of pages it failed to write, nobody knows.
+
+One thread uses a store; only a `Flush` in its `run` may be in another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rocketapp.broker.store.checkpoint import Checkpoint, Hint
+from rocketapp.broker.store.commit_log import CommitLog
+from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, OpenFiles
+from rocketapp.broker.store.files import Files, replace_whole
+from rocketapp.broker.store.flush import Flush
+from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
+from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
+from rocketapp.broker.store.recovery import Queues, recover
+from rocketapp.broker.store.stored import TagsCodes, is_queued
+from rocketapp.clock import Clock
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.errors import ProtocolError, StoreError
+from rocketapp.model.event import Event, LoopFailed, Observe, StoreReadOnly
+from rocketapp.model.names import topic_problem
+from rocketapp.wire.record import Record, encode_record
+
+ABORT = "abort"
+"""Exists while a broker runs: whoever finds it at its start knows that the last one did not end well."""
+
+_MOST_UNWRITTEN = 65_536
+"""Consume-queue entries in memory (20 bytes each) that are written although no flush is due."""
+_HINT_BYTES, _HINT_FLUSHES = 33_554_432, 10
+"""A hint is written after so many bytes of log or so many flushes: what recovery has to read at most."""
+
+OnAppended = Callable[[str, int, int, int], None]
+"""Topic, queue id, new max offset, tags code."""
+
+
+class Appended(NamedTuple):
+    """Where a record went."""
+
+    physical_offset: int
+    size: int
+    queue_offset: int
+    stored_ms: int
+
+
+def _unobserved(event: Event) -> None:
+    return
+
+
+class MessageStore:
+    """Every message of one broker."""
+
+    on_appended: OnAppended | None = None
+    """Called for every message that readers can see from now on; must be quick and must not raise."""
+
+    def __init__(self, files: Files, config: BrokerConfig, clock: Clock, observe: Observe) -> None:
+        self._files, self._clock, self._observe = files, clock, observe
+        self._is_sync = config.flush == "sync"
+        self._problem: StoreError | None = None
+        self._tags_codes = TagsCodes()
+        self._opened = OpenFiles(files)
+        self._unwritten = 0
+        self._log = CommitLog(files, config.segment_bytes)
+        self._checkpoint = self._begin()
+        found = recover(files, self._log, self._opened, flushed=self._checkpoint.flushed, observe=observe)
+        self._queues: Queues = found.queues
+        self._last_record, self._last_ms = found.last_record, found.last_ms
+        self._flush: Flush | None = None
+        self._flushes = 0
+        self._flushed_end = self._hinted_end = -1
+        self._queues_ms = 0
+        self.recovered_end = self._log.end
+        """Where the log ended when it was opened."""
+        self.flush()
+
+    @classmethod
+    def open(cls, files: Files, config: BrokerConfig, clock: Clock, observe: Observe = _unobserved) -> MessageStore:
+        """Open or create the store in these files, whatever state it was left in."""
+        return cls(files, config, clock, observe)
+
+    def __repr__(self) -> str:
+        return f"<MessageStore {len(self._queues)} queues, log to {self._log.end}>"
+
+    def _begin(self) -> Checkpoint:
+        replace_whole(self._files, ABORT, str(os.getpid()).encode())
+        checkpoint = Checkpoint(self._files)
+        if self._log.min_position == self._log.files_end:
+            checkpoint.say_flushed(self._log.min_position)  # an empty log is certainly flushed
+        checkpoint.sync()
+        self._files.sync_directory("")
+        return checkpoint
+
+    def close(self) -> None:
+        """Bring everything to disk and say that it ended well. The files stay open for whoever opened them."""
+        self.flush()
+        self._checkpoint.close()
+        self._opened.close()
+        self._log.close()
+        if self._problem is None:
+            self._files.remove(ABORT)
+            self._problem = StoreError("the store is closed")
+
+    # Writing
+
+    def append(self, record: Record) -> Appended:
+        """Store one message: its offsets and store time are filled in here."""
+        queue = self._queue_for(record)
+        stored_ms = max(int(self._clock.now() * 1000), self._last_ms)
+        is_visible = is_queued(record.sys_flag)
+        offset = queue.max_offset if is_visible else 0
+        try:
+            data, position = self._encode(record, offset, stored_ms, None)
+            self._log.write(data)
+            if self._is_sync:
+                self._sync()
+        except StoreError as error:
+            self._failed(error)
+            raise
+        size = len(data)
+        self._last_ms, self._last_record = stored_ms, position
+        if is_visible:
+            self._publish(queue, record, position, size, stored_ms)
+        return Appended(position, size, offset, stored_ms)
+
+    def append_batch(self, records: Sequence[Record]) -> list[Appended]:
+        """Store several messages, as a rule with one write: all of them or none."""
+        stored_ms = max(int(self._clock.now() * 1000), self._last_ms)
+        start = self._log.end
+        offsets: dict[ConsumeQueue, int] = {}
+        queues: list[ConsumeQueue] = []
+        done: list[Appended] = []
+        pending = bytearray()
+        try:
+            for record in records:
+                queue = self._queue_for(record)
+                offset = offsets.get(queue, queue.max_offset) if is_queued(record.sys_flag) else 0
+                data, position = self._encode(record, offset, stored_ms, pending)
+                pending += data
+                offsets[queue] = offset + is_queued(record.sys_flag)
+                queues.append(queue)
+                done.append(Appended(position, len(data), offset, stored_ms))
+            if pending:
+                self._log.write(pending)
+            if self._is_sync and done:
+                self._sync()
+        except (StoreError, ProtocolError) as error:
+            self._take_back(start, error)
+            raise
+        for queue, record, appended in zip(queues, records, done, strict=True):
+            self._last_ms, self._last_record = stored_ms, appended.physical_offset
+            if is_queued(record.sys_flag):
+                self._publish(queue, record, appended.physical_offset, appended.size, stored_ms)
+        return done
+
+    def _queue_for(self, record: Record) -> ConsumeQueue:
+        """The queue of a record that may be stored; StoreError says why it may not."""
+        if self._problem is not None:
+            raise self._problem
+        if 0 in record.raw_properties:
+            raise StoreError("a property holds a NUL character")
+        queue = self._queues.get((record.topic, record.queue_id))
+        if queue is None:
+            problem = topic_problem(record.topic)
+            if problem is not None or record.queue_id < 0:
+                raise StoreError(problem or f"queue id {record.queue_id} is negative")
+            queue = self._queues[record.topic, record.queue_id] = ConsumeQueue(
+                record.topic, record.queue_id, self._opened
+            )
+        return queue
+
+    def _encode(self, record: Record, offset: int, stored_ms: int, pending: bytearray | None) -> tuple[bytes, int]:
+        """The bytes of a record and their place. What is pending is written first when a new segment begins."""
+        log = self._log
+        position = log.end + len(pending) if pending else log.end
+        data = encode_record(record._replace(queue_offset=offset, physical_offset=position, stored_ms=stored_ms))
+        if pending:
+            if log.fits(position, len(data)):
+                return data, position
+            log.write(pending)
+            pending.clear()
+        place = log.place_for(len(data))
+        if place != position:
+            data = encode_record(record._replace(queue_offset=offset, physical_offset=place, stored_ms=stored_ms))
+        return data, place
+
+    def _publish(self, queue: ConsumeQueue, record: Record, position: int, size: int, stored_ms: int) -> None:
+        """Let readers see a message."""
+        tags_code = self._tags_codes.of(queue.topic, queue.queue_id, record.raw_properties, stored_ms)
+        queue.put(position, size, tags_code)
+        self._unwritten += 1
+        if self._unwritten >= _MOST_UNWRITTEN:
+            self._write_queues()
+        if self.on_appended is not None:
+            self.on_appended(queue.topic, queue.queue_id, queue.max_offset, tags_code)
+
+    def _take_back(self, start: int, error: Exception) -> None:
+        """Undo the part of a batch that was written before the rest failed."""
+        if isinstance(error, StoreError) and error.is_unknown:
+            self._failed(error)
+        elif self._log.end != start:
+            try:
+                self._log.cut(start)
+            except OSError as second:
+                unknown = StoreError(f"{error}; and cutting it back: {second}", True)
+                self._failed(unknown)
+                raise unknown from second
+
+    def _sync(self) -> None:
+        try:
+            self._log.sync()
+        except OSError as error:
+            raise StoreError(f"sync failed: {error}", True) from error
+        with contextlib.suppress(OSError):  # only a hint
+            self._checkpoint.say_flushed(self._log.end)
+
+    def _failed(self, error: StoreError) -> None:
+        """After an error that leaves the disk in an unknown state nothing is written any more."""
+        if error.is_unknown and self._problem is None:
+            self._problem = StoreError(f"the store is read-only since: {error.problem}")
+            self._observe(StoreReadOnly(error.problem))
+
+    # Flushing
+
+    def flush(self) -> None:
+        """Bring everything to disk, now: a flush that runs elsewhere is waited for."""
+        if self._flush is not None:
+            self._flush.run()
+            self.end_flush(self._flush)
+        flush = self.begin_flush(everything=True)
+        if flush is not None:
+            flush.run()
+            self.end_flush(flush)
+
+    def begin_flush(self, *, everything: bool = False) -> Flush | None:
+        """What there is to sync; None if nothing, or while another flush is under way.
+
+        `run` it in any thread, then hand it to `end_flush`.
+        """
+        end = self._log.end
+        if self._flush is not None or self._problem is not None or self._hinted_end == end:
+            return None
+        flush = Flush(
+            self._files,
+            self._log.current(),
+            end,
+            self._checkpoint,
+            log_ms=self._last_ms,
+            queues_ms=self._queues_ms,
+        )
+        self._flushes += 1
+        is_written = self._write_queues()
+        is_due = self._flushes >= _HINT_FLUSHES or end >= self._hinted_end + _HINT_BYTES or end == self._flushed_end
+        if is_written and (everything or is_due):
+            flush.include_queues(self._opened.take_unsynced(), self._hint())
+        self._flush = flush
+        return flush
+
+    def end_flush(self, flush: Flush) -> None:
+        """Take note of how a flush went."""
+        if flush is not self._flush:
+            return
+        self._flush = None
+        if flush.fatal is not None:
+            self._failed(StoreError(f"sync failed: {flush.fatal}", True))
+            return
+        self._flushed_end = flush.log_end
+        if flush.problem is not None:
+            self._observe(LoopFailed("flush", str(flush.problem)))
+        elif flush.hint is not None:
+            self._hinted_end, self._queues_ms, self._flushes = flush.log_end, flush.queues_ms, 0
+
+    def _write_queues(self) -> bool:
+        """Write consume-queue entries out of memory; those that the disk refuses stay for the next time."""
+        try:
+            for queue in self._queues.values():
+                queue.write()
+        except OSError as error:
+            self._observe(LoopFailed("consume queues", str(error)))
+            return False
+        finally:
+            self._unwritten = 0
+        return True
+
+    def _hint(self) -> Hint:
+        marks = {key: (queue.max_offset, queue.last_physical) for key, queue in self._queues.items()}
+        return Hint(self._log.end, self._last_record, marks)
+
+    # Reading
+
+    @property
+    def end_position(self) -> int:
+        """Where the next record will go."""
+        return self._log.end
+
+    @property
+    def flushed_position(self) -> int:
+        """Everything below it survives a loss of power."""
+        return self._log.end if self._is_sync else max(self._flushed_end, 0)
+
+    @property
+    def problem(self) -> str | None:
+        """Why nothing is stored any more, or None."""
+        return None if self._problem is None else self._problem.problem
+
+    def read(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        *,
+        max_messages: int,
+        max_bytes: int,
+        matches: Matches | None = None,
+    ) -> ReadResult:
+        """What a pull gets."""
+        return read_queue(
+            self._log,
+            self._queues.get((topic, queue_id)),
+            offset,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            matches=matches,
+            observe=self._observe,
+        )
+
+    def record_at(self, physical_offset: int) -> bytes | None:
+        """The whole record that begins there, or None: bytes inside a body are never taken for one."""
+        return record_at(self._log, self._queues, physical_offset)
+
+    def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """Physical offset, size and tags code of a message, or None if the queue does not have it."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return None
+        return queue.entry(offset)
+
+    def tags_code_at(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """The tags code of a message: of a delayed one, the time in milliseconds when it is due."""
+        entry = self.entry(topic, queue_id, offset)
+        return None if entry is None else entry[2]
+
+    def queue_ids(self, topic: str) -> list[int]:
+        """The queues of a topic that hold, or once held, messages."""
+        return sorted(queue_id for name, queue_id in self._queues if name == topic)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The offset of the first message that is still there."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.min_offset
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The offset that the next message will have."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
+    def stored_ms_at(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """When a message was stored, in milliseconds since 1970; None if the queue does not have it."""
+        entry = self.entry(topic, queue_id, offset)
+        return None if entry is None else stored_ms_at(self._log, entry[0])
+
+    def earliest_stored_ms(self, topic: str, queue_id: int) -> int | None:
+        """When the first message that is still there was stored."""
+        return self.stored_ms_at(topic, queue_id, self.min_offset(topic, queue_id))
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
+        """`lower`: the first offset stored at that time or later; `upper`: the last one stored then or before.
+
+        Nothing so late: the end, or the last offset. Nothing so early: the first offset, or 0.
+        """
+        return offset_by_time(self._log, self._queues.get((topic, queue_id)), timestamp_ms, boundary)
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic's queues; a topic of the same name begins at offset 0 again."""
+        keys = [key for key in self._queues if key[0] == topic]
+        doomed = [self._queues.pop(key) for key in keys]
+        if not doomed or self._problem is not None:
+            return
+        # Recovery must not miss them: the hint forgets them before they are gone.
+        self._hinted_end = -1
+        self.flush()
+        for queue in doomed:
+            queue.remove()
+        self._files.remove(f"{DIRECTORY}/{topic}")

@@ -1,0 +1,159 @@
+"""A record as it lies in the commit log: is it whole, and what do queues need of it?
+
+Rule: a record counts only if its own physical offset, its lengths and the CRC of its body
+agree. The format has no checksum over the properties, so what a torn write leaves of them
+is recognised by its zeros: the store never accepts properties that hold one.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+from rocketapp.model.names import DELAY_SECONDS, SCHEDULE_TOPIC, topic_problem
+from rocketapp.wire.java import tags_code
+from rocketapp.wire.properties import tag_of
+from rocketapp.wire.record import BORN_IPV6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_IPV6, TRANSACTION_PREPARED
+
+HEAD_BYTES = 88
+"""Bytes before the body of a record with IPv4 hosts: no record is shorter."""
+
+_HEAD = struct.Struct(">iiiiiqqi44xi")
+_BLANK = struct.Struct(">ii")
+_LENGTH = struct.Struct(">i")
+_TIME = struct.Struct(">q")
+_MANY_TAGS = 4096
+
+
+class Stored(NamedTuple):
+    """What the log says of one record."""
+
+    physical: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    stored_ms: int
+    raw_properties: bytes
+
+    @property
+    def is_queued(self) -> bool:
+        return is_queued(self.sys_flag)
+
+
+def is_queued(sys_flag: int) -> bool:
+    """Prepared and rolled-back transaction records are logged, but no consumer sees them."""
+    return not sys_flag & TRANSACTION_PREPARED
+
+
+def blank_at(data: bytes, at: int) -> int:
+    """Bytes from here to the end of the segment if a blank record says so, else 0."""
+    if len(data) < at + 8:
+        return 0
+    size, magic = _BLANK.unpack_from(data, at)
+    return size if magic == MAGIC_BLANK and size >= 8 else 0
+
+
+def blank(size: int) -> bytes:
+    """The record that ends a segment before its last byte."""
+    return _BLANK.pack(size, MAGIC_BLANK)
+
+
+def announced_size(data: bytes, at: int, physical: int) -> int:
+    """The size of a record whose beginning is in order, else 0: `data` may end before it does."""
+    if len(data) < at + HEAD_BYTES:
+        return 0
+    head = _HEAD.unpack_from(data, at)
+    return head[0] if head[0] > HEAD_BYTES and head[1] in (MAGIC_V1, MAGIC_V2) and head[6] == physical else 0
+
+
+def parse(data: bytes, at: int, physical: int, *, check_body: bool = True) -> Stored | None:
+    """The record at `at`, or None if it is not whole."""
+    size = announced_size(data, at, physical)
+    if not size or len(data) < at + size:
+        return None
+    magic, crc, queue_id, queue_offset, sys_flag = _pick(_HEAD.unpack_from(data, at))
+    time_at, length_at = _places(sys_flag)
+    body = at + length_at + 4
+    body_end = body + _LENGTH.unpack_from(data, at + length_at)[0]
+    short = 1 if magic == MAGIC_V1 else 2
+    topic = body_end + short
+    if body_end < body or topic > at + size:
+        return None
+    topic_end = topic + int.from_bytes(data[body_end:topic], "big")
+    start = topic_end + 2
+    if start + int.from_bytes(data[topic_end:start], "big") != at + size:
+        return None
+    if check_body and zlib.crc32(data[body:body_end]) & 0x7FFFFFFF != crc:
+        return None
+    name = data[topic:topic_end].decode("ascii", "replace")
+    if topic_problem(name) or queue_id < 0 or queue_offset < 0:
+        return None
+    stored_ms = _TIME.unpack_from(data, at + time_at)[0]
+    return Stored(physical, size, name, queue_id, queue_offset, sys_flag, stored_ms, data[start : at + size])
+
+
+def _pick(head: tuple[int, ...]) -> tuple[int, int, int, int, int]:
+    return head[1], head[2], head[3], head[5], head[7]
+
+
+def _places(sys_flag: int) -> tuple[int, int]:
+    """Where the store time and the body length stand, by the kinds of hosts."""
+    born = 68 if sys_flag & BORN_IPV6 else 56
+    return born, born + (40 if sys_flag & STORE_IPV6 else 28)
+
+
+def stored_ms_of(data: bytes) -> int:
+    """The store time of a record of which at least the first 88 bytes are given."""
+    sys_flag: int = _HEAD.unpack_from(data)[7]
+    stored: int = _TIME.unpack_from(data, _places(sys_flag)[0])[0]
+    return stored
+
+
+def is_sound(data: bytes, start: int, entry: tuple[int, int, int], queue_id: int, topic: bytes) -> bool:
+    """Is the record that an entry means (queue offset, physical offset, size) still whole in `data`?
+
+    `start` is where `data` begins in the log. On the way of every pulled message.
+    """
+    queue_offset, physical, size = entry
+    at = physical - start
+    try:
+        size_, magic, crc, queue_id_, _, queue_offset_, physical_, sys_flag, length = _HEAD.unpack_from(data, at)
+        if size_ != size or physical_ != physical or queue_offset_ != queue_offset or queue_id_ != queue_id:
+            return False
+        if magic != MAGIC_V1 or sys_flag & (BORN_IPV6 | STORE_IPV6):
+            stored = parse(data, at, physical)
+            return stored is not None and stored.topic.encode() == topic
+        body_end = at + 88 + length
+        start = body_end + 3 + len(topic)
+        return (
+            length >= 0
+            and data[body_end] == len(topic)
+            and data[body_end + 1 : start - 2] == topic
+            and start + (data[start - 2] << 8 | data[start - 1]) == at + size
+            and zlib.crc32(data[at + 88 : body_end]) & 0x7FFFFFFF == crc
+        )
+    except (struct.error, IndexError):
+        return False
+
+
+class TagsCodes:
+    """The third number of a consume-queue entry: a hash of the tag, or when a delayed message is due."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, int] = {}
+
+    def of(self, topic: str, queue_id: int, raw_properties: bytes, stored_ms: int) -> int:
+        if topic == SCHEDULE_TOPIC and queue_id < len(DELAY_SECONDS):
+            return stored_ms + DELAY_SECONDS[queue_id] * 1000
+        tag = tag_of(raw_properties)
+        if tag is None:
+            return 0
+        code = self._known.get(tag)
+        if code is None:
+            if len(self._known) >= _MANY_TAGS:
+                self._known.clear()
+            code = self._known[tag] = tags_code(tag.decode("utf-8", "replace"))
+        return code
