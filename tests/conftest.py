@@ -46,7 +46,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cheap tests first, then those that need real parts: a plain mistake shows itself within seconds."""
+    """Mark what needs Java, and let cheap tests go first: a plain mistake shows itself within seconds."""
+    for item in items:
+        needs = set(getattr(item, "fixturenames", ()))
+        callspec = getattr(item, "callspec", None)
+        if "apache" in needs or (callspec is not None and callspec.params.get("cluster") == "apache"):
+            item.add_marker("apache")
+        if "peer" in needs:
+            item.add_marker("java")
     items.sort(key=_needs_real_parts)
 
 

@@ -186,7 +186,7 @@ class JavaClient:
         return answer
 
     def view(self, topic: str, message_id: str) -> dict[str, Any]:
-        answer: dict[str, Any] = self._call("view", topic=topic, id=message_id)
+        answer: dict[str, Any] = self._call("view", topic=topic, message_id=message_id)
         return answer
 
     def admin(self, *arguments: str) -> str:

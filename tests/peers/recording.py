@@ -36,6 +36,8 @@ def note(event: str, message: Any, **facts: Any) -> None:
         id=message.message_id,
         text=body[:120].decode(errors="replace").rstrip(),
         size=len(body),
+        born_at=message.born_at.timestamp(),
+        stored_at=message.stored_at.timestamp(),
         sha=hashlib.sha256(body).hexdigest(),
         properties=dict(message.properties),
         **facts,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.peers import recording, toolchain
+from tests.peers import toolchain
 from tests.peers.waiting import wait_until
 
 PRELUDE = """\
@@ -55,7 +55,7 @@ class RunningApp:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "app.py").write_text(PRELUDE + textwrap.dedent(source))
-        shutil.copy(Path(recording.__file__), directory / "recording.py")
+        shutil.copy(toolchain.HERE / "recording.py", directory / "recording.py")
         self._directory, self._log = directory, log or directory / "handlers.jsonl"
         self._log.touch()
         self._arguments = [*(("--name-server", name_server) if name_server else ()), *arguments]

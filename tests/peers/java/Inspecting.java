@@ -181,9 +181,9 @@ final class Inspecting {
         return messages;
     }
 
-    /** view: ns, topic, id. One message by its offset id or unique id. */
+    /** view: ns, topic, message_id. One message by its offset id or unique id. */
     static Object view(JSONObject a) throws Exception {
-        return Consuming.shown(admin(a.getString("ns")).viewMessage(a.getString("topic"), a.getString("id")));
+        return Consuming.shown(admin(a.getString("ns")).viewMessage(a.getString("topic"), a.getString("message_id")));
     }
 
     /** admin: arguments: [...]. Apache's own command-line tool, inside this process; returns what it printed. One at a time. */

@@ -1,0 +1,32 @@
+"""The long waits, shared by every test that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conformance.long_waits import LongWaits
+from tests.peers.clusters import Apache, Cluster, Embedded
+from tests.peers.java import Peer
+
+
+@pytest.fixture(scope="session")
+def _all_waits(
+    apache: Apache, embedded: Embedded, peer: Peer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, LongWaits]]:
+    """The stories on both clusters at once: the second cluster's wait is over when the first one's is."""
+    waits: dict[str, LongWaits] = {}
+    try:
+        for cluster in (apache, embedded):
+            waits[cluster.name] = LongWaits(cluster, peer, tmp_path_factory.mktemp(f"waits-{cluster.name}"))
+        yield waits
+    finally:
+        for wait in waits.values():
+            wait.stop()
+
+
+@pytest.fixture
+def waits(cluster: Cluster, _all_waits: dict[str, LongWaits]) -> LongWaits:
+    """What the long stories wrote on this cluster."""
+    return _all_waits[cluster.name]

@@ -1,0 +1,124 @@
+"""Orderly handlers: per queue one after the other, across the whole group."""
+
+from __future__ import annotations
+
+from tests.conftest import RunApp
+from tests.peers.java import JavaClient, texts
+
+TAKE = """
+app = RocketApp("{group}")
+
+@app.subscribe("{topic}", start="first", orderly=True)
+async def take(message: Message) -> None:
+    note("start", message)
+    await asyncio.sleep(0)
+    note("done", message)
+"""
+
+
+def take(topic: str, group: str) -> str:
+    return TAKE.replace("{group}", group).replace("{topic}", topic)
+
+
+def test_each_queue_is_handled_in_its_order(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
+    java.create_topic(topic, 8)
+    load = java.produce(topic, 800, order_keys=32)
+    app = run_app(take(topic, group))
+    load.wait(within=30)
+    app.wait_for_count(800)
+    app.stop()
+    by_queue: dict[int, list[tuple[str, int]]] = {}
+    by_key: dict[str, list[int]] = {}
+    for event in app.events():
+        by_queue.setdefault(event["queue"], []).append((event["event"], event["offset"]))
+        if event["event"] == "done":
+            by_key.setdefault(event["keys"][0], []).append(int(event["text"]))
+    assert len(by_queue) == 8
+    for happened in by_queue.values():
+        count = len(happened) // 2
+        assert happened == [(what, offset) for offset in range(count) for what in ("start", "done")]
+    assert {key: sorted(numbers) for key, numbers in by_key.items()} == by_key
+    assert sum(map(len, by_key.values())) == 800
+
+
+def test_the_first_message_is_handled_within_a_second_of_the_start(
+    java: JavaClient, run_app: RunApp, topic: str, group: str
+) -> None:
+    # No dead time for the lock: a queue is locked when it is acquired, not at the next round 20 s later.
+    java.create_topic(topic, 4)
+    java.send(topic, *({"text": str(n), "queue": n % 4} for n in range(8)))
+    app = run_app(take(topic, group))
+    app.wait_for_count(8)
+    assert max(event["at"] for event in app.events("done")) - app.started_at < 5
+    app.stop()
+
+
+def test_a_failed_message_is_retried_in_place_after_a_second(
+    java: JavaClient, run_app: RunApp, topic: str, group: str
+) -> None:
+    java.create_topic(topic, 1)
+    java.send(topic, *(str(n) for n in range(5)))
+    app = run_app(
+        f"""
+        app = RocketApp("{group}")
+
+        @app.subscribe("{topic}", start="first", orderly=True)
+        def take(message: Message) -> None:
+            note("start", message)
+            if message.text() == "1" and message.attempt < 3:
+                raise ValueError("not yet")
+            if message.text() == "3" and message.attempt < 2:
+                raise Retry(after=0.3)
+            note("done", message)
+        """
+    )
+    app.wait_for_count(5)
+    counts = app.stop()
+    starts = [(event["text"], event["attempt"]) for event in app.events("start")]
+    assert starts == [("0", 1), ("1", 1), ("1", 2), ("1", 3), ("2", 1), ("3", 1), ("3", 2), ("4", 1)]
+    times = {(event["text"], event["attempt"]): event["at"] for event in app.events("start")}
+    for earlier, later, pause in ((1, 2, 1.0), (2, 3, 1.0)):
+        assert pause - 0.05 <= times["1", later] - times["1", earlier] <= pause + 0.7
+    assert 0.25 <= times["3", 2] - times["3", 1] <= 1.0
+    assert (counts.handled, counts.retried, counts.dead_lettered) == (5, 3, 0)
+
+
+def test_a_dead_letter_frees_the_queue(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
+    java.create_topic(topic, 1)
+    java.send(topic, "poison", *(f"good {n}" for n in range(10)))
+    app = run_app(
+        f"""
+        app = RocketApp("{group}")
+
+        @app.subscribe("{topic}", start="first", orderly=True, retries=2)
+        async def take(message: Message) -> None:
+            note("start", message)
+            if message.text() == "poison":
+                raise ValueError("always")
+            note("done", message)
+        """
+    )
+    app.wait_for_count(10)
+    counts = app.stop()
+    assert [event["attempt"] for event in app.events("start", text="poison")] == [1, 2, 3]
+    assert app.texts("done") == [f"good {n}" for n in range(10)]
+    assert texts(java.dead_letters(group)) == ["poison"]
+    assert (counts.handled, counts.retried, counts.dead_lettered) == (10, 2, 1)
+    assert java.lag(topic, group) == 0
+
+
+def test_a_clean_stop_hands_the_queues_over_within_two_seconds(
+    java: JavaClient, run_app: RunApp, topic: str, group: str
+) -> None:
+    java.create_topic(topic, 4)
+    first = run_app(take(topic, group))
+    java.send(topic, *({"text": f"a{n}", "queue": n % 4} for n in range(8)))
+    first.wait_for_count(8)
+    second = run_app(take(topic, group))
+    second.wait_for(lambda: len(java.members(group)["ids"]) == 2, within=10, what="both are members")
+    first.stop()
+    java.send(topic, *({"text": f"b{n}", "queue": n % 4} for n in range(8)))
+    second.wait_for_count(8, within=2.5)
+    taken = first.texts() + second.texts()
+    assert sorted(taken) == sorted([f"a{n}" for n in range(8)] + [f"b{n}" for n in range(8)])
+    second.stop()

@@ -1,0 +1,77 @@
+"""Failed messages come again, at RocketMQ's own times."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from tests.conformance.long_waits import LongWaits
+from tests.peers.waiting import wait_until
+
+LATE = 3.0
+"""Seconds that a redelivery may be late; it is never early."""
+
+
+def by_text(attempts: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Attempts of each message, in the order in which they were made."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for event in attempts:
+        found.setdefault(event["text"], []).append(event)
+    return found
+
+
+def check_gaps(times: list[float], gaps: tuple[float, ...], what: str) -> None:
+    """Each time follows the one before it after so many seconds, never earlier and at most LATE later."""
+    real = [round(later - earlier, 2) for earlier, later in itertools.pairwise(times)]
+    assert len(real) == len(gaps), f"{what}: {len(times)} attempts, {len(gaps) + 1} expected"
+    for seconds, wanted in zip(real, gaps, strict=True):
+        # Handler and broker read the time at two places: 0.1 s allows for that and not for a wrong level.
+        assert wanted - 0.1 <= seconds <= wanted + LATE, f"{what}: gaps {real}, expected {gaps}"
+
+
+def test_the_second_attempt_comes_after_10_s_and_the_third_after_30_s(waits: LongWaits) -> None:
+    messages = by_text(waits.attempts("ladder", 9, within=60))
+    assert len(messages) == 3
+    for text, attempts in messages.items():
+        assert [event["attempt"] for event in attempts] == [1, 2, 3]
+        check_gaps([event["at"] for event in attempts], (10, 30), text)
+        assert {event["topic"] for event in attempts} == {waits.topic("ladder")}
+        assert len({event["id"] for event in attempts}) == 1
+
+
+def test_a_sync_handler_is_retried_as_well(waits: LongWaits) -> None:
+    for text, attempts in by_text(waits.attempts("ladder-sync", 6, within=40)).items():
+        check_gaps([event["at"] for event in attempts], (10,), text)
+
+
+def test_retry_after_rounds_up_to_the_next_delay_level(waits: LongWaits) -> None:
+    for text, attempts in by_text(waits.attempts("after", 9, within=40)).items():
+        check_gaps([event["at"] for event in attempts], (5, 1), text)
+
+
+def test_a_failed_batch_comes_again_message_by_message(waits: LongWaits) -> None:
+    messages = by_text(waits.attempts("batch", 6, within=40))
+    assert sorted(messages) == ["batch 0", "batch 1", "batch 2"]
+    for text, attempts in messages.items():
+        assert [event["attempt"] for event in attempts] == [1, 2]
+        check_gaps([event["at"] for event in attempts], (10,), text)
+
+
+def test_a_skipped_message_never_comes_again(waits: LongWaits) -> None:
+    waits.attempts("ladder", 9, within=60)  # 40 s are over: more than the first two steps of the ladder
+    assert len(waits.attempts("skip", 3, within=1)) == 3
+    assert waits.java.dead_letters(waits.group("skip")) == []
+    assert waits.java.lag(waits.topic("skip"), waits.group("skip")) == 0
+
+
+def test_the_java_consumer_sees_the_same_times(waits: LongWaits) -> None:
+    consumer = waits.java_ladder
+    assert consumer is not None
+    # A brand-new Java group learns of its retry topic at its next rebalance: its first retry may be 20 s late.
+    wait_until(lambda: len(consumer.poll()) >= 9, within=90, what=lambda: f"nine attempts: {consumer.seen}", every=0.2)
+    for message in {event["body"] for event in consumer.seen}:
+        attempts = [event for event in consumer.seen if event["body"] == message]
+        assert [event["attempt"] for event in attempts] == [1, 2, 3]
+        first, second, third = (event["at"] for event in attempts)
+        assert 9.9 <= second - first <= 35
+        assert 29.9 <= third - second <= 35

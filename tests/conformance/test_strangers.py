@@ -1,0 +1,140 @@
+"""Java clients and Apache's admin tool, unchanged, against both brokers: what holds there must hold on ours."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from tests.conftest import RunApp
+from tests.peers.java import JavaClient
+from tests.peers.waiting import wait_until
+
+
+def test_a_java_push_consumer_takes_everything_once(java: JavaClient, topic: str, group: str) -> None:
+    java.create_topic(topic, 4)
+    consumer = java.consume(topic, group)
+    java.produce(topic, 2000, size=1024, threads=4).wait(within=30)
+    wait_until(
+        lambda: len(consumer.bodies()) >= 2000, within=40, what=lambda: f"2000, have {len(consumer.seen)}", every=0.1
+    )
+    assert sorted(int(body) for body in consumer.bodies()) == list(range(2000))
+    consumer.stop()
+    assert java.lag(topic, group) == 0
+
+
+def test_a_java_orderly_consumer_keeps_the_order_of_each_queue(java: JavaClient, topic: str, group: str) -> None:
+    java.create_topic(topic, 8)
+    java.produce(topic, 400, order_keys=20).wait(within=30)
+    consumer = java.consume(topic, group, orderly=True)
+    wait_until(
+        lambda: len(consumer.bodies()) >= 400, within=40, what=lambda: f"400, have {len(consumer.seen)}", every=0.1
+    )
+    by_queue: dict[int, list[int]] = {}
+    for message in consumer.seen:
+        by_queue.setdefault(message["queue"], []).append(message["offset"])
+    assert {queue: list(range(len(offsets))) for queue, offsets in by_queue.items()} == by_queue
+
+
+def test_a_java_orderly_consumer_retries_in_place(java: JavaClient, topic: str, group: str) -> None:
+    java.create_topic(topic, 1)
+    java.send(topic, *(str(n) for n in range(3)))
+    consumer = java.consume(topic, group, orderly=True, fail_first=2, suspend_ms=200)
+    wait_until(lambda: len(consumer.bodies()) >= 3, within=40, what=lambda: f"3, have {consumer.seen}", every=0.1)
+    attempts = [(message["body"].decode(), message["attempt"]) for message in consumer.seen]
+    assert attempts == [(str(n), attempt) for n in range(3) for attempt in (1, 2, 3)]
+
+
+def test_a_java_consumer_filters_by_tag(java: JavaClient, topic: str, group: str) -> None:
+    java.create_topic(topic, 4)
+    consumer = java.consume(topic, group, tags="A || BB")
+    java.send(topic, *({"text": f"{tag}{n}", "tag": tag} for tag in ("A", "Aa", "BB", "C") for n in range(5)))
+    wanted = sorted(f"{tag}{n}" for tag in ("A", "BB") for n in range(5))
+    wait_until(lambda: len(consumer.bodies()) >= len(wanted), within=40, what=lambda: f"{consumer.bodies()}", every=0.1)
+    assert sorted(consumer.bodies()) == wanted
+
+
+def test_two_java_members_share_the_queues(java: JavaClient, topic: str, group: str) -> None:
+    java.create_topic(topic, 8)
+    members = [java.consume(topic, group), java.consume(topic, group)]
+
+    def shared() -> bool:
+        java.send(topic, *({"text": "probe", "queue": queue} for queue in range(8)))
+        owners = [{message["queue"] for message in member.poll()[-4:]} for member in members]
+        return len(owners[0]) == len(owners[1]) == 4 and not owners[0] & owners[1]
+
+    wait_until(shared, within=40, what="each has four queues", every=0.5)
+    assert sorted(java.members(group)["ids"]) == sorted(member.client_id for member in members)
+
+
+def test_a_java_messages_are_found_by_key_and_by_id(java: JavaClient, topic: str) -> None:
+    sent = java.send(topic, *({"text": f"m{n}", "keys": ["Aa" if n % 2 else "BB", f"k{n}"]} for n in range(10)))
+    wait_until(lambda: len(java.query_by_key(topic, "Aa")) == 5, within=10, what="the index knows the keys", every=0.1)
+    assert sorted(message["keys"] for message in java.query_by_key(topic, "Aa")) == [
+        f"Aa k{n}" for n in (1, 3, 5, 7, 9)
+    ]
+    assert [message["keys"] for message in java.query_by_key(topic, "k4")] == ["BB k4"]
+    assert java.view(topic, sent[3]["offset_id"])["keys"] == "Aa k3"
+    assert java.view(topic, sent[3]["id"])["keys"] == "Aa k3"
+
+
+def test_the_admin_tool_lists_cluster_topics_and_routes(java: JavaClient, topic: str) -> None:
+    java.create_topic(topic, 3)
+    clusters = java.admin("clusterList")
+    assert any(row.split()[:3] == ["DefaultCluster", "broker-a", "0"] for row in clusters.splitlines())
+    assert topic in java.admin("topicList").splitlines()
+    route = java.admin("topicRoute", "-t", topic)
+    assert '"brokerName":"broker-a"' in route
+    assert '"readQueueNums":3' in route
+
+
+def _route_has(java: JavaClient, topic: str, text: str) -> bool:
+    return text in java.admin("topicRoute", "-t", topic)
+
+
+def test_the_admin_tool_creates_and_changes_a_topic(java: JavaClient, topic: str) -> None:
+    for queues in ("2", "5"):
+        answer = java.admin("updateTopic", "-c", "DefaultCluster", "-t", topic, "-r", queues, "-w", queues)
+        assert "success" in answer
+        route = f'"readQueueNums":{queues}'
+        wait_until(partial(_route_has, java, topic, route), within=10, what=route)
+    rows = [
+        line.split()[1] for line in java.admin("topicStatus", "-t", topic).splitlines() if line.startswith("broker-a")
+    ]
+    assert sorted(map(int, rows)) == [0, 1, 2, 3, 4]
+
+
+def test_the_admin_tool_shows_messages_and_progress(java: JavaClient, topic: str, group: str) -> None:
+    java.create_topic(topic, 2)
+    java.send(topic, *({"text": f"hello {n}", "queue": n % 2} for n in range(6)))
+    status = [
+        line.split() for line in java.admin("topicStatus", "-t", topic).splitlines() if line.startswith("broker-a")
+    ]
+    assert sorted((row[1], row[2], row[3]) for row in status) == [("0", "0", "3"), ("1", "0", "3")]
+    printed = java.admin("printMsg", "-t", topic, "-d", "true")
+    assert all(f"hello {n}" in printed for n in range(6))
+    consumer = java.consume(topic, group)
+    wait_until(lambda: len(consumer.bodies()) >= 6, within=40, what="six are consumed", every=0.1)
+    consumer.stop()
+    rows = [line.split() for line in java.admin("consumerProgress", "-g", group).splitlines() if line.startswith(topic)]
+    assert sorted((row[2], row[3], row[4], row[5]) for row in rows) == [("0", "3", "3", "0"), ("1", "3", "3", "0")]
+
+
+def test_the_admin_tool_sees_our_members(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
+    java.send(topic, *(str(n) for n in range(10)))
+    app = run_app(
+        f"""
+        app = RocketApp("{group}")
+
+        @app.subscribe("{topic}", start="first", tags="*")
+        async def take(message: Message) -> None:
+            note("done", message)
+        """
+    )
+    app.wait_for_count(10)
+    (member,) = java.members(group)["ids"]
+    shown = java.admin("consumerConnection", "-g", group)
+    assert member in shown
+    assert "PYTHON" in shown
+    assert "CONSUME_PASSIVELY" in shown
+    assert topic in shown
+    app.stop()
+    assert java.members(group)["code"] == 1
