@@ -7,6 +7,7 @@ the loop and the connection. TCP_NODELAY is set, because every write is a whole 
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from typing import Any, cast
 
@@ -92,7 +93,7 @@ async def dial_tcp(address: str, receiver: Receiver, timeout: float) -> TcpStrea
     except TimeoutError:
         raise ConnectError(address, f"no connection within {timeout:g} s") from None
     except OSError as error:
-        raise ConnectError(address, error.strerror or str(error)) from None
+        raise ConnectError(address, _reason(error)) from None
     return stream
 
 
@@ -114,6 +115,11 @@ async def listen_tcp(host: str, port: int, make_receiver: MakeReceiver) -> TcpLi
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: TcpStream(make_receiver), host, port, backlog=BACKLOG)
     return TcpListening(server)
+
+
+def _reason(error: OSError) -> str:
+    # asyncio's own text for a refused connection is "Connect call failed"; errors of name look-ups are negative.
+    return os.strerror(error.errno) if error.errno is not None and error.errno > 0 else error.strerror or str(error)
 
 
 def _name(transport: asyncio.BaseTransport, which: str) -> str:

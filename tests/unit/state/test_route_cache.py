@@ -1,0 +1,113 @@
+"""What is known of the cluster, and when it is asked for again."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketapp.model.route import BrokerData, QueueData, TopicRoute
+from rocketapp.state.route_cache import RouteCache
+
+
+def route(*names: str, host: str = "10.0.0.1", queues: int = 4, order_conf: str = "") -> TopicRoute:
+    return TopicRoute(
+        tuple(QueueData(name, queues, queues, 6) for name in names),
+        tuple(BrokerData("C", name, {0: f"{host}:{10 + number}"}) for number, name in enumerate(names)),
+        order_conf,
+    )
+
+
+def test_a_watched_topic_is_due_at_once_and_then_every_interval() -> None:
+    cache = RouteCache(30.0)
+    assert cache.next_due() is None
+    cache.watch("t", 5.0)
+    assert (cache.due(5.0), cache.next_due()) == (["t"], 5.0)
+    assert cache.found("t", route("a"), 5.0)
+    assert cache.due(34.9) == []
+    assert cache.due(35.0) == ["t"]
+
+
+def test_a_missing_topic_is_asked_for_every_second_backing_off_to_the_interval() -> None:
+    cache = RouteCache(30.0)
+    cache.watch("t", 0.0)
+    now, waits = 0.0, []
+    for _ in range(8):
+        cache.missing("t", now)
+        due = cache.next_due()
+        assert due is not None
+        waits.append(due - now)
+        now = due
+    assert waits == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+def test_a_hint_asks_at_once_and_soon_again() -> None:
+    cache = RouteCache(30.0)
+    cache.watch("t", 0.0)
+    cache.missing("t", 0.0)
+    cache.soon("t", 0.3)
+    assert cache.due(0.3) == ["t"]
+    cache.missing("t", 0.3)
+    assert cache.next_due() == pytest.approx(0.4)
+    cache.missing("t", 0.4)
+    assert cache.next_due() == pytest.approx(0.6)
+    cache.soon("nobody cares", 0.6)
+    assert cache.get("nobody cares") is None
+
+
+def test_only_what_differs_is_a_change_and_order_does_not_differ() -> None:
+    cache = RouteCache(30.0)
+    assert cache.found("t", route("a", "b"), 0.0)
+    told = route("a", "b")
+    assert not cache.found("t", TopicRoute(told.queues[::-1], told.brokers[::-1]), 1.0)
+    assert cache.found("t", route("a", "b", queues=8), 2.0)
+    assert cache.found("t", route("a", "b", queues=8, order_conf="a:8"), 3.0)
+    assert cache.found("t", route("a", "b", queues=8, order_conf="a:8", host="10.0.0.2"), 4.0)
+    assert cache.found("t", route("a"), 5.0)
+
+
+def test_brokers_are_those_of_all_routes_and_the_last_word_on_an_address_counts() -> None:
+    cache = RouteCache(30.0)
+    cache.watch("old", 0.0)
+    cache.watch("new", 0.0)
+    cache.found("old", route("a", "b"), 1.0)
+    cache.found("new", route("a", host="10.0.0.9"), 2.0)
+    assert cache.address("a", 0) == "10.0.0.9:10"
+    assert cache.address("b", 0) == "10.0.0.1:11"
+    assert cache.address("b", 1) is cache.address("c", 0) is None
+    cache.missing("old", 3.0)
+    cache.found("new", route("a", host="10.0.0.8"), 3.0)
+    assert cache.address("a", 0) == "10.0.0.8:10"
+    cache.found("old", route("a"), 4.0)
+    assert sorted(cache.brokers()) == ["a"]
+
+
+def test_a_route_that_disappears_is_kept_and_asked_for_more_often() -> None:
+    cache = RouteCache(30.0)
+    cache.watch("t", 0.0)
+    cache.found("t", route("a"), 0.0)
+    cache.missing("t", 30.0)
+    assert cache.get("t") == route("a")
+    assert cache.address("a", 0) is not None
+    assert cache.next_due() == 31.0
+    assert not cache.found("t", route("a"), 31.0)
+    assert cache.next_due() == 61.0
+
+
+def test_what_nobody_watches_any_more_is_forgotten_with_its_brokers() -> None:
+    cache = RouteCache(30.0)
+    cache.watch("kept", 0.0)
+    cache.found("kept", route("a"), 0.0)
+    cache.watch("left", 0.0)
+    cache.watch("left", 0.0)
+    cache.found("left", route("b"), 10.0)
+    cache.unwatch("left")
+    assert cache.due(40.0) == ["kept", "left"], "one of two watchers is still there"
+    cache.unwatch("left")
+    cache.unwatch("left")
+    assert cache.due(40.0) == ["kept"]
+    cache.forget_unused(69.9)
+    assert cache.get("left") is not None
+    cache.forget_unused(70.0)
+    assert cache.get("left") is None
+    assert sorted(cache.brokers()) == ["a"]
+    cache.watch("left", 71.0)
+    assert cache.due(71.0) == ["kept", "left"]

@@ -1,0 +1,196 @@
+"""The pool: one connection per address, whoever asks, and a new one when the old one is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from rocketapp.errors import ConnectError, RequestTimeoutError
+from rocketapp.transport.connection import Connection
+from rocketapp.transport.memory import MemoryNetwork
+from rocketapp.transport.pool import Pool
+from rocketapp.transport.stream import Receiver, Stream
+from rocketapp.wire.command import Command
+from tests.unit.scripted import ScriptedServer, in_virtual_time, ok, outcome, refuse
+
+ADDRESS = "10.0.0.1:10911"
+
+
+class Dialer:
+    """Counts dials."""
+
+    def __init__(self, network: MemoryNetwork, delay: float = 0.0) -> None:
+        self.network, self.delay = network, delay
+        self.times: list[float] = []
+
+    async def dial(self, address: str, receiver: Receiver, timeout: float) -> Stream:
+        self.times.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.delay)
+        return await self.network.dial(address, receiver, timeout)
+
+
+def pool_of(dialer: Dialer, **arguments: Any) -> Pool:
+    return Pool(
+        dial=dialer.dial, dial_timeout=3.0, serve=None, max_frame_bytes=1 << 20, random=Random(1), **arguments
+    )
+
+
+@in_virtual_time
+async def test_many_ask_and_one_dials() -> None:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+    dialer = Dialer(server.network, delay=0.1)
+    pool = pool_of(dialer)
+    connections = await asyncio.gather(*(pool.get(ADDRESS) for _ in range(20)))
+    assert len(set(connections)) == len(dialer.times) == 1
+    assert pool.peek(ADDRESS) is await pool.get(ADDRESS)
+    await pool.close()
+
+
+@in_virtual_time
+async def test_one_of_many_that_gives_up_does_not_stop_the_others() -> None:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+    pool = pool_of(Dialer(server.network, delay=1.0))
+    impatient, patient = asyncio.ensure_future(pool.get(ADDRESS)), asyncio.ensure_future(pool.get(ADDRESS))
+    await asyncio.sleep(0.5)
+    impatient.cancel()
+    assert (await patient).is_closed is False
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    await pool.close()
+
+
+@in_virtual_time
+async def test_failures_are_followed_by_longer_and_longer_waits_up_to_a_second() -> None:
+    network = MemoryNetwork()
+    dialer = Dialer(network)
+    pool = pool_of(dialer)
+    for _ in range(12):
+        assert isinstance(await outcome(pool.get(ADDRESS)), ConnectError)
+    waits = [later - earlier for earlier, later in zip(dialer.times, dialer.times[1:], strict=False)]
+    assert waits[0] <= 0.1
+    assert all(wait <= 1.0 for wait in waits)
+    assert all(wait >= 0.5 for wait in waits[-5:])
+    await ScriptedServer(network, ADDRESS).start()
+    await pool.get(ADDRESS)
+    await pool.close()
+
+
+@in_virtual_time
+async def test_a_lost_connection_is_dialled_anew_and_told() -> None:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+    connected: list[str] = []
+    lost: list[tuple[str, str]] = []
+    pool = pool_of(
+        Dialer(server.network), on_connected=connected.append, on_lost=lambda *what: lost.append(what)
+    )
+    first = await pool.get(ADDRESS)
+    server.network.cut(ADDRESS)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert pool.peek(ADDRESS) is None
+    second = await pool.get(ADDRESS)
+    assert first is not second
+    await pool.drop(ADDRESS)
+    assert (connected, lost) == ([ADDRESS, ADDRESS], [(ADDRESS, "connection reset")])
+    assert second.closed_reason == "no longer needed"
+    await pool.close()
+
+
+@in_virtual_time
+async def test_nobody_gets_a_connection_before_it_was_greeted() -> None:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+    server.answers[34] = server.answers[11] = ok
+
+    async def greet(address: str, connection: Connection) -> None:
+        await asyncio.sleep(0.2)
+        await connection.request(Command(34), timeout=3.0)
+
+    pool = pool_of(Dialer(server.network), greet=greet)
+
+    async def pull() -> None:
+        await (await pool.get(ADDRESS)).request(Command(11), timeout=3.0)
+
+    await asyncio.gather(pull(), pull())
+    assert server.codes() == [34, 11, 11]
+    await pool.close()
+
+
+@in_virtual_time
+async def test_a_greeting_without_answer_makes_the_connection_useless() -> None:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+
+    async def greet(address: str, connection: Connection) -> None:
+        await connection.request(Command(34), timeout=3.0)
+
+    pool = pool_of(Dialer(server.network), greet=greet)
+    assert isinstance(await outcome(pool.get(ADDRESS)), RequestTimeoutError)
+    await asyncio.sleep(0.1)
+    assert pool.peek(ADDRESS) is None
+    assert not server.listener.connections
+    await pool.close()
+
+
+@in_virtual_time
+async def test_a_request_that_a_leaving_peer_refuses_goes_once_more_on_a_new_connection() -> None:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+    lost: list[str] = []
+    pool = pool_of(Dialer(server.network), on_lost=lambda _, reason: lost.append(reason))
+    first = await pool.get(ADDRESS)
+    pull = first.start_request(Command(11), timeout=30.0)
+
+    def leaving_once(command: Command) -> Command:
+        server.answers[310] = ok
+        return Command.response(command, 1500, remark="going away")
+
+    server.answers[310] = leaving_once
+    response = await first.request(Command(310, {"a": "1"}, b"body"), timeout=3.0)
+    assert response.code == 0
+    assert [(command.fields, command.body) for command in server.asked[1:]] == [({"a": "1"}, b"body")] * 2
+    assert await pool.get(ADDRESS) is not first
+    assert lost == ["the peer goes away"]
+    assert not first.is_closed, "the pull on it may still be answered"
+    pull.cancel()
+    await pool.close()
+
+
+@in_virtual_time
+async def test_a_second_refusal_is_the_callers() -> None:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+    server.answers[310] = refuse(1500, "going away")
+    pool = pool_of(Dialer(server.network))
+    response = await (await pool.get(ADDRESS)).request(Command(310), timeout=3.0)
+    assert (response.code, len(server.asked)) == (1500, 2)
+    await pool.close()
+
+
+@in_virtual_time
+async def test_a_peer_that_went_away_for_good_means_nothing_was_sent() -> None:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+
+    def last_words(command: Command) -> Command:
+        server.network.unlisten(ADDRESS)
+        return Command.response(command, 1500)
+
+    server.answers[310] = last_words
+    pool = pool_of(Dialer(server.network))
+    error = await outcome((await pool.get(ADDRESS)).request(Command(310), timeout=3.0))
+    assert isinstance(error, ConnectError)
+    assert "went away" in str(error)
+    await pool.close()
+
+
+@in_virtual_time
+async def test_a_closed_pool_ends_dials_and_connections_and_gives_no_new_ones() -> None:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+    pool = pool_of(Dialer(server.network))
+    connection = await pool.get(ADDRESS)
+    server.network.hold("10.0.0.2:1")
+    dialling = asyncio.ensure_future(pool.get("10.0.0.2:1"))
+    await asyncio.sleep(0.1)
+    await pool.close()
+    assert connection.is_closed
+    assert isinstance(await outcome(dialling), ConnectError)
+    assert isinstance(await outcome(pool.get(ADDRESS)), ConnectError)
