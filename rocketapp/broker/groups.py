@@ -1,0 +1,149 @@
+"""The configurations of consumer groups: whether and how often they may retry.
+
+An unknown group is created with defaults the first time anybody asks for it. The saved form is
+Apache's subscriptionGroup.json; members of a configuration that mean nothing to this broker are
+kept as they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rocketapp.broker.data_version import DataVersion
+
+_DEFAULTS: Mapping[str, Any] = {
+    "attributes": {},
+    "brokerId": 0,
+    "consumeBroadcastEnable": True,
+    "consumeEnable": True,
+    "consumeFromMinEnable": True,
+    "consumeMessageOrderly": False,
+    "consumeTimeoutMinute": 15,
+    "groupRetryPolicy": {"type": "CUSTOMIZED"},
+    "groupSysFlag": 0,
+    "notifyConsumerIdsChangedEnable": True,
+    "retryMaxTimes": 16,
+    "retryQueueNums": 1,
+    "whichBrokerWhenConsumeSlowly": 1,
+}
+_SYSTEM_GROUPS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+    "CID_RMQ_SYS_TRANS",
+)
+
+
+class GroupConfig:
+    """How one group may consume (Java: SubscriptionGroupConfig)."""
+
+    __slots__ = (
+        "consume_broadcast_enable",
+        "consume_enable",
+        "members",
+        "name",
+        "notify_enable",
+        "retry_max_times",
+        "retry_queues",
+    )
+
+    def __init__(self, name: str, members: Mapping[str, Any] | None = None) -> None:
+        """Raises ValueError for a member of the wrong type."""
+        self.name = name
+        self.members: dict[str, Any] = {**_DEFAULTS, **(members or {}), "groupName": name}
+        self.consume_enable = self._flag("consumeEnable")
+        self.consume_broadcast_enable = self._flag("consumeBroadcastEnable")
+        self.notify_enable = self._flag("notifyConsumerIdsChangedEnable")
+        self.retry_queues = self._number("retryQueueNums")
+        self.retry_max_times = self._number("retryMaxTimes")
+
+    def __repr__(self) -> str:
+        return f"<GroupConfig {self.name}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GroupConfig) and self.members == other.members
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @classmethod
+    def of_members(cls, members: object) -> GroupConfig:
+        """From its JSON; raises ValueError for what is none."""
+        if not isinstance(members, Mapping) or not isinstance(members.get("groupName"), str):
+            raise ValueError("a group's configuration has a groupName")
+        return cls(members["groupName"], members)
+
+    def _flag(self, name: str) -> bool:
+        value = self.members[name]
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} of group {self.name}: {value!r} is neither true nor false")
+        return value
+
+    def _number(self, name: str) -> int:
+        value = self.members[name]
+        if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+            raise ValueError(f"{name} of group {self.name}: {value!r} is no 32-bit number")
+        return value
+
+
+class GroupTable:
+    """Configurations by group."""
+
+    def __init__(self, version: DataVersion) -> None:
+        self._version = version
+        self._configs = {name: GroupConfig(name) for name in _SYSTEM_GROUPS}
+        self.dirty = True
+
+    def __repr__(self) -> str:
+        return f"<GroupTable {len(self._configs)} groups>"
+
+    def __iter__(self) -> Iterator[GroupConfig]:
+        return iter(self._configs.values())
+
+    def get(self, name: str) -> GroupConfig | None:
+        return self._configs.get(name)
+
+    def ensure(self, name: str) -> GroupConfig:
+        """The group's configuration; an unknown group gets the defaults."""
+        config = self._configs.get(name)
+        if config is None:
+            config = self._configs[name] = GroupConfig(name)
+            self.dirty = True
+        return config
+
+    def put(self, config: GroupConfig) -> None:
+        if self._configs.get(config.name) != config:
+            self._configs[config.name] = config
+            self.dirty = True
+
+    def delete(self, name: str) -> None:
+        if self._configs.pop(name, None) is not None:
+            self.dirty = True
+
+    def count_change(self, now: float) -> None:
+        """Raise the version: what follows is another state than the last one that was saved."""
+        self._version.changed(now)
+
+    def to_json(self) -> dict[str, Any]:
+        """The saved form."""
+        return {
+            "dataVersion": self._version.to_json(),
+            "forbiddenTable": {},
+            "subscriptionGroupTable": {name: config.members for name, config in sorted(self._configs.items())},
+        }
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Take over a saved form beside the system groups. Raises ValueError for what is none."""
+        table = saved.get("subscriptionGroupTable")
+        if not isinstance(table, Mapping):
+            raise ValueError("no subscriptionGroupTable in it")
+        for members in table.values():
+            config = GroupConfig.of_members(members)
+            self._configs[config.name] = config
+        self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
+        self.dirty = False

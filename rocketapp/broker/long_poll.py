@@ -1,0 +1,137 @@
+"""Pulls that found nothing and wait for a message, or for their time to run out.
+
+A held pull is woken by the first message of its queue whose tag it may want, and expires at the
+time it asked for. Looking into the store and holding happen in one step of the event loop, and
+messages arrive in other steps: between "nothing found" and "held" no arrival can slip by.
+
+Time comes in as an argument. What leaves is a pull to be run again, exactly once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Iterable
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
+Matches = Callable[[int], bool]
+"""Does a message with this tags code interest the subscription?"""
+
+_SLACK = 1024
+"""Entries of ended holds that the heap may carry beyond the living ones before it is rebuilt."""
+
+
+class HeldPull:
+    """One pull that waits at one queue."""
+
+    __slots__ = ("deadline", "from_offset", "live", "matches", "owner", "payload", "queue")
+
+    def __init__(
+        self,
+        queue: tuple[str, int],
+        from_offset: int,
+        *,
+        deadline: float,
+        owner: Hashable,
+        matches: Matches | None,
+        payload: object,
+    ) -> None:
+        self.queue, self.from_offset, self.deadline = queue, from_offset, deadline
+        self.owner, self.matches, self.payload = owner, matches, payload
+        self.live = True
+
+    def __lt__(self, other: HeldPull) -> bool:
+        return self.deadline < other.deadline
+
+    def __repr__(self) -> str:
+        return f"<HeldPull {self.queue[0]}:{self.queue[1]} from {self.from_offset}>"
+
+
+class HeldPulls:
+    """All held pulls: by queue to wake them, by owner to forget them, by deadline to expire them."""
+
+    def __init__(self) -> None:
+        self._by_queue: dict[tuple[str, int], dict[HeldPull, None]] = {}
+        self._by_owner: dict[Hashable, dict[HeldPull, None]] = {}
+        self._by_deadline: list[HeldPull] = []
+        self._live = 0
+
+    def __len__(self) -> int:
+        return self._live
+
+    def __repr__(self) -> str:
+        return f"<HeldPulls {self._live} at {len(self._by_queue)} queues>"
+
+    def held_by(self, owner: Hashable) -> int:
+        """How many pulls of this owner are held."""
+        return len(self._by_owner.get(owner, ()))
+
+    def hold(self, held: HeldPull) -> None:
+        """Keep a pull until it is woken, expires or is forgotten."""
+        self._by_queue.setdefault(held.queue, {})[held] = None
+        self._by_owner.setdefault(held.owner, {})[held] = None
+        if len(self._by_deadline) > 2 * self._live + _SLACK:
+            self._by_deadline = [other for other in self._by_deadline if other.live]
+            heapq.heapify(self._by_deadline)
+        heapq.heappush(self._by_deadline, held)
+        self._live += 1
+
+    def arrived(self, topic: str, queue_id: int, end_offset: int, tags_code: int) -> list[HeldPull]:
+        """A message was stored just below `end_offset`: take out the pulls that it wakes."""
+        waiting = self._by_queue.get((topic, queue_id))
+        if waiting is None:
+            return []
+        woken = [
+            held
+            for held in waiting
+            if end_offset > held.from_offset and (held.matches is None or held.matches(tags_code))
+        ]
+        self._take_out(woken)
+        return woken
+
+    def at(self, topic: str) -> list[HeldPull]:
+        """Take out every pull held at a queue of this topic: it is about to go away."""
+        gone = [held for queue, waiting in self._by_queue.items() if queue[0] == topic for held in waiting]
+        self._take_out(gone)
+        return gone
+
+    def expire(self, now: float) -> list[HeldPull]:
+        """Take out the pulls whose time has run out."""
+        expired = []
+        while self._by_deadline and (not self._by_deadline[0].live or self._by_deadline[0].deadline <= now):
+            held = heapq.heappop(self._by_deadline)
+            if held.live:
+                expired.append(held)
+                self._take_out((held,))
+        return expired
+
+    @property
+    def next_deadline(self) -> float | None:
+        """When `expire` will next have something to say."""
+        while self._by_deadline and not self._by_deadline[0].live:
+            heapq.heappop(self._by_deadline)
+        return self._by_deadline[0].deadline if self._by_deadline else None
+
+    def forget(self, owner: Hashable) -> None:
+        """The owner is gone: nobody waits for the answers."""
+        self._take_out(list(self._by_owner.get(owner, ())))
+
+    def clear(self) -> None:
+        """Forget everything, as when the broker stops."""
+        for owner in list(self._by_owner):
+            self.forget(owner)
+        self._by_deadline.clear()
+
+    def _take_out(self, pulls: Iterable[HeldPull]) -> None:
+        for held in pulls:
+            held.live = False
+            self._live -= 1
+            _discard(self._by_queue, held.queue, held)
+            _discard(self._by_owner, held.owner, held)
+
+
+def _discard(table: dict[K, dict[HeldPull, None]], key: K, held: HeldPull) -> None:
+    waiting = table[key]
+    del waiting[held]
+    if not waiting:
+        del table[key]

@@ -1,0 +1,155 @@
+"""Who consumes and who produces: the clients of each group, as their heartbeats tell.
+
+Members are kept by channel, one per connection, because that is what Apache RocketMQ does: a client
+that reconnects is a new member until its old connection ends, and the end of the old one does not
+remove the new one. A group without members is forgotten.
+
+Every change of a consumer group answers one question: do its members have to be told, so that they
+share out the queues anew?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass
+
+from rocketapp.model.subscription import SubscriptionData
+from rocketapp.wire.java import string_hash
+from rocketapp.wire.requests.clients import BROADCASTING, ConsumerData
+
+Matches = Callable[[int], bool]
+
+
+@dataclass(slots=True)
+class Member:
+    """One client in one group, on one channel."""
+
+    client_id: str
+    language: str
+    version: int
+    address: str
+    heard: float
+    """Monotonic time of its last heartbeat."""
+
+
+def matcher(subscription: SubscriptionData) -> Matches | None:
+    """The broker's half of tag filtering: by hash. None takes every message."""
+    if not subscription.tags:
+        return None
+    return frozenset(map(string_hash, subscription.tags)).__contains__
+
+
+class ConsumerGroup:
+    """The members of one consumer group and what they subscribe to."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.members: dict[Hashable, Member] = {}
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.matchers: dict[str, Matches | None] = {}
+        self.consume_type = self.message_model = self.consume_from = ""
+
+    def __repr__(self) -> str:
+        return f"<ConsumerGroup {self.name}: {len(self.members)} members, {len(self.subscriptions)} topics>"
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.message_model == BROADCASTING
+
+    def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Take over the subscriptions of a heartbeat; were topics added or removed?"""
+        wanted = {subscription.topic: subscription for subscription in subscriptions}
+        topics_changed = wanted.keys() != self.subscriptions.keys()
+        for topic in self.subscriptions.keys() - wanted.keys():
+            del self.subscriptions[topic], self.matchers[topic]
+        for topic, subscription in wanted.items():
+            known = self.subscriptions.get(topic)
+            if known is None or subscription.version > known.version:
+                self.subscriptions[topic] = subscription
+                self.matchers[topic] = matcher(subscription)
+        return topics_changed
+
+
+class Consumers:
+    """All consumer groups that have members."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[Hashable, set[str]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Consumers: {len(self._groups)} groups on {len(self._groups_of)} channels>"
+
+    def __iter__(self) -> Iterator[ConsumerGroup]:
+        return iter(self._groups.values())
+
+    def group(self, name: str) -> ConsumerGroup | None:
+        return self._groups.get(name)
+
+    def register(self, channel: Hashable, member: Member, data: ConsumerData) -> bool:
+        """A heartbeat told of this membership. True if the group's members have to be told."""
+        group = self._groups.get(data.group)
+        if group is None:
+            group = self._groups[data.group] = ConsumerGroup(data.group)
+        known = group.members.get(channel)
+        group.members[channel] = member
+        self._groups_of.setdefault(channel, set()).add(data.group)
+        group.consume_type, group.message_model = data.consume_type, data.message_model
+        group.consume_from = data.consume_from
+        topics_changed = group.subscribe(data.subscriptions)
+        return known is None or known.client_id != member.client_id or topics_changed
+
+    def unregister(self, channel: Hashable, group: str) -> bool:
+        """The client leaves one group. True if it was in it."""
+        known = self._groups.get(group)
+        if known is None or known.members.pop(channel, None) is None:
+            return False
+        groups = self._groups_of[channel]
+        groups.discard(group)
+        if not groups:
+            del self._groups_of[channel]
+        if not known.members:
+            del self._groups[group]
+        return True
+
+    def close(self, channel: Hashable) -> list[str]:
+        """The channel has ended; the groups that lost a member by it."""
+        return [group for group in sorted(self._groups_of.get(channel, ())) if self.unregister(channel, group)]
+
+    def silent_since(self, time: float) -> set[Hashable]:
+        """Channels with a member that was not heard since then."""
+        return {channel for group in self for channel, member in group.members.items() if member.heard < time}
+
+
+class Producers:
+    """All producer groups that have members."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Hashable, Member]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Producers: {len(self._groups)} groups>"
+
+    def members(self, group: str) -> list[Member]:
+        return list(self._groups.get(group, {}).values())
+
+    def register(self, channel: Hashable, member: Member, group: str) -> None:
+        self._groups.setdefault(group, {})[channel] = member
+
+    def unregister(self, channel: Hashable, group: str) -> None:
+        members = self._groups.get(group)
+        if members is not None:
+            members.pop(channel, None)
+            if not members:
+                del self._groups[group]
+
+    def close(self, channel: Hashable) -> None:
+        """The channel has ended."""
+        for group in list(self._groups):
+            self.unregister(channel, group)
+
+    def silent_since(self, time: float) -> set[Hashable]:
+        """Channels with a member that was not heard since then."""
+        return {
+            channel for members in self._groups.values() for channel, member in members.items() if member.heard < time
+        }

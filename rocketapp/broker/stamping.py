@@ -1,0 +1,106 @@
+"""What a broker does to the properties of a message before it stores it.
+
+Pure, and on the way of every send: entries are looked for and appended in the encoded text, and only
+a rare property makes it worth decoding. Of equal names the last wins, so appending replaces.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rocketapp.errors import BrokerError, ProtocolError
+from rocketapp.wire import properties as names
+from rocketapp.wire.codes import ResponseCode
+
+_POP_CK = "POP_CK"
+_TIMERS = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+
+
+class Stamped(NamedTuple):
+    """The properties of a message as they are stored, and what they ask for."""
+
+    raw: bytes
+    unique_key: str
+    delay_level: int
+
+
+def value_of(text: str, name: str) -> str | None:
+    """The value of one property in encoded properties; the last of equal names wins."""
+    marker = f"{name}\x01"
+    at = text.rfind("\x02" + marker)
+    if at >= 0:
+        start = at + len(marker) + 1
+    elif text.startswith(marker):
+        start = len(marker)
+    else:
+        return None
+    end = text.find("\x02", start)
+    return text[start:] if end < 0 else text[start:end]
+
+
+class Stamp:
+    """Adds what a broker adds: a unique key if there is none, region, trace switch and cluster."""
+
+    def __init__(self, *, cluster: str, region: str) -> None:
+        self._suffix = f"MSG_REGION\x01{region}\x02TRACE_ON\x01true\x02CLUSTER\x01{cluster}\x02"
+
+    def single(self, text: str, new_key: str) -> Stamped:
+        """The properties of a message that was sent alone. `new_key` is used if it has no unique key."""
+        if text and not text.endswith("\x02"):
+            text += "\x02"
+        if _POP_CK in text and value_of(text, _POP_CK) is not None:
+            text = _without(text, _POP_CK)
+        if "TIMER_DEL" in text or "TRAN_MSG" in text:
+            _refuse_what_comes_later(text)
+        delay_level = 0
+        if "DELAY\x01" in text:
+            delay_level = _level(value_of(text, names.DELAY))
+        unique_key = value_of(text, names.UNIQ_KEY)
+        if not unique_key:
+            unique_key = new_key
+            text = f"{text}UNIQ_KEY\x01{new_key}\x02"
+        return Stamped(_limited(text + self._suffix), unique_key, delay_level)
+
+    def batched(self, raw: bytes, new_key: str) -> Stamped:
+        """The properties of one message of a batch: its own unique key stays the only one."""
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"properties of a batched message: {error}") from None
+        return self.single(text, new_key)
+
+
+def _without(text: str, name: str) -> str:
+    prefix = f"{name}\x01"
+    return "".join(f"{entry}\x02" for entry in text.split("\x02") if entry and not entry.startswith(prefix))
+
+
+def _level(value: str | None) -> int:
+    """The delay level that a property asks for: what is no number asks for none, as in Java's `getDelayTimeLevel`."""
+    try:
+        return max(int(value or 0), 0)
+    except ValueError:
+        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"property DELAY: {str(value)[:40]!r} is no level") from None
+
+
+def _refuse_what_comes_later(text: str) -> None:
+    if value_of(text, names.TRAN_MSG) == "true":
+        raise BrokerError(ResponseCode.NO_PERMISSION, "sending transaction message is forbidden: not supported here")
+    for name in _TIMERS:
+        if value_of(text, name):
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL, f"timer messages (property {name}) are not supported: use a delay level"
+            )
+
+
+def _limited(text: str) -> bytes:
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError as error:
+        raise ProtocolError(f"properties are not encodable as UTF-8: {error}") from None
+    if len(raw) > names.LONGEST:
+        raise BrokerError(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the message is illegal, maybe msg properties length exceeds {names.LONGEST}: it has {len(raw)} bytes",
+        )
+    return raw

@@ -1,0 +1,123 @@
+"""The topics of this broker: which exist, with how many queues, and what may be done with them.
+
+Rule: a topic's queues never shrink below what messages or readers use; a change replaces the whole
+frozen `TopicConfig`, and every change is reported through `dirty`, so that it is on disk before
+anybody is told about it.
+
+The saved form is Apache's topics.json.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rocketapp.broker.data_version import DataVersion
+from rocketapp.model.names import DEFAULT_TOPIC, FORBIDDEN_TOPICS, SCHEDULE_TOPIC, is_retry_topic
+from rocketapp.model.route import PERM_INHERIT, PERM_READ, PERM_WRITE
+from rocketapp.wire.requests.admin import TopicConfig
+
+READ_WRITE = PERM_READ | PERM_WRITE
+_SYSTEM_PREFIX = "rmq_sys_"
+_SYSTEM_NAMES = FORBIDDEN_TOPICS | {DEFAULT_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
+_DELAY_LEVELS = 18
+
+
+class TopicTable:
+    """Topic configurations by name."""
+
+    def __init__(self, version: DataVersion, *, cluster: str, broker: str, auto_create: bool, queues: int) -> None:
+        self._version = version
+        self._configs: dict[str, TopicConfig] = {}
+        self.dirty = True
+        self._system = _SYSTEM_NAMES | {cluster, broker, f"{cluster}_REPLY_TOPIC"}
+        for config in _system_topics(cluster, broker, auto_create=auto_create, queues=queues):
+            self._configs[config.name] = config
+
+    def __repr__(self) -> str:
+        return f"<TopicTable {len(self._configs)} topics>"
+
+    def __iter__(self) -> Iterator[TopicConfig]:
+        return iter(self._configs.values())
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self._configs.get(topic)
+
+    def is_system(self, topic: str) -> bool:
+        """Is this a topic of the broker's own, which administrators may neither create nor delete?"""
+        return topic in self._system or topic.startswith(_SYSTEM_PREFIX)
+
+    @property
+    def system_names(self) -> list[str]:
+        return sorted(self._system)
+
+    def put(self, config: TopicConfig) -> None:
+        """Create or replace a topic."""
+        if self._configs.get(config.name) != config:
+            self._configs[config.name] = config
+            self.dirty = True
+
+    def ensure(self, topic: str, queues: int) -> TopicConfig:
+        """A readable and writable topic of that name: the existing one, or a new one with so many queues."""
+        config = self._configs.get(topic)
+        if config is None:
+            config = TopicConfig(name=topic, read_queues=queues, write_queues=queues, perm=READ_WRITE)
+            self.put(config)
+        return config
+
+    def auto_create(self, topic: str, default_topic: str, queues: int) -> TopicConfig | None:
+        """Create an unknown topic as a producer asked for it; None if the default topic does not allow it."""
+        default = self._configs.get(default_topic)
+        if default is None or not default.perm & PERM_INHERIT:
+            return None
+        queues = 1 if is_retry_topic(topic) else max(0, min(queues, default.write_queues))
+        config = dataclasses.replace(
+            default,
+            name=topic,
+            read_queues=queues,
+            write_queues=queues,
+            perm=default.perm & ~PERM_INHERIT,
+        )
+        self.put(config)
+        return config
+
+    def delete(self, topic: str) -> None:
+        if self._configs.pop(topic, None) is not None:
+            self.dirty = True
+
+    def count_change(self, now: float) -> None:
+        """Raise the version: what follows is another state than the last one that was saved."""
+        self._version.changed(now)
+
+    def to_json(self) -> dict[str, Any]:
+        """The saved form."""
+        return {
+            "dataVersion": self._version.to_json(),
+            "topicConfigTable": {name: config.to_json() for name, config in sorted(self._configs.items())},
+        }
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Take over a saved form beside the system topics. Raises ValueError for what is none."""
+        table = saved.get("topicConfigTable")
+        if not isinstance(table, Mapping):
+            raise ValueError("no topicConfigTable in it")
+        for name, config in table.items():
+            self._configs[str(name)] = TopicConfig.from_json(config)
+        self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
+        self.dirty = False
+
+
+def _system_topics(cluster: str, broker: str, *, auto_create: bool, queues: int) -> Iterator[TopicConfig]:
+    """What Apache RocketMQ creates at its start, as far as this broker has a use for it."""
+
+    def topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
+        return TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)
+
+    yield topic("SELF_TEST_TOPIC", 1)
+    if auto_create:
+        yield topic(DEFAULT_TOPIC, queues, READ_WRITE | PERM_INHERIT)
+    yield topic(cluster, 16, READ_WRITE | PERM_INHERIT)
+    yield topic(broker, 1, READ_WRITE | PERM_INHERIT)
+    yield topic("OFFSET_MOVED_EVENT", 1)
+    yield topic(SCHEDULE_TOPIC, _DELAY_LEVELS)

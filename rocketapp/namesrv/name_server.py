@@ -1,0 +1,89 @@
+"""The name server of an embedded cluster: it says where topics live.
+
+Codes GET_ROUTEINFO_BY_TOPIC 105, GET_BROKER_CLUSTER_INFO 106, GET_ALL_TOPIC_LIST_FROM_NAMESERVER 206,
+DELETE_TOPIC_IN_NAMESRV 216, GET_TOPICS_BY_CLUSTER 224, GET_SYSTEM_TOPIC_LIST_FROM_NS 304 (Java: namesrv's
+ClientRequestProcessor, DefaultRequestProcessor).
+
+It keeps nothing of its own: brokers in the same process are asked each time, so a route is never older
+than the topic, and there is nothing to register (103, 104, 322, 904 are refused).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from rocketapp.errors import BrokerError
+from rocketapp.model.route import BrokerData, TopicRoute
+from rocketapp.transport.connection import Connection
+from rocketapp.wire import fields as read
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.routes import RouteRequest, encode_cluster_info, encode_route, encode_topic_list
+
+Process = Callable[[Connection, Command], Command]
+
+
+class RouteSource(Protocol):
+    """Who knows the brokers and their topics. `local` is the address at which the asker reached us."""
+
+    def route(self, topic: str, local: str) -> TopicRoute | None: ...
+
+    def brokers(self, local: str) -> tuple[BrokerData, ...]: ...
+
+    def topics(self) -> list[str]: ...
+
+
+class NameServer:
+    """Answers clients that look for topics."""
+
+    def __init__(self, source: RouteSource) -> None:
+        self._source = source
+
+    def __repr__(self) -> str:
+        return f"<NameServer of {len(self._source.topics())} topics>"
+
+    def table(self) -> Mapping[int, Process]:
+        return {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topic_list,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_by_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+        }
+
+    def route(self, connection: Connection, command: Command) -> Command:
+        topic = RouteRequest.from_fields(command.fields).topic
+        route = self._source.route(topic, connection.local)
+        if route is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}\n"
+                "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
+            )
+        return Command.response(command, ResponseCode.SUCCESS, body=encode_route(route))
+
+    def cluster_info(self, connection: Connection, command: Command) -> Command:
+        body = encode_cluster_info(self._source.brokers(connection.local))
+        return Command.response(command, ResponseCode.SUCCESS, body=body)
+
+    def topic_list(self, connection: Connection, command: Command) -> Command:
+        return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(self._source.topics()))
+
+    def delete_topic(self, connection: Connection, command: Command) -> Command:
+        """A topic ends with its broker's: there is nothing left to forget here."""
+        read.text(command.fields, "topic")
+        return Command.response(command, ResponseCode.SUCCESS)
+
+    def topics_by_cluster(self, connection: Connection, command: Command) -> Command:
+        cluster = read.text(command.fields, "cluster")
+        clusters = {broker.cluster for broker in self._source.brokers(connection.local)}
+        topics = self._source.topics() if cluster in clusters else []
+        return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(topics))
+
+    def system_topics(self, connection: Connection, command: Command) -> Command:
+        """The names of clusters and brokers, which are topics too."""
+        brokers = self._source.brokers(connection.local)
+        names = sorted({name for broker in brokers for name in (broker.cluster, broker.broker_name)})
+        return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(names))

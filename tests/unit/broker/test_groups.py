@@ -1,0 +1,51 @@
+"""Configurations of consumer groups."""
+
+import pytest
+
+from rocketapp.broker.data_version import DataVersion
+from rocketapp.broker.groups import GroupConfig, GroupTable
+
+
+def test_an_unknown_group_gets_the_defaults() -> None:
+    groups = GroupTable(DataVersion(0))
+    groups.dirty = False
+    config = groups.ensure("billing")
+    assert (config.retry_max_times, config.retry_queues, config.consume_enable) == (16, 1, True)
+    assert groups.dirty
+    assert groups.ensure("billing") is config
+
+
+def test_what_this_broker_does_not_know_is_kept() -> None:
+    groups, again = GroupTable(DataVersion(0)), GroupTable(DataVersion(9))
+    groups.put(GroupConfig("billing", {"retryMaxTimes": 3, "attributes": {"a": "b"}, "future": 1}))
+    again.load(groups.to_json())
+    config = again.get("billing")
+    assert config is not None
+    assert config.retry_max_times == 3
+    assert config.members["future"] == 1
+    assert again.to_json() == groups.to_json()
+
+
+def test_a_deleted_group_is_gone() -> None:
+    groups = GroupTable(DataVersion(0))
+    groups.ensure("billing")
+    groups.dirty = False
+    groups.delete("unknown")
+    assert not groups.dirty
+    groups.delete("billing")
+    assert groups.get("billing") is None
+    assert groups.dirty
+
+
+@pytest.mark.parametrize(
+    "members",
+    [None, {}, {"groupName": 3}, {"groupName": "g", "retryMaxTimes": "many"}, {"groupName": "g", "consumeEnable": 1}],
+)
+def test_what_is_no_configuration_is_refused(members: object) -> None:
+    with pytest.raises(ValueError):
+        GroupConfig.of_members(members)
+
+
+def test_a_file_without_a_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="subscriptionGroupTable"):
+        GroupTable(DataVersion(0)).load({})

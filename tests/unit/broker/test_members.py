@@ -1,0 +1,104 @@
+"""Who is in a group, and when the others have to be told."""
+
+from rocketapp.broker.members import Consumers, Member, Producers, matcher
+from rocketapp.model.subscription import SubscriptionData
+from rocketapp.wire.java import string_hash
+from rocketapp.wire.requests.clients import ConsumerData
+
+
+def member(client_id: str, heard: float = 0.0) -> Member:
+    return Member(client_id, "JAVA", 479, "10.0.0.1:1", heard)
+
+
+def data(*subscriptions: SubscriptionData, group: str = "billing") -> ConsumerData:
+    return ConsumerData(group, subscriptions=subscriptions)
+
+
+ORDERS = SubscriptionData("orders", "paid", frozenset({"paid"}), 1)
+STOCK = SubscriptionData("stock", version=1)
+
+
+def test_a_newcomer_is_news_and_a_further_heartbeat_is_not() -> None:
+    consumers = Consumers()
+    assert consumers.register("channel", member("one"), data(ORDERS))
+    assert not consumers.register("channel", member("one"), data(ORDERS))
+    assert consumers.register("other", member("two"), data(ORDERS))
+
+
+def test_a_topic_that_comes_or_goes_is_news_and_a_new_version_is_not() -> None:
+    consumers = Consumers()
+    consumers.register("channel", member("one"), data(ORDERS))
+    newer = SubscriptionData("orders", "refunded", frozenset({"refunded"}), 2)
+    assert not consumers.register("channel", member("one"), data(newer))
+    assert consumers.register("channel", member("one"), data(newer, STOCK))
+    assert consumers.register("channel", member("one"), data(STOCK))
+    group = consumers.group("billing")
+    assert group is not None
+    assert set(group.subscriptions) == {"stock"}
+
+
+def test_the_newest_version_of_a_subscription_counts_whoever_tells_it() -> None:
+    consumers = Consumers()
+    newer = SubscriptionData("orders", "refunded", frozenset({"refunded"}), 2)
+    consumers.register("channel", member("one"), data(newer))
+    consumers.register("other", member("two"), data(ORDERS))
+    group = consumers.group("billing")
+    assert group is not None
+    assert group.subscriptions["orders"] is newer
+    matches = group.matchers["orders"]
+    assert matches is not None
+    assert matches(string_hash("refunded"))
+    assert not matches(string_hash("paid"))
+
+
+def test_every_tag_is_matched_without_a_filter() -> None:
+    assert matcher(STOCK) is None
+
+
+def test_a_group_without_members_is_forgotten() -> None:
+    consumers = Consumers()
+    consumers.register("channel", member("one"), data(ORDERS))
+    assert consumers.unregister("channel", "billing")
+    assert consumers.group("billing") is None
+    assert not consumers.unregister("channel", "billing")
+    assert consumers.close("channel") == []
+
+
+def test_the_end_of_an_old_connection_does_not_remove_the_same_client_on_a_new_one() -> None:
+    consumers = Consumers()
+    consumers.register("old", member("one"), data(ORDERS))
+    consumers.register("new", member("one"), data(ORDERS))
+    assert consumers.close("old") == ["billing"]
+    group = consumers.group("billing")
+    assert group is not None
+    assert [member.client_id for member in group.members.values()] == ["one"]
+
+
+def test_a_lost_connection_leaves_all_its_groups() -> None:
+    consumers = Consumers()
+    consumers.register("channel", member("one"), data(ORDERS))
+    consumers.register("channel", member("one"), data(ORDERS, group="shipping"))
+    consumers.register("other", member("two"), data(ORDERS, group="shipping"))
+    assert consumers.close("channel") == ["billing", "shipping"]
+    assert [group.name for group in consumers] == ["shipping"]
+
+
+def test_silent_members_are_found_by_their_last_heartbeat() -> None:
+    consumers, producers = Consumers(), Producers()
+    consumers.register("quiet", member("one", heard=0), data(ORDERS))
+    consumers.register("lively", member("two", heard=100), data(ORDERS))
+    producers.register("quiet too", member("three", heard=50), "makers")
+    assert consumers.silent_since(60) == {"quiet"}
+    assert producers.silent_since(60) == {"quiet too"}
+    assert producers.silent_since(50) == set()
+
+
+def test_producers_come_and_go() -> None:
+    producers = Producers()
+    producers.register("channel", member("one"), "makers")
+    producers.register("channel", member("one"), "others")
+    producers.register("second", member("two"), "makers")
+    producers.unregister("second", "makers")
+    assert [member.client_id for member in producers.members("makers")] == ["one"]
+    producers.close("channel")
+    assert producers.members("makers") == producers.members("others") == []

@@ -1,0 +1,82 @@
+"""The topics of a broker."""
+
+import pytest
+
+from rocketapp.broker.data_version import DataVersion
+from rocketapp.broker.topics import TopicTable
+from rocketapp.wire.requests.admin import TopicConfig
+
+
+def table(*, auto_create: bool = True) -> TopicTable:
+    return TopicTable(DataVersion(0), cluster="DefaultCluster", broker="broker-a", auto_create=auto_create, queues=8)
+
+
+def test_an_unknown_topic_inherits_from_the_default_topic_without_its_right_to_be_inherited() -> None:
+    topics = table()
+    assert topics.auto_create("orders", "TBW102", 4) == TopicConfig("orders", 4, 4, perm=6)
+    assert topics.get("orders") is not None
+
+
+@pytest.mark.parametrize(("asked", "given"), [(100, 8), (8, 8), (0, 0), (-3, 0)])
+def test_it_gets_at_most_as_many_queues_as_the_default_topic(asked: int, given: int) -> None:
+    config = table().auto_create("orders", "TBW102", asked)
+    assert config is not None
+    assert (config.read_queues, config.write_queues) == (given, given)
+
+
+def test_a_retry_topic_gets_one_queue() -> None:
+    config = table().auto_create("%RETRY%billing", "TBW102", 4)
+    assert config is not None
+    assert config.read_queues == 1
+
+
+def test_without_automatic_creation_nothing_is_created() -> None:
+    topics = table(auto_create=False)
+    assert topics.auto_create("orders", "TBW102", 4) is None
+    assert topics.get("orders") is None
+
+
+def test_only_a_topic_with_the_right_to_be_inherited_is_inherited_from() -> None:
+    topics = table()
+    topics.put(TopicConfig("template"))
+    assert topics.auto_create("orders", "template", 4) is None
+    assert topics.auto_create("orders", "unknown", 4) is None
+
+
+def test_an_existing_topic_is_not_created_again() -> None:
+    topics = table()
+    first = topics.ensure("%RETRY%billing", 1)
+    assert topics.ensure("%RETRY%billing", 5) is first
+
+
+@pytest.mark.parametrize("name", ["TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster", "rmq_sys_anything"])
+def test_system_topics_are_known_as_such(name: str) -> None:
+    assert table().is_system(name)
+    assert not table().is_system("orders")
+
+
+def test_changes_make_the_table_dirty_and_repetitions_do_not() -> None:
+    topics = table()
+    topics.put(TopicConfig("orders", 4, 4))
+    topics.dirty = False
+    topics.put(TopicConfig("orders", 4, 4))
+    topics.delete("unknown")
+    assert not topics.dirty
+    topics.delete("orders")
+    assert topics.dirty
+
+
+def test_a_table_is_read_back_as_it_was_saved() -> None:
+    topics, again = table(), table()
+    topics.put(TopicConfig("orders", 4, 2, perm=4, order=True, attributes={"message.type": "FIFO"}))
+    topics.count_change(5.0)
+    again.load(topics.to_json())
+    assert again.get("orders") == topics.get("orders")
+    assert again.to_json() == topics.to_json()
+    assert not again.dirty
+
+
+@pytest.mark.parametrize("saved", [{}, {"topicConfigTable": []}, {"topicConfigTable": {"orders": {}}}])
+def test_what_is_no_table_is_refused(saved: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="topicConfigTable|topicName"):
+        table().load(saved)
