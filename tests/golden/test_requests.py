@@ -1,0 +1,247 @@
+"""What the Java client means by each request, and Apache RocketMQ by each answer; and that ours would say the same."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire import batch, lenient_json, properties
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.java import tags_code
+from rocketapp.wire.layout import decode_record, encode_record
+from rocketapp.wire.message_id import parse_offset_id
+from rocketapp.wire.record import decode_records
+from rocketapp.wire.requests import clients, locks, offsets, pull, routes, send, send_back, statistics
+from tests.golden.frames import frame, request, response
+
+TOPIC, BROKER = "GoldenTopic", "broker-a"
+OURS_ONLY_WHEN_ASKED = {"bname", "unitMode", "k", "committed", "boundaryType"}
+"""Fields with a default at the broker that the Java client writes and we may leave out."""
+
+
+def test_codes_have_the_names_that_they_had_on_the_wire() -> None:
+    recorded = {
+        "pull": RequestCode.PULL_MESSAGE,
+        "query_offset": RequestCode.QUERY_CONSUMER_OFFSET,
+        "commit_offset": RequestCode.UPDATE_CONSUMER_OFFSET,
+        "max_offset": RequestCode.GET_MAX_OFFSET,
+        "min_offset": RequestCode.GET_MIN_OFFSET,
+        "search_offset": RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        "heartbeat": RequestCode.HEART_BEAT,
+        "unregister": RequestCode.UNREGISTER_CLIENT,
+        "send_back": RequestCode.CONSUMER_SEND_MSG_BACK,
+        "member_list": RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        "group_changed": RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+        "lock": RequestCode.LOCK_BATCH_MQ,
+        "unlock": RequestCode.UNLOCK_BATCH_MQ,
+        "route": RequestCode.GET_ROUTEINFO_BY_TOPIC,
+        "cluster_info": RequestCode.GET_BROKER_CLUSTER_INFO,
+        "topic_stats": RequestCode.GET_TOPIC_STATS_INFO,
+        "send_v2": RequestCode.SEND_MESSAGE_V2,
+        "send_batch": RequestCode.SEND_BATCH_MESSAGE,
+    }
+    assert {name: request(name).code for name in recorded} == {name: code.value for name, code in recorded.items()}
+    refused = {"query_offset_22": 22, "member_list_1": 1, "route_17": 17, "pull_19": 19, "pull_20": 20, "pull_24": 24}
+    assert {name: response(name).code for name in refused} == refused
+    assert (ResponseCode.QUERY_NOT_FOUND.value, ResponseCode.TOPIC_NOT_EXIST.value) == (22, 17)
+
+
+HEADERS: list[tuple[str, Callable[[Any], Any]]] = [
+    ("pull", pull.PullRequest.from_fields),
+    ("pull_binary", pull.PullRequest.from_fields),
+    ("send_v2", send.SendRequest.from_fields),
+    ("send_v2_binary", send.SendRequest.from_fields),
+    ("send_batch", send.SendRequest.from_fields),
+    ("send_back", send_back.SendBackRequest.from_fields),
+    ("query_offset", offsets.QueryOffsetRequest.from_fields),
+    ("query_offset_22", offsets.QueryOffsetRequest.from_fields),
+    ("query_offset_binary", offsets.QueryOffsetRequest.from_fields),
+    ("commit_offset", offsets.CommitRequest.from_fields),
+    ("max_offset", offsets.QueueRequest.from_fields),
+    ("min_offset", offsets.QueueRequest.from_fields),
+    ("search_offset", offsets.SearchOffsetRequest.from_fields),
+    ("unregister", clients.UnregisterRequest.from_fields),
+    ("unregister_binary", clients.UnregisterRequest.from_fields),
+    ("member_list", clients.MemberListRequest.from_fields),
+    ("group_changed", clients.GroupChanged.from_fields),
+    ("route", routes.RouteRequest.from_fields),
+]
+
+
+@pytest.mark.parametrize(("name", "parse"), HEADERS, ids=[name for name, _ in HEADERS])
+def test_our_header_says_what_javas_said(name: str, parse: Callable[[Any], Any]) -> None:
+    theirs = request(name).fields
+    assert theirs is not None
+    ours = parse(theirs).to_fields()
+    assert parse(ours) == parse(theirs)
+    same = {key: value.lower() for key, value in ours.items() if key in theirs}
+    assert same == {key: theirs[key].lower() for key in same}
+    missing = theirs.keys() - ours.keys()
+    assert missing <= OURS_ONLY_WHEN_ASKED, f"Java says {missing}, we do not"
+
+
+def test_a_pull_asks_for_what_java_asked_for() -> None:
+    asked = pull.PullRequest.from_fields(request("pull").fields)
+    assert (asked.group, asked.topic, asked.broker_name) == ("golden_concurrent", TOPIC, BROKER)
+    assert (asked.offset, asked.max_messages, asked.max_bytes, asked.suspend_ms) == (0, 32, 262_144, 15_000)
+    assert asked.sys_flag == pull.FLAG_SUSPEND
+    assert asked.expression_type == "TAG"
+
+
+def test_a_pulled_body_is_the_messages_that_were_sent() -> None:
+    answer = response("pull")
+    where = pull.PullResponse.from_fields(answer.fields)
+    queue = MessageQueue(TOPIC, BROKER, 1)
+    messages = decode_records(answer.body, queue)
+    assert where == pull.PullResponse(suggested_broker_id=0, next_offset=3, min_offset=0, max_offset=3)
+    assert [message.offset for message in messages] == [0, 1]  # the third has no tag: the broker left it out
+    sent = send.SendResponse.from_fields(response("send_v2").fields)
+    hello = next(message for message in messages if message.body == b"hello golden")
+    assert (hello.topic, hello.queue_id, hello.offset) == (TOPIC, sent.queue_id, sent.queue_offset)
+    assert (hello.tag, hello.keys, hello.attempt) == ("TagA", ["k1", "k2"], 1)
+    assert (hello.properties["colour"], hello.properties["名"]) == ("red", "值")
+    assert hello.message_id == sent.transaction_id
+    assert hello.offset_message_id == sent.message_id
+    assert parse_offset_id(sent.message_id)[2] == hello.physical_offset == 0
+    asked = send.SendRequest.from_command(request("send_v2"))
+    assert int(hello.born_at.timestamp() * 1000) == asked.born_ms
+    assert sum(message.size for message in messages) == len(answer.body)
+
+
+def test_stored_records_are_written_to_the_byte_as_the_broker_stored_them() -> None:
+    body, at = response("pull").body, 0
+    while at < len(body):
+        record = decode_record(body, at)
+        again = encode_record(record)
+        assert again == body[at : at + len(again)]
+        at += len(again)
+    assert at == len(body)
+
+
+def test_a_send_carries_body_and_properties() -> None:
+    command = request("send_v2")
+    asked = send.SendRequest.from_command(command)
+    assert (asked.topic, asked.default_topic, asked.default_queues, asked.queue_id) == (TOPIC, "TBW102", 4, 1)
+    assert (asked.reconsume_times, asked.max_reconsume_times, asked.batch) == (0, None, False)
+    carried = properties.decode(asked.properties.encode())
+    assert (carried["TAGS"], carried["KEYS"], carried["colour"], carried["名"]) == ("TagA", "k1 k2", "red", "值")
+    assert properties.tag_of(asked.properties.encode()) == b"TagA"
+    assert command.body == b"hello golden"
+
+
+def test_a_batch_is_written_to_the_byte_as_java_writes_it() -> None:
+    command = request("send_batch")
+    items = batch.decode_batch(command.body)
+    assert [body for body, _, _ in items] == [b"one", b"two"]
+    assert [properties.decode(raw).get("TAGS") for _, raw, _ in items] == ["TagA", None]
+    assert batch.encode_batch(items) == command.body
+    assert send.SendRequest.from_command(command).batch is True
+    stored = send.SendResponse.from_fields(response("send_batch").fields)
+    assert len(stored.message_id.split(",")) == 2
+
+
+def test_a_heartbeat_names_group_and_subscriptions() -> None:
+    told = clients.Heartbeat.decode(request("heartbeat_consumer").body)
+    consumer = next(data for data in told.consumers if data.group == "golden_concurrent")
+    assert (consumer.consume_type, consumer.message_model) == ("CONSUME_PASSIVELY", "CLUSTERING")
+    assert consumer.consume_from == "CONSUME_FROM_FIRST_OFFSET"
+    by_topic = {data.topic: data for data in consumer.subscriptions}
+    assert by_topic.keys() == {TOPIC, "%RETRY%golden_concurrent"}
+    assert by_topic[TOPIC].tags == {"TagA", "TagC"}
+    assert by_topic["%RETRY%golden_concurrent"].tags == frozenset()
+
+
+def test_our_heartbeat_has_every_member_that_javas_has() -> None:
+    body = request("heartbeat_consumer").body
+    theirs = json.loads(body)
+    ours = json.loads(clients.Heartbeat.decode(body).encode())
+
+    def shape(consumer: dict[str, Any]) -> dict[str, Any]:
+        subscriptions = {
+            data["topic"]: {**data, "tagsSet": sorted(data["tagsSet"]), "codeSet": sorted(data["codeSet"])}
+            for data in consumer["subscriptionDataSet"]
+        }
+        return {**consumer, "subscriptionDataSet": subscriptions}
+
+    assert ours["clientID"] == theirs["clientID"]
+    assert ours["producerDataSet"] == theirs["producerDataSet"]
+    assert [shape(one) for one in ours["consumerDataSet"]] == [shape(one) for one in theirs["consumerDataSet"]]
+
+
+def test_tag_codes_are_javas() -> None:
+    theirs = json.loads(request("heartbeat_consumer").body)
+    subscription = next(data for data in theirs["consumerDataSet"][0]["subscriptionDataSet"] if data["topic"] == TOPIC)
+    assert {tags_code(tag) for tag in subscription["tagsSet"]} == set(subscription["codeSet"])
+
+
+def test_locks_are_asked_and_granted_as_java_does() -> None:
+    for name in ("lock", "unlock"):
+        body = request(name).body
+        asked = locks.LockBody.decode(body)
+        assert asked.group == "golden_orderly"
+        assert MessageQueue(TOPIC, BROKER, 0) in asked.queues
+        ours = json.loads(asked.encode())
+        theirs = json.loads(body)
+        assert _sorted(ours.pop("mqSet")) == _sorted(theirs.pop("mqSet"))
+        assert ours == theirs
+    granted = locks.decode_locked(response("lock").body)
+    assert granted == set(locks.LockBody.decode(request("lock").body).queues)
+    assert locks.decode_locked(locks.encode_locked(granted)) == granted
+
+
+def _sorted(queues: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    return sorted((queue["topic"], queue["brokerName"], queue["queueId"]) for queue in queues)
+
+
+def test_a_route_has_queues_and_addresses() -> None:
+    route = routes.decode_route(response("route").body)
+    assert route.readable_queues(TOPIC) == [MessageQueue(TOPIC, BROKER, queue) for queue in range(2)]
+    broker = route.broker(BROKER)
+    assert broker is not None
+    assert (broker.cluster, list(broker.addresses)) == ("DefaultCluster", [0])
+    assert routes.decode_route(routes.encode_route(route)) == route
+    assert json.loads(routes.encode_route(route)) == json.loads(response("route").body)
+
+
+def test_keys_that_are_no_strings_are_read() -> None:
+    # fastjson writes integer keys bare, and objects as keys as they are: no JSON reader of the standard takes that.
+    (broker,) = routes.decode_cluster_info(response("cluster_info").body)
+    assert (broker.broker_name, list(broker.addresses)) == (BROKER, [0])
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(response("topic_stats").body)
+    lenient_json.loads(response("topic_stats").body)
+    table = statistics.decode_topic_stats(response("topic_stats").body)
+    assert {queue: (row.min_offset, row.max_offset) for queue, row in table.items()} == {
+        MessageQueue(TOPIC, BROKER, 0): (0, 0),
+        MessageQueue(TOPIC, BROKER, 1): (0, 3),
+    }
+
+
+def test_offsets_and_members_are_read() -> None:
+    assert offsets.OffsetResponse.from_fields(response("max_offset").fields).offset >= 0
+    assert offsets.QueryOffsetRequest.from_fields(request("query_offset_22").fields).set_zero_if_not_found is False
+    assert offsets.SearchOffsetRequest.from_fields(request("search_offset").fields) == offsets.SearchOffsetRequest(
+        TOPIC, 1, 1, "lower"
+    )
+    (member,) = clients.decode_members(response("member_list").body)
+    assert member.count("@") == 1
+    assert clients.UnregisterRequest.from_fields(request("unregister").fields).client_id.count("@") == 1
+    assert "no consumer for this group" in (response("member_list_1").remark or "")
+
+
+def test_a_send_back_names_the_physical_offset() -> None:
+    asked = send_back.SendBackRequest.from_fields(request("send_back").fields)
+    assert (asked.group, asked.origin_topic, asked.delay_level) == ("golden_concurrent", TOPIC, 0)
+    assert (asked.max_reconsume_times, asked.broker_name) == (16, BROKER)
+    assert asked.physical_offset > 0
+
+
+def test_one_way_requests_are_marked_so() -> None:
+    assert request("group_changed").is_one_way
+    assert request("commit_offset").is_one_way
+    assert not request("pull").is_one_way
+    assert frame("group_changed", "request")[4] == 0
