@@ -9,7 +9,7 @@ from typing import Any
 class DataVersion:
     """A counter of changes and the time of the last one."""
 
-    __slots__ = ("counter", "changed_ms", "state_version")
+    __slots__ = ("changed_ms", "counter", "state_version")
 
     def __init__(self, now: float, *, counter: int = 0, state_version: int = 0) -> None:
         self.changed_ms = int(now * 1000)

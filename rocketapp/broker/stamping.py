@@ -52,6 +52,8 @@ class Stamp:
             text = _without(text, _POP_CK)
         if "TIMER_DEL" in text or "TRAN_MSG" in text:
             _refuse_what_comes_later(text)
+        if "\x00" in text:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a property holds a NUL character")
         delay_level = 0
         if "DELAY\x01" in text:
             delay_level = _level(value_of(text, names.DELAY))

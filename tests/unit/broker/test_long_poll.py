@@ -50,12 +50,13 @@ def test_pulls_expire_at_their_own_time_and_once() -> None:
     late, early = held(deadline=20), held(deadline=10)
     pulls.hold(late)
     pulls.hold(early)
-    assert pulls.next_deadline == 10
+    deadlines = [pulls.next_deadline]
     assert pulls.expire(9.9) == []
     assert pulls.expire(10) == [early]
-    assert pulls.next_deadline == 20
+    deadlines.append(pulls.next_deadline)
     assert pulls.expire(30) == [late]
-    assert pulls.next_deadline is None
+    deadlines.append(pulls.next_deadline)
+    assert deadlines == [10, 20, None]
     assert len(pulls) == 0
 
 

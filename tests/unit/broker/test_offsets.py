@@ -29,13 +29,14 @@ def test_an_offset_may_go_back_because_a_reset_looks_like_that() -> None:
 
 def test_only_a_change_makes_the_table_dirty() -> None:
     offsets = table()
-    assert not offsets.dirty
+    seen = [offsets.dirty]
     offsets.commit("billing", "orders", 0, 7)
-    assert offsets.dirty
+    seen.append(offsets.dirty)
     offsets.dirty = False
     offsets.commit("billing", "orders", 0, 7)
     offsets.pulled("billing", "orders", 0, 9)
-    assert not offsets.dirty
+    seen.append(offsets.dirty)
+    assert seen == [False, True, False]
 
 
 def test_the_saved_form_is_apaches() -> None:

@@ -48,6 +48,7 @@ def test_the_delay_level_is_found(text: str, level: int) -> None:
         ("TRAN_MSG\x01true\x02", ResponseCode.NO_PERMISSION),
         ("TIMER_DELAY_SEC\x013\x02", ResponseCode.MESSAGE_ILLEGAL),
         ("TIMER_DELIVER_MS\x013\x02", ResponseCode.MESSAGE_ILLEGAL),
+        ("a\x01b\x00c\x02", ResponseCode.MESSAGE_ILLEGAL),
         ("DELAY\x01soon\x02", ResponseCode.MESSAGE_ILLEGAL),
         ("a\x01" + "x" * 32_767 + "\x02", ResponseCode.MESSAGE_ILLEGAL),
         ("a\x01" + "\u4e2d" * 11_000 + "\x02", ResponseCode.MESSAGE_ILLEGAL),

@@ -78,5 +78,5 @@ def test_a_table_is_read_back_as_it_was_saved() -> None:
 
 @pytest.mark.parametrize("saved", [{}, {"topicConfigTable": []}, {"topicConfigTable": {"orders": {}}}])
 def test_what_is_no_table_is_refused(saved: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="topicConfigTable|topicName"):
+    with pytest.raises(ValueError, match=r"topicConfigTable|topicName"):
         table().load(saved)
