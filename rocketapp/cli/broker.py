@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import ipaddress
 import random
+import socket
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.failure import DONE, CommandError, one_line
+from rocketapp.cli.failure import DONE, CommandError
 
 if TYPE_CHECKING:
     from rocketapp.cli.stop import Stop
@@ -31,6 +30,7 @@ def command(directory: str | None, memory: bool, listen: str | None) -> int:
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.cli.settings import read_settings
+    from rocketapp.cli.stop import Stop
 
     if directory and memory:
         raise CommandError("--dir and --memory exclude each other: leave one out")
@@ -38,14 +38,15 @@ def command(directory: str | None, memory: bool, listen: str | None) -> int:
     settings = read_settings({"broker": {key: value for key, value in wanted.items() if value is not None}})
     parse_listen(settings.broker.listen)
     set_up_logging(settings.app.log_format, settings.app.log_level)
-    run_in_loop(_run(settings.broker, memory=memory))
+    stop = Stop(drain_timeout=DRAIN_TIMEOUT, last_words=lambda: None)
+    try:
+        run_in_loop(_run(settings.broker, stop, memory=memory))
+    finally:
+        stop.finished()
     return DONE
 
 
-async def _run(config: BrokerConfig, *, memory: bool) -> None:
-    from rocketapp.cli.stop import Stop
-
-    stop = Stop(drain_timeout=DRAIN_TIMEOUT, last_words=lambda: None)
+async def _run(config: BrokerConfig, stop: Stop, *, memory: bool) -> None:
     stop.listen()
     await serve_broker(config, memory=memory, or_free_port=False, stop=stop, on_serving=_say_serving)
 
@@ -75,34 +76,42 @@ async def serve_broker(
         if not memory:
             remove_running(directory)
         await broker.stop()
-        stop.finished()
 
 
 async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool) -> tuple[EmbeddedBroker, str]:
-    host, port = parse_listen(config.listen)
-    try:
-        return await _start_at(config, (host, port), memory=memory)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise CommandError(f"{config.listen}: {one_line(error.strerror or str(error))}") from error
-        if not or_free_port:
-            mend = "stop what serves there, or choose another address with --listen"
-            raise CommandError(f"{config.listen}: the address is already in use: {mend}") from error
-    return await _start_at(config, (host, 0), memory=memory)
-
-
-async def _start_at(config: BrokerConfig, listen: Address, *, memory: bool) -> tuple[EmbeddedBroker, str]:
     from rocketapp.clock import SystemClock
     from rocketapp.embedded.embedded import EmbeddedBroker
     from rocketapp.errors import RocketAppError
 
+    host, port = parse_listen(config.listen)
+    # Before the store is opened: its recovery may take longer than a user wants to wait for such an answer.
+    problem = bind_problem(host, port)
+    if problem is not None:
+        if not or_free_port:
+            mend = "stop what serves there, or choose another address with --listen (port 0 takes a free one)"
+            raise CommandError(f"{config.listen}: {problem}: {mend}")
+        port = 0
     broker = EmbeddedBroker(
         config=config, memory=memory, observe=lambda event: None, clock=SystemClock(), random=random.Random()
     )
     try:
-        return broker, await broker.start(listen)
+        return broker, await broker.start((host, port))
     except RocketAppError as error:
         raise CommandError(str(error)) from error
+
+
+def bind_problem(host: str, port: int) -> str | None:
+    """Why nobody can listen there, or None."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            # As the listener will: ports of connections that have ended are free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen(1)
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return None
 
 
 def parse_listen(listen: str) -> Address:
@@ -134,5 +143,6 @@ async def serve_as_child(spec: Mapping[str, Any], stop: Stop, on_serving: Callab
     from rocketapp.cli.settings import read_settings
 
     settings = read_settings({"broker": {"dir": spec["directory"], "listen": spec["listen"]}}, file=spec["settings"])
-    config = replace(settings.broker, dir=spec["directory"], listen=spec["listen"])
-    await serve_broker(config, memory=False, or_free_port=spec["or_free_port"], stop=stop, on_serving=on_serving)
+    await serve_broker(
+        settings.broker, memory=False, or_free_port=spec["or_free_port"], stop=stop, on_serving=on_serving
+    )

@@ -156,23 +156,25 @@ async def _work(spec: Spec, app: Any, settings: Any, reporter: Reporter, lifelin
 
 
 def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
-    from rocketapp.cli.broker import serve_as_child
+    from rocketapp.cli.broker import DRAIN_TIMEOUT, serve_as_child
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.cli.settings import read_settings
+    from rocketapp.cli.stop import Stop
 
     settings = read_settings(spec["overrides"], file=spec["settings"])
     _set_up_logging(spec, settings)
 
-    async def serve() -> None:
-        from rocketapp.cli.broker import DRAIN_TIMEOUT
-        from rocketapp.cli.stop import Stop
+    stop = Stop(DRAIN_TIMEOUT, last_words=lambda: None)
 
-        stop = Stop(DRAIN_TIMEOUT, last_words=lambda: None)
+    async def serve() -> None:
         stop.listen()
         lifeline.watch(stop.request)
         await serve_as_child(spec, stop, lambda address: reporter.tell(Report("serving", address=address)))
 
-    run_in_loop(serve(), spec["loop"])
+    try:
+        run_in_loop(serve(), spec["loop"])
+    finally:
+        stop.finished()
     return DONE
 
 

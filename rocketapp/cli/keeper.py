@@ -103,8 +103,9 @@ class BrokerKeeper:
         self._child = child = Child("broker", spec, self._hear)
         child.start()
         ended = asyncio.ensure_future(child.ended())
+        either: set[asyncio.Future[Any]] = {self._heard, ended}
         try:
-            await asyncio.wait({self._heard, ended}, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(either, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended.cancel()
         report = self._heard.result() if self._heard.done() else None

@@ -65,7 +65,7 @@ def _explain(error: BaseException) -> int:
         return error.code
     if isinstance(error, BrokenPipeError):
         # The reader of our output has gone, as in `rocketapp tail T | head`: what it wanted, it got.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return DONE
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)

@@ -13,14 +13,14 @@ import functools
 import logging
 import random
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rocketapp.cli.child import Child, exit_text
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.keeper import STOP_TIMEOUT, BrokerKeeper
 from rocketapp.cli.reports import IdleTimer, Report, Tally
-from rocketapp.cli.stop import GRACE, Stop
+from rocketapp.cli.stop import SLACK, Stop
 from rocketapp.cli.worker import status_interval
 from rocketapp.state.backoff import Backoff
 
@@ -28,8 +28,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before a worker that died is started again, doubled each time."""
 STEADY = 60.0
 """Seconds after which a worker counts as running: its next death is a first one again."""
-SLACK = 2 * GRACE + 1.0
-"""Seconds beyond its own limits after which a worker is killed."""
 
 _log = logging.getLogger("rocketapp.run")
 
@@ -179,7 +177,7 @@ class Parent:
         return DONE if clean and not stop.cut.is_set() else FAILED
 
 
-async def _first_of(ends: list[asyncio.Future[int]], cutting: asyncio.Future[Any], timeout: float) -> None:
+async def _first_of(ends: Sequence[asyncio.Future[int]], cutting: asyncio.Future[Any], timeout: float) -> None:
     """Until all have ended, or the drain is cut, or the time is over."""
     everybody = asyncio.gather(*ends)
     await asyncio.wait({everybody, cutting}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)

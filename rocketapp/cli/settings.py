@@ -12,6 +12,7 @@ from rocketapp.cli.failure import CommandError
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings import Settings
+    from rocketapp.model.subscription import Subscription
 
 Overrides = Mapping[str, Mapping[str, Any]]
 
@@ -39,8 +40,7 @@ def needs_cluster(app: RocketApp, settings: Settings) -> bool:
     """
     if settings.client.name_server:
         return False
-    subscriptions = app.declared.registry.subscriptions(settings.app.group or app.name, settings.consumer)
-    named_only = bool(app.declared.clusters) and all(one.cluster for one in subscriptions)
+    named_only = bool(app.declared.clusters) and all(one.cluster for one in subscriptions_of(app, settings))
     return not named_only
 
 
@@ -48,3 +48,13 @@ def with_name_server(settings: Settings, address: str) -> Settings:
     """The same settings on the embedded broker at this address."""
     sources = {**settings.sources, ("client", "name_server"): "embedded broker"}
     return replace(settings, client=replace(settings.client, name_server=address), sources=sources)
+
+
+def subscriptions_of(app: RocketApp, settings: Settings) -> list[Subscription]:
+    """Every subscription, complete. Raises CommandError for those that contradict each other."""
+    from rocketapp.errors import RocketAppError
+
+    try:
+        return app.declared.registry.subscriptions(settings.app.group or app.name, settings.consumer)
+    except RocketAppError as error:
+        raise CommandError(str(error)) from error

@@ -24,6 +24,8 @@ from rocketapp.cli.failure import FAILED
 
 GRACE = 1.5
 """Seconds that the loop gets to notice that its time is over, before the thread ends the process."""
+SLACK = 2 * GRACE + 1.0
+"""Seconds beyond its own limits after which a parent kills a worker."""
 
 _log = logging.getLogger("rocketapp.run")
 
@@ -37,14 +39,15 @@ class Stop:
         self.cut = asyncio.Event()
         self._drain_timeout = drain_timeout
         self._last_words = last_words
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._signals = 0
         # Seconds until the process ends unless there is other news; None when it ended by itself.
         # Its put may interrupt anything, itself included: just what a signal handler may call.
         self._news: queue.SimpleQueue[float | None] = queue.SimpleQueue()
 
     def listen(self) -> None:
-        """Take SIGINT and SIGTERM from now on; the main thread only."""
+        """Take SIGINT and SIGTERM from now on; inside the running loop, in the main thread."""
+        self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._wait_for_the_end, name="rocketapp-stop", daemon=True).start()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
@@ -60,9 +63,10 @@ class Stop:
         self._news.put(seconds + GRACE)
 
     def finished(self) -> None:
-        """The loop came to its end by itself; signals mean nothing any more."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+        """The loop came to its end by itself and is closed; signals mean nothing any more."""
+        if self._loop is not None:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
         self._news.put(None)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -70,6 +74,7 @@ class Stop:
         self._signals += 1
         first = self._signals == 1
         self._news.put(self._drain_timeout + GRACE if first else GRACE)
+        assert self._loop is not None, "listen comes first"
         with contextlib.suppress(RuntimeError):  # the loop is closed already: the end is near anyway
             self._loop.call_soon_threadsafe(self._drain if first else self._cut, signal.Signals(number).name)
 

@@ -69,7 +69,7 @@ class Worker:
                     await self._report_until(stop, exit_when_idle)
                 await stop.requested.wait()
         finally:
-            clean = await self._lifecycle.stop(stop.cut)
+            clean: bool = await self._lifecycle.stop(stop.cut)
         return clean
 
     async def _start(self, stop: Stop) -> bool:

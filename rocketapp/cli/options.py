@@ -1,0 +1,17 @@
+"""Arguments that several commands have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def app_options(command: F) -> F:
+    """APP, --settings and --traceback: what a command about an app takes."""
+    command = click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")(command)
+    command = click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")(command)
+    return click.argument("app")(command)

@@ -1,0 +1,97 @@
+"""`rocketapp routes`: what is subscribed, by whom, and what happens to a message that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from rocketapp.cli.failure import DONE, CommandError, shown_path
+from rocketapp.cli.options import app_options
+
+if TYPE_CHECKING:
+    from rocketapp.model.subscription import Subscription
+
+SHOWN_DELAYS = 4
+"""Delays that are spelt out before `...`."""
+
+
+@click.command("routes")
+@app_options
+def command(*, app: str, settings: str | None, traceback: bool) -> int:
+    """Show what APP subscribes, and how failures go."""
+    from rocketapp.cli.loader import load_app
+    from rocketapp.cli.settings import read_settings, subscriptions_of
+
+    try:
+        loaded = load_app(app)
+        read = read_settings({}, file=settings, app=loaded)
+        subscriptions = subscriptions_of(loaded, read)
+    except CommandError as error:
+        error.traceback = traceback
+        raise
+    for line in describe_routes(subscriptions, suspend=read.consumer.suspend):
+        print(line)
+    return DONE
+
+
+def describe_routes(subscriptions: Sequence[Subscription], *, suspend: float) -> Iterator[str]:
+    """Line by line; groups and topics in the order of their declaration. `suspend` is consumer.suspend."""
+    if not subscriptions:
+        yield "nothing is subscribed"
+    groups = dict.fromkeys((one.cluster, one.group) for one in subscriptions)
+    for cluster, group in groups:
+        yield f"group {group}" + (f" on cluster {cluster}" if cluster else "")
+        for one in subscriptions:
+            if (one.cluster, one.group) == (cluster, group):
+                yield f"  {one.topic}  {describe_tags(one)}"
+                yield f"    handler   {one.handler_name} at {_shown_place(one.place)}"
+                yield f"    runs      {_how_it_runs(one)}"
+                yield f"    start     {one.start if isinstance(one.start, str) else one.start.isoformat()}"
+                yield f"    failures  {describe_failures(one, suspend=suspend)}"
+
+
+def describe_tags(one: Subscription) -> str:
+    """Which messages of the topic."""
+    return " || ".join(sorted(one.tags)) if one.tags else "* (what no other handler's tag takes)"
+
+
+def _shown_place(place: str) -> str:
+    file, _, line = place.rpartition(":")
+    return f"{shown_path(file)}:{line}"
+
+
+def _how_it_runs(one: Subscription) -> str:
+    parts = ["orderly, one by one per queue" if one.orderly else f"concurrently, {one.concurrency} at once"]
+    parts.append("async" if one.is_async else "sync, in threads")
+    if one.batch is not None:
+        parts.append(f"batches of {one.batch} or what came within {one.batch_wait:g} s")
+    if one.timeout is not None:
+        parts.append(f"timeout {one.timeout:g} s")
+    return "; ".join(parts)
+
+
+def describe_failures(one: Subscription, *, suspend: float) -> str:
+    """When a failed message comes again, and where it ends."""
+    from rocketapp.model.names import DELAY_SECONDS, dlq_topic
+
+    if one.retries == 0:
+        return f"no retry: to {dlq_topic(one.group)}"
+    if one.orderly:
+        often = "for ever" if one.retries < 0 else _times(one.retries)
+        end = "" if one.retries < 0 else f", then to {dlq_topic(one.group)}"
+        return f"in place, {suspend:g} s apart, {often}; the queue waits{end}"
+    delays = [_duration(seconds) for seconds in DELAY_SECONDS[2:][: one.retries]]
+    shown = ", ".join(delays[:SHOWN_DELAYS]) + (f" ... {delays[-1]}" if len(delays) > SHOWN_DELAYS else "")
+    return f"again after {shown}: {_times(one.retries)}, then to {dlq_topic(one.group)}"
+
+
+def _times(retries: int) -> str:
+    return "once" if retries == 1 else f"{retries} times"
+
+
+def _duration(seconds: int) -> str:
+    if seconds % 3600 == 0:
+        return f"{seconds // 3600} h"
+    return f"{seconds // 60} min" if seconds % 60 == 0 else f"{seconds} s"

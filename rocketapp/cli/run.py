@@ -1,0 +1,216 @@
+"""`rocketapp run`: consume until SIGINT or SIGTERM, then drain.
+
+With one worker this process is the worker; otherwise it is the parent. Either way the
+embedded broker, when one is needed, is a child process that is stopped last, and the
+last line on stdout is the summary.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocketapp.cli.failure import DONE, CommandError
+from rocketapp.cli.loop import LOOPS
+from rocketapp.cli.reports import Summary
+
+if TYPE_CHECKING:
+    from rocketapp.app.app import RocketApp
+    from rocketapp.app.settings import Settings
+    from rocketapp.cli.keeper import BrokerKeeper
+    from rocketapp.cli.stop import Stop
+
+MOST_WORKERS = 256
+LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
+SECONDS = click.FloatRange(min=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """One command line."""
+
+    app: str
+    name_server: str | None
+    embedded: str | None
+    workers: int
+    exit_when_idle: float | None
+    log_format: str | None
+    log_level: str | None
+    settings: str | None
+    connect_timeout: float | None
+    drain_timeout: float | None
+    loop: str
+    traceback: bool
+
+    def overrides(self) -> dict[str, dict[str, Any]]:
+        """What the command line says about settings, by table."""
+        app = {
+            "log_format": self.log_format,
+            "log_level": self.log_level,
+            "connect_timeout": self.connect_timeout,
+            "drain_timeout": self.drain_timeout,
+        }
+        # --embedded means: whatever name server the settings name, not that one.
+        client = {"name_server": "" if self.embedded else self.name_server}
+        broker = {"dir": self.embedded}
+        tables: dict[str, dict[str, Any]] = {"app": app, "client": client, "broker": broker}
+        given = {
+            table: {key: value for key, value in options.items() if value is not None}
+            for table, options in tables.items()
+        }
+        return {table: options for table, options in given.items() if options}
+
+
+@click.command("run")
+@click.argument("app")
+@click.option("--name-server", metavar="H:P[;H:P]", help="The cluster; default: the settings', or an embedded broker.")
+@click.option("--embedded", metavar="DIR", help="An embedded broker in DIR, whatever the settings say.")
+@click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=1, metavar="N", help="Processes; default 1.")
+@click.option(
+    "--exit-when-idle", type=SECONDS, metavar="S", help="End with 0 when S seconds long nothing was left to do."
+)
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")
+@click.option("--log-level", type=LEVELS, help="Default: INFO.")
+@click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")
+@click.option("--connect-timeout", type=SECONDS, metavar="S", help="Seconds to reach the cluster at start; default 10.")
+@click.option("--drain-timeout", type=SECONDS, metavar="S", help="Seconds for handlers to finish; default 30.")
+@click.option("--loop", type=click.Choice(LOOPS), default="auto", help="Event loop; auto: uvloop if installed.")
+@click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")
+def command(**given: Any) -> int:
+    """Run APP: module:attribute, module:factory() or module (its `app`)."""
+    options = RunOptions(**given)
+    last_line = LastLine()
+    try:
+        return _run(options, last_line)
+    except CommandError as error:
+        error.traceback = options.traceback
+        raise
+    finally:
+        last_line.print()
+
+
+class LastLine:
+    """The summary, printed once: at the end, or by whoever has to end a stuck process."""
+
+    def __init__(self) -> None:
+        self.summary: Callable[[], Summary] = Summary
+        self._once = threading.Lock()
+
+    def print(self) -> None:
+        if self._once.acquire(blocking=False):
+            print(self.summary(), flush=True)
+
+
+def _run(options: RunOptions, last_line: LastLine) -> int:
+    from rocketapp.cli.logs import set_up_logging
+    from rocketapp.cli.loop import run_in_loop
+    from rocketapp.cli.settings import read_settings
+    from rocketapp.cli.stop import SLACK, Stop
+
+    if options.embedded and options.name_server:
+        raise CommandError("--embedded and --name-server exclude each other: leave one out")
+    app = None
+    if options.workers == 1:
+        from rocketapp.cli.loader import load_app
+
+        app = load_app(options.app)
+    settings = read_settings(options.overrides(), file=options.settings, app=app)
+    set_up_logging(settings.app.log_format, settings.app.log_level)
+    # Workers watch their own drain; the parent is watched for the case that it cannot end them.
+    stop = Stop(settings.app.drain_timeout + (2 * SLACK if app is None else 0), last_line.print)
+    try:
+        if app is not None:
+            return run_in_loop(_run_worker(options, app, settings, last_line, stop), options.loop)
+        return run_in_loop(_run_parent(options, settings, last_line, stop), "asyncio")
+    finally:
+        stop.finished()
+
+
+async def _run_worker(options: RunOptions, app: RocketApp, settings: Settings, last_line: LastLine, stop: Stop) -> int:
+    from rocketapp.cli.child_main import start_failure
+    from rocketapp.cli.keeper import STOP_TIMEOUT
+    from rocketapp.cli.reports import IdleTimer, Report, not_owned
+    from rocketapp.cli.settings import needs_cluster, with_name_server
+    from rocketapp.cli.stop import end_now
+    from rocketapp.cli.worker import Worker
+
+    stop.listen()
+    timer = IdleTimer()
+    now = asyncio.get_running_loop().time
+
+    def hear(report: Report) -> None:
+        if report.kind == "status" and options.exit_when_idle is not None:
+            idle = not report.reasons and not not_owned([report])
+            if timer.observe(now(), idle=idle, summary=report.summary) >= options.exit_when_idle:
+                stop.request(f"idle for {options.exit_when_idle:g} s")
+
+    keeper = None
+    try:
+        if needs_cluster(app, settings):
+            keeper = make_keeper(options, settings)
+            settings = with_name_server(settings, await keeper.start())
+        worker = Worker(app, settings, expected_members=1, tell=hear)
+        last_line.summary = lambda: worker.summary
+        clean = await worker.run(stop, exit_when_idle=options.exit_when_idle, always_report=False)
+    except Exception as error:
+        raise start_failure(error) from error
+    finally:
+        if keeper is not None:
+            stop.allow(STOP_TIMEOUT)
+            await keeper.stop()
+    if not clean:
+        # Not by returning: threads of handlers that were cut off would hold the process back.
+        end_now(last_line.print)
+    return DONE
+
+
+async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLine, stop: Stop) -> int:
+    from rocketapp.cli.parent import Parent
+
+    stop.listen()
+    parent = Parent(
+        {
+            **_common(options),
+            "app": options.app,
+            "members": options.workers,
+            "exit_when_idle": options.exit_when_idle,
+        },
+        workers=options.workers,
+        drain_timeout=settings.app.drain_timeout,
+        exit_when_idle=options.exit_when_idle,
+        keeper=make_keeper(options, settings),
+    )
+    last_line.summary = lambda: parent.tally.summary
+    return await parent.run(stop)
+
+
+def make_keeper(options: RunOptions, settings: Settings) -> BrokerKeeper:
+    """Of the embedded broker that these settings want; nothing is started yet."""
+    from rocketapp.cli.broker import parse_listen
+    from rocketapp.cli.keeper import BrokerKeeper
+
+    parse_listen(settings.broker.listen)
+    return BrokerKeeper(
+        Path(settings.broker.dir),
+        listen=settings.broker.listen,
+        # An address that the user chose is meant; the usual one is a suggestion.
+        or_free_port=settings.source_of("broker", "listen") == "default",
+        spec=_common(options),
+        timeout=settings.app.connect_timeout,
+    )
+
+
+def _common(options: RunOptions) -> dict[str, Any]:
+    """What every child process is told."""
+    return {
+        "overrides": options.overrides(),
+        "settings": options.settings,
+        "loop": options.loop,
+        "traceback": options.traceback,
+    }

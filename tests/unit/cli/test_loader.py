@@ -1,0 +1,175 @@
+"""Finding the app: every way to name one, and every way to name one wrongly."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rocketapp.cli.failure import USAGE, CommandError
+from rocketapp.cli.loader import load_app
+
+_numbers = itertools.count()
+
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Write a module into the current directory and return its name, which no other test uses."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    written = []
+
+    def write_module(source: str) -> str:
+        name = f"loaded_{next(_numbers)}"
+        (tmp_path / f"{name}.py").write_text(source)
+        written.append(name)
+        return name
+
+    yield write_module
+    for name in written:
+        sys.modules.pop(name, None)
+
+
+APP = "from rocketapp import RocketApp\n"
+
+
+def problem(target: str) -> str:
+    """The one line that a user reads."""
+    with pytest.raises(CommandError) as caught:
+        load_app(target)
+    assert caught.value.code == USAGE
+    return caught.value.text
+
+
+def test_a_module_alone_means_its_app(write: Write) -> None:
+    module = write(APP + "app = RocketApp('shop')\n")
+    assert load_app(module).name == "shop"
+
+
+def test_an_attribute_may_have_any_name_and_lie_deep(write: Write) -> None:
+    module = write(APP + "class apps:\n    shop = RocketApp('shop')\n")
+    assert load_app(f"{module}:apps.shop").name == "shop"
+
+
+def test_a_factory_is_called(write: Write) -> None:
+    module = write(APP + "def create(name='shop'):\n    return RocketApp(name)\n")
+    assert load_app(f"{module}:create()").name == "shop"
+
+
+def test_the_current_directory_comes_first_on_the_path(write: Write, tmp_path: Path) -> None:
+    load_app(write(APP + "app = RocketApp('shop')\n"))
+    assert sys.path[0] == str(tmp_path)
+
+
+def test_an_unknown_module_is_named_with_its_nearest_neighbour(write: Write) -> None:
+    module = write(APP)
+    text = problem(module + "x:app")
+    assert f"{module}x: no such module" in text
+    assert f"did you mean {module!r}?" in text
+
+
+def test_a_module_that_imports_what_is_not_there_is_told_by_its_line(write: Write) -> None:
+    module = write("import json\nimport nowhere_to_be_found\n")
+    text = problem(module)
+    assert text.startswith(f"{module}.py:2: ModuleNotFoundError")
+    assert "nowhere_to_be_found" in text
+
+
+def test_a_module_that_raises_is_told_by_the_line_in_the_users_code(write: Write) -> None:
+    module = write("import json\n\n\ndef read():\n    return json.loads('{')\n\n\nread()\n")
+    assert problem(module).startswith(f"{module}.py:5: JSONDecodeError")
+
+
+def test_a_syntax_error_is_told_by_its_line(write: Write) -> None:
+    module = write("x = 1\nif x\n    pass\n")
+    assert problem(module).startswith(f"{module}.py:2: SyntaxError")
+
+
+def test_a_module_that_exits_does_not_end_the_command_silently(write: Write) -> None:
+    module = write("import sys\nsys.exit(0)\n")
+    assert problem(module).startswith(f"{module}.py:2: SystemExit")
+
+
+def test_a_long_text_of_an_exception_stays_one_line(write: Write) -> None:
+    module = write("raise ValueError('a\\nb\\n' * 1000)\n")
+    text = problem(module)
+    assert "\n" not in text
+    assert len(text) < 1000
+
+
+def test_a_registration_error_names_its_own_place(write: Write) -> None:
+    module = write(APP + "app = RocketApp('shop')\n@app.subscribe('orders', retries=-2)\ndef settle(message): ...\n")
+    text = problem(module)
+    assert text.startswith((f"{module}.py:3: ", f"{Path.cwd()}/{module}.py:3: ")), text
+    assert "retries" in text
+
+
+def test_a_missing_attribute_is_named_with_the_nearest(write: Write) -> None:
+    module = write(APP + "shop_app = RocketApp('shop')\n")
+    assert "did you mean 'shop_app'?" in problem(f"{module}:shop_ap")
+
+
+def test_a_missing_app_points_to_the_one_that_is_there(write: Write) -> None:
+    module = write(APP + "wares = RocketApp('shop')\n")
+    text = problem(module)
+    assert f"{module}.py: {module} has no attribute 'app'" in text
+    assert "did you mean 'wares'?" in text
+
+
+def test_something_else_than_an_app_is_told_by_its_kind(write: Write) -> None:
+    module = write("app = 7\n")
+    assert "is a int, not a RocketApp" in problem(module)
+
+
+def test_a_function_without_brackets_is_told_to_get_them(write: Write) -> None:
+    module = write(APP + "\ndef create():\n    return RocketApp('shop')\n")
+    text = problem(f"{module}:create")
+    assert text.startswith(f"{module}.py:3: ")
+    assert text.endswith(f"write {module}:create()")
+
+
+def test_a_factory_that_needs_arguments_is_told_by_its_place_and_their_names(write: Write) -> None:
+    module = write(APP + "\ndef create(name, *, size):\n    return RocketApp(name)\n")
+    text = problem(f"{module}:create()")
+    assert text.startswith(f"{module}.py:3: ")
+    assert "needs name, size" in text
+    assert "defaults" in text
+
+
+def test_a_factory_that_raises_is_told_by_the_line(write: Write) -> None:
+    module = write("def create():\n    raise KeyError('colour')\n")
+    assert problem(f"{module}:create()") == f"{module}.py:2: KeyError: 'colour'"
+
+
+def test_a_factory_that_returns_something_else_is_told(write: Write) -> None:
+    module = write("def create():\n    return None\n")
+    assert "is a NoneType, not a RocketApp" in problem(f"{module}:create()")
+
+
+def test_an_async_factory_is_told_to_be_plain(write: Write) -> None:
+    module = write("async def create():\n    return None\n")
+    assert "make it a plain function" in problem(f"{module}:create()")
+
+
+def test_brackets_behind_an_app_are_told_to_go(write: Write) -> None:
+    module = write(APP + "app = RocketApp('shop')\n")
+    assert "without brackets" in problem(f"{module}:app()")
+
+
+@pytest.mark.parametrize(
+    ("target", "mend"),
+    [("src/app.py", "src.app:app"), ("./app.py", "app:app"), ("app:", "module:attribute"), ("app:create(1)", "module:factory()")],
+)
+def test_what_is_no_module_name_is_answered_with_how_to_write_it(target: str, mend: str) -> None:
+    assert mend in problem(target)
+
+
+def test_the_cause_is_kept_for_the_traceback(write: Write) -> None:
+    with pytest.raises(CommandError) as caught:
+        load_app(write("1 / 0\n"))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)

@@ -1,0 +1,100 @@
+"""Signals, in a process of their own: the first drains, the second cuts, and a stuck process ends all the same."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+SCRIPT = """
+import asyncio, sys, time
+from rocketapp.cli.loop import run_in_loop
+from rocketapp.cli.stop import Stop
+
+stop = Stop(float(sys.argv[1]), last_words=lambda: print("last words", flush=True))
+
+async def main():
+    stop.listen()
+    print("ready", flush=True)
+    await stop.requested.wait()
+    print("draining", flush=True)
+    if sys.argv[2] == "blocked":
+        while True:
+            time.sleep(0.1)
+    if sys.argv[2] == "drain":
+        return
+    await stop.cut.wait()
+    print("cut", flush=True)
+
+run_in_loop(main(), sys.argv[3])
+stop.finished()
+print("end", flush=True)
+"""
+
+Process = subprocess.Popen[str]
+
+
+class Script:
+    """One run of it."""
+
+    def __init__(self, drain_timeout: float, behaviour: str, loop: str) -> None:
+        self.process: Process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(drain_timeout), behaviour, loop], stdout=subprocess.PIPE, text=True
+        )
+        self.expect("ready")
+
+    def expect(self, line: str) -> None:
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline().strip() == line
+
+    def ends(self, code: int, *, within: float) -> None:
+        assert self.process.wait(within) == code
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def loop(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield request.param
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_drains(loop: str, number: signal.Signals) -> None:
+    script = Script(30, "drain", loop)
+    script.process.send_signal(number)
+    script.expect("draining")
+    script.expect("end")
+    script.ends(0, within=5)
+
+
+def test_the_second_signal_cuts(loop: str) -> None:
+    script = Script(30, "waits for the cut", loop)
+    script.process.send_signal(signal.SIGTERM)
+    script.expect("draining")
+    script.process.send_signal(signal.SIGINT)
+    script.expect("cut")
+    script.expect("end")
+    script.ends(0, within=5)
+
+
+def test_a_blocked_loop_is_ended_after_a_second_signal(loop: str) -> None:
+    script = Script(30, "blocked", loop)
+    script.process.send_signal(signal.SIGTERM)
+    script.expect("draining")
+    script.process.send_signal(signal.SIGTERM)
+    script.expect("last words")
+    script.ends(1, within=5)
+
+
+def test_a_blocked_loop_is_ended_after_the_drain_timeout(loop: str) -> None:
+    script = Script(0.2, "blocked", loop)
+    began = time.monotonic()
+    script.process.send_signal(signal.SIGTERM)
+    script.expect("draining")
+    script.expect("last words")
+    script.ends(1, within=5)
+    assert time.monotonic() - began >= 0.2
