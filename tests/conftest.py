@@ -17,7 +17,7 @@ import pytest
 
 from tests.peers import toolchain
 from tests.peers.clusters import Apache, Cluster, Embedded
-from tests.peers.java import JavaClient, Peer
+from tests.peers.java_client import JavaClient, Peer
 from tests.peers.running_app import RunningApp
 
 _not_run: dict[str, str] = {}

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conformance.long_waits import LongWaits
 from tests.peers.clusters import Apache, Cluster, Embedded
-from tests.peers.java import Peer
+from tests.peers.java_client import Peer
 
 
 @pytest.fixture(scope="session")

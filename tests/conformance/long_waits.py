@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.peers.clusters import Cluster
-from tests.peers.java import JavaClient, JavaConsumer, Peer
+from tests.peers.java_client import JavaClient, JavaConsumer, Peer
 from tests.peers.running_app import RunningApp
 
 DELAYS = {1: 1, 2: 5, 3: 10, 4: 30}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.conftest import RunApp
-from tests.peers.java import JavaClient
+from tests.peers.java_client import JavaClient
 
 
 def test_each_message_of_a_java_batch_is_handled_by_itself(

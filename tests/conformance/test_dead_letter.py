@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.conformance.long_waits import LongWaits
 from tests.conformance.test_send_back import by_text, check_gaps
-from tests.peers.java import texts
+from tests.peers.java_client import texts
 from tests.peers.waiting import wait_until
 
 

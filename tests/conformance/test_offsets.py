@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from tests.conftest import RunApp
-from tests.peers.java import JavaClient
+from tests.peers.java_client import JavaClient
 from tests.peers.waiting import wait_until
 
 TAKE = """

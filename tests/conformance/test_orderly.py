@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.conftest import RunApp
-from tests.peers.java import JavaClient, texts
+from tests.peers.java_client import JavaClient, texts
 
 TAKE = """
 app = RocketApp("{group}")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tests.conftest import RunApp
-from tests.peers.java import JavaClient
+from tests.peers.java_client import JavaClient
 from tests.peers.waiting import wait_until
 
 TAKE = """

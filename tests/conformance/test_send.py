@@ -6,7 +6,7 @@ import hashlib
 import random
 
 from tests.conftest import RunApp
-from tests.peers.java import JavaClient
+from tests.peers.java_client import JavaClient
 
 BODIES = {
     "blanks": b"   ",

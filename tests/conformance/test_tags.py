@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tests.conftest import RunApp
-from tests.peers.java import JavaClient
+from tests.peers.java_client import JavaClient
 
 
 class Case(NamedTuple):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.peers.clusters import Apache, free_port
-from tests.peers.java import JavaClient, Peer
+from tests.peers.java_client import JavaClient, Peer
 from tests.peers.waiting import wait_until
 
 FRAMES = Path(__file__).with_name("frames.json")
