@@ -90,6 +90,12 @@ def read_whole(files: Files, path: str) -> bytes | None:
 
 def replace_whole(files: Files, path: str, data: bytes) -> None:
     """Put new content in the place of a file: after a crash there is the old or the new, never a mixture."""
+    files.rename(write_new(files, path, data), path)
+    files.sync_directory(directory_of(path))
+
+
+def write_new(files: Files, path: str, data: bytes) -> str:
+    """Write content durably beside the file that it will replace; where it stands."""
     new = path + ".tmp"
     file = files.open(new, create=True)
     try:
@@ -98,8 +104,7 @@ def replace_whole(files: Files, path: str, data: bytes) -> None:
         file.sync()
     finally:
         file.close()
-    files.rename(new, path)
-    files.sync_directory(directory_of(path))
+    return new
 
 
 def directory_of(path: str) -> str:

@@ -49,7 +49,7 @@ class ReadResult(NamedTuple):
 
     status: ReadStatus
     body: bytes
-    count: int
+    count: int  # type: ignore[assignment]  # of messages: nobody counts the fields
     next_offset: int
     min_offset: int
     max_offset: int

@@ -62,7 +62,7 @@ def recover(files: Files, log: CommitLog, opened: OpenFiles, *, flushed: int | N
     _cut_behind(log, scan.end, scan.reason, observe)
     for queue in queues.values():
         queue.find_min(log.min_position)
-    observe(StoreRecovered(scan.end - start, records, is_rebuilt))
+    observe(StoreRecovered(scan.end - start, records, is_rebuilt and records > 0))
     return Recovered(queues, -1 if last is None else last.physical, 0 if last is None else last.stored_ms)
 
 

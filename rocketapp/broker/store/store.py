@@ -28,7 +28,7 @@ from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ProtocolError, StoreError
 from rocketapp.model.event import Event, LoopFailed, Observe, StoreReadOnly
-from rocketapp.model.names import topic_problem
+from rocketapp.model.names import SCHEDULE_TOPIC, topic_problem
 from rocketapp.wire.record import Record, encode_record
 
 ABORT = "abort"
@@ -100,7 +100,7 @@ class MessageStore:
         return checkpoint
 
     def close(self) -> None:
-        """Bring everything to disk and say that it ended well. The files stay open for whoever opened them."""
+        """Bring everything to disk, say that it ended well, and give the directory up."""
         self.flush()
         self._checkpoint.close()
         self._opened.close()
@@ -108,6 +108,7 @@ class MessageStore:
         if self._problem is None:
             self._files.remove(ABORT)
             self._problem = StoreError("the store is closed")
+        self._files.close()
 
     # Writing
 
@@ -194,6 +195,8 @@ class MessageStore:
 
     def _publish(self, queue: ConsumeQueue, record: Record, position: int, size: int, stored_ms: int) -> None:
         """Let readers see a message."""
+        if queue.topic == SCHEDULE_TOPIC:
+            stored_ms = int(self._clock.now() * 1000)  # a delay is counted from now, also after the clock went back
         tags_code = self._tags_codes.of(queue.topic, queue.queue_id, record.raw_properties, stored_ms)
         queue.put(position, size, tags_code)
         self._unwritten += 1

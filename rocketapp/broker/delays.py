@@ -1,0 +1,206 @@
+"""Delayed messages: they wait in SCHEDULE_TOPIC_XXXX, one queue per level, until they are due.
+
+A consume-queue entry of that topic carries the time when its message is due. Within a level
+messages fall due in the order they came, so that only the first of each level has to be looked at.
+
+Rule: never early, never lost. A level's offset moves after its messages were appended to their
+real topics, and is believed after a crash only if those copies survived: a crash may
+deliver the last ones again. Java: ScheduleMessageService.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import NamedTuple
+
+from rocketapp.broker.data_version import DataVersion
+from rocketapp.broker.store.config_files import DELAY_OFFSETS, ConfigFile
+from rocketapp.broker.store.files import File, Files
+from rocketapp.broker.store.store import Appended, MessageStore
+from rocketapp.clock import Clock
+from rocketapp.errors import ConfigError
+from rocketapp.model.event import Event, Observe, RecordDamaged
+from rocketapp.model.names import DELAY_SECONDS, FORBIDDEN_TOPICS, SCHEDULE_TOPIC, topic_problem
+from rocketapp.wire import properties as names
+from rocketapp.wire.record import Record, decode_record
+
+PROGRESS = "delay.progress"
+"""Beside Apache's delayOffset.json: written after each delivery without waiting for the disk."""
+
+_LEVELS = range(1, len(DELAY_SECONDS) + 1)
+_BATCH = 64
+_PROGRESS = struct.Struct(f">q{len(DELAY_SECONDS)}q")
+_CRC = struct.Struct(">I")
+
+
+def delayed(record: Record, level: int) -> Record:
+    """The record that waits in the place of this one. A level beyond the last is the last."""
+    level = min(level, _LEVELS[-1])
+    raw = record.raw_properties
+    if raw and not raw.endswith(b"\x02"):
+        raw += b"\x02"
+    # Of equal names the last wins: what stood there before, perhaps by the user's hand, does not count.
+    own = names.encode({names.DELAY: str(level), names.REAL_TOPIC: record.topic, names.REAL_QID: str(record.queue_id)})
+    return record._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, raw_properties=raw + own)
+
+
+def restored(record: Record) -> Record | None:
+    """The record as it goes to its real queue; None if it does not say to which, or may not go there."""
+    properties = names.decode(record.raw_properties)
+    topic, queue_id = properties.get(names.REAL_TOPIC, ""), properties.get(names.REAL_QID, "")
+    if topic_problem(topic) or topic in FORBIDDEN_TOPICS or not queue_id.isdecimal() or 0 in record.raw_properties:
+        return None
+    return record._replace(topic=topic, queue_id=int(queue_id))
+
+
+class _ClockWentBack(NamedTuple):
+    """Messages below `end_offset` due later than `limit_ms` were stored by a clock that was `shift_ms` ahead."""
+
+    end_offset: int
+    limit_ms: int
+    shift_ms: int
+
+
+def _unobserved(event: Event) -> None:
+    return
+
+
+class DelayService:
+    """The delay levels of one store. Who owns the timer asks `next_due_ms` and calls `deliver_due`."""
+
+    def __init__(self, store: MessageStore, files: Files, clock: Clock, observe: Observe = _unobserved) -> None:
+        self._store, self._clock, self._observe = store, clock, observe
+        self._file = ConfigFile(files, DELAY_OFFSETS)
+        self._version = DataVersion(clock.now())
+        self._shifts: dict[int, _ClockWentBack] = {}
+        self._progress: File = files.open(PROGRESS, create=True)
+        self._offsets = self._load()
+        self._needs = store.recovered_end
+        """Up to here the log must survive for the offsets to be true."""
+        self._saved = self._waiting = (self._needs, dict(self._offsets))
+        self._write_progress()
+
+    def __repr__(self) -> str:
+        waiting = sum(self._store.max_offset(SCHEDULE_TOPIC, level - 1) - self._offsets[level] for level in _LEVELS)
+        return f"<DelayService {waiting} messages wait>"
+
+    def schedule(self, record: Record, level: int) -> Appended:
+        """Store a message that becomes visible after the delay of its level."""
+        return self._store.append(delayed(record, level))
+
+    def next_due_ms(self) -> int | None:
+        """When the next message is due, in milliseconds since 1970; None if none waits."""
+        now_ms = int(self._clock.now() * 1000)
+        heads = (self._head(level, now_ms) for level in _LEVELS)
+        return min((due_ms for due_ms in heads if due_ms is not None), default=None)
+
+    def deliver_due(self, now_ms: int, limit: int = 1024) -> int:
+        """Append what is due to its real queue; how many these were. At the limit it ends, and more may be due."""
+        delivered = 0
+        for level in _LEVELS:
+            while delivered < limit:
+                count = self._deliver_batch(level, now_ms)
+                delivered += count
+                if count < _BATCH:
+                    break
+        return delivered
+
+    def save(self) -> None:
+        """Write delayOffset.json, as far as what was delivered is on disk for certain: the rest comes next time."""
+        needs, offsets = self._waiting
+        if self._store.flushed_position >= needs:
+            if offsets != self._saved[1]:
+                self._version.changed(self._clock.now())
+                self._file.save({"dataVersion": self._version.to_json(), "offsetTable": offsets})
+                self._saved = self._waiting
+            self._waiting = (self._needs, dict(self._offsets))
+
+    def close(self) -> None:
+        """Save everything: called before the store is closed."""
+        self._store.flush()
+        self.save()
+        self.save()
+        self._progress.close()
+
+    def _head(self, level: int, now_ms: int) -> int | None:
+        """When the first waiting message of a level is due."""
+        offset = self._first(level)
+        tags_code = self._store.tags_code_at(SCHEDULE_TOPIC, level - 1, offset)
+        return None if tags_code is None else self._due(level, offset, tags_code, now_ms)
+
+    def _first(self, level: int) -> int:
+        offset = max(self._offsets[level], self._store.min_offset(SCHEDULE_TOPIC, level - 1))
+        self._offsets[level] = offset
+        return offset
+
+    def _due(self, level: int, offset: int, due_ms: int, now_ms: int) -> int:
+        """When a message is due. If the clock went back, nobody waits longer than once its delay, and none less."""
+        shift = self._shifts.get(level)
+        shifted = due_ms
+        if shift is not None and offset < shift.end_offset and due_ms > shift.limit_ms:
+            shifted = due_ms - shift.shift_ms
+        latest = now_ms + DELAY_SECONDS[level - 1] * 1000
+        if shifted <= latest:
+            return shifted
+        end_offset = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+        self._shifts[level] = _ClockWentBack(end_offset, latest, due_ms - latest)
+        return latest
+
+    def _deliver_batch(self, level: int, now_ms: int) -> int:
+        """Deliver up to 64 messages of a level; how many of its entries were done with."""
+        offset = start = self._first(level)
+        records = []
+        while offset - start < _BATCH:
+            entry = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
+            if entry is None or self._due(level, offset, entry[2], now_ms) > now_ms:
+                break
+            record = self._read(level, offset, entry[0])
+            if record is not None:
+                records.append(record)
+            offset += 1
+        if offset > start:
+            self._store.append_batch(records)
+            self._offsets[level] = offset
+            self._needs = self._store.end_position
+            self._write_progress()
+        return offset - start
+
+    def _read(self, level: int, offset: int, physical: int) -> Record | None:
+        data = self._store.record_at(physical)
+        record = None if data is None else restored(decode_record(data))
+        if record is None:
+            self._observe(RecordDamaged(SCHEDULE_TOPIC, level - 1, offset, physical))
+        return record
+
+    def _load(self) -> dict[int, int]:
+        offsets = dict.fromkeys(_LEVELS, 0)
+        for source in (self._load_file(), self._load_progress()):
+            for level in _LEVELS:
+                offsets[level] = max(offsets[level], source.get(level, 0))
+        # Beyond the end: the log was cut behind them, and the next messages of the level are new.
+        return {level: min(offsets[level], self._store.max_offset(SCHEDULE_TOPIC, level - 1)) for level in _LEVELS}
+
+    def _load_file(self) -> dict[int, int]:
+        saved = self._file.load()
+        if saved is None:
+            return {}
+        self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
+        try:
+            return {int(level): int(offset) for level, offset in saved["offsetTable"].items()}
+        except (KeyError, AttributeError, ValueError, TypeError):
+            raise ConfigError(self._file.place, "has no offsetTable: put back its .bak") from None
+
+    def _load_progress(self) -> dict[int, int]:
+        """The offsets at the end of the last run, unless the log lost what they speak of."""
+        data = self._progress.read(_PROGRESS.size + _CRC.size, 0)
+        if len(data) < _PROGRESS.size + _CRC.size or data[_PROGRESS.size :] != _CRC.pack(
+            zlib.crc32(data[: _PROGRESS.size])
+        ):
+            return {}
+        needs, *offsets = _PROGRESS.unpack_from(data)
+        return dict(zip(_LEVELS, offsets, strict=True)) if needs <= self._store.recovered_end else {}
+
+    def _write_progress(self) -> None:
+        data = _PROGRESS.pack(self._needs, *(self._offsets[level] for level in _LEVELS))
+        self._progress.write(data + _CRC.pack(zlib.crc32(data)), 0)
