@@ -1,0 +1,236 @@
+"""RocketApp: what a user declares and calls. It declares; `lifecycle` runs it.
+
+Two phases: first everything is declared, then it runs. Nothing at module level
+remembers anything, so two apps in one process do not meet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from rocketapp.app.declaration import Declaration
+from rocketapp.app.declared import Declared
+from rocketapp.app.moments import Moment, read_moment
+from rocketapp.app.places import place_of_call
+from rocketapp.app.publishing import outgoing
+from rocketapp.app.router import Router
+from rocketapp.app.subscribing import Subscribing
+from rocketapp.errors import SendUnknown, SetupError
+from rocketapp.model.outgoing import Outgoing, SendResult
+
+F = TypeVar("F", bound=Callable[..., Any])
+_ANSWER_GRACE = 5.0
+"""Seconds that `publish_sync` waits beyond the send's own limit, for a loop that is busy."""
+
+
+class Sender(Protocol):
+    """A producer, as far as an app needs it."""
+
+    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult: ...
+
+    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]: ...
+
+    async def send_one_way(self, message: Outgoing) -> None: ...
+
+
+class Running(Protocol):
+    """The running half of an app: there between start and stop."""
+
+    loop: asyncio.AbstractEventLoop
+    send_timeout: float
+
+    def sender(self, cluster: str) -> Sender:
+        """The producer of a cluster. Raises SetupError when there is none."""
+        ...
+
+
+class RocketApp(Subscribing):
+    """An application of message handlers.
+
+    name: names the consumer group and the producer group unless something else does.
+    clusters: name servers by cluster name, `{"eu": "h:p;h:p"}`; the unnamed cluster is the settings'.
+    plugins: objects with hooks, beside those found by entry point.
+    container: a dependency_injector container; it overrides our parts and provides arguments.
+    version: of your app; dead letters carry it.
+    settings: options by table, as settings.toml says them; file, environment and command line override them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        clusters: Mapping[str, str] | None = None,
+        plugins: Iterable[object] = (),
+        container: object = None,
+        version: str = "",
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.name = name
+        self.declared = Declared(
+            name,
+            clusters=clusters or {},
+            plugins=tuple(plugins),
+            container=container,
+            version=version,
+            settings=settings or {},
+            place=place_of_call(),
+        )
+        self._running: Running | None = None
+
+    def on_startup(self, function: F) -> F:
+        """Run this when the cluster is reached, before the first message; it may publish. Takes nothing, or the app."""
+        self._add_moment(Moment.STARTUP, function)
+        return function
+
+    def on_shutdown(self, function: F) -> F:
+        """Run this when no handler runs any more; it may still publish. Takes nothing, or the app."""
+        self._add_moment(Moment.SHUTDOWN, function)
+        return function
+
+    def lifespan(self, function: F) -> F:
+        """Enter this async context manager at start and leave it at stop; an async generator function will do."""
+        self._add_moment(Moment.LIFESPAN, function)
+        return function
+
+    async def publish(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        delay: float | None = None,
+        cluster: str | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """Send one message and say where it is stored.
+
+        body: bytes, str (UTF-8), or a dict, list, msgspec Struct, dataclass or pydantic model (JSON).
+        keys: words that find the message later; order_key: equal ones share a queue, in order.
+        delay: seconds, exactly one of RocketMQ's delay levels; otherwise ValueError names the neighbours.
+        timeout: seconds in total; None is `producer.send_timeout`.
+
+        Raises SendRefused when it is certainly not stored, SendUnknown when it perhaps is.
+        """
+        message = outgoing(topic, body, tag=tag, keys=keys, properties=properties, order_key=order_key, delay=delay)
+        return await self._sender(cluster).send(message, timeout=timeout)
+
+    async def publish_many(
+        self,
+        topic: str,
+        items: Iterable[Any],
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        delay: float | None = None,
+        cluster: str | None = None,
+    ) -> list[SendResult]:
+        """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
+        messages = [
+            outgoing(topic, body, tag=tag, keys=keys, properties=properties, order_key=order_key, delay=delay)
+            for body in items
+        ]
+        return await self._sender(cluster).send_many(messages)
+
+    async def publish_one_way(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        delay: float | None = None,
+        cluster: str | None = None,
+    ) -> None:
+        """Send without waiting for an answer: fast, and whether it is stored nobody says."""
+        message = outgoing(topic, body, tag=tag, keys=keys, properties=properties, order_key=order_key, delay=delay)
+        await self._sender(cluster).send_one_way(message)
+
+    def publish_sync(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        delay: float | None = None,
+        cluster: str | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        """`publish` for sync handlers and other threads: blocks until the answer is there."""
+        running = self._must_run()
+        if _running_loop() is running.loop:
+            raise SetupError(
+                place_of_call(), "publish_sync would block the event loop for ever: use `await app.publish(...)` here"
+            )
+        message = outgoing(topic, body, tag=tag, keys=keys, properties=properties, order_key=order_key, delay=delay)
+        sending = self._sender(cluster).send(message, timeout=timeout)
+        future = asyncio.run_coroutine_threadsafe(sending, running.loop)
+        limit = running.send_timeout if timeout is None else timeout
+        try:
+            return future.result(limit + _ANSWER_GRACE)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise
+            future.cancel()
+            raise SendUnknown(topic, f"the event loop did not answer within {limit + _ANSWER_GRACE:g} s") from None
+
+    def began(self, running: Running) -> None:
+        """`lifecycle` says: from now on publishing works and nothing more is declared."""
+        if self._running is not None:
+            raise SetupError(place_of_call(), f"app {self.name!r} is running already: stop it first")
+        self._running = running
+
+    def ended(self) -> None:
+        """`lifecycle` says: nothing runs any more."""
+        self._running = None
+
+    def _take(self, declaration: Declaration) -> None:
+        self._refuse_when_running("subscribe")
+        self.declared.registry.add(declaration)
+
+    def _may_include(self, router: Router) -> None:
+        self._refuse_when_running("include")
+
+    def _add_moment(self, moment: Moment, function: Callable[..., Any]) -> None:
+        self._refuse_when_running(moment.value)
+        self.declared.moments.append(read_moment(moment, function, type(self), place_of_call()))
+
+    def _refuse_when_running(self, what: str) -> None:
+        if self._running is not None:
+            raise SetupError(
+                place_of_call(), f"{what} came when app {self.name!r} had started: declare everything before it runs"
+            )
+
+    def _must_run(self) -> Running:
+        if self._running is None:
+            raise SetupError(
+                place_of_call(),
+                f"app {self.name!r} is not running: publish from handlers, on_startup or on_shutdown functions",
+            )
+        return self._running
+
+    def _sender(self, cluster: str | None) -> Sender:
+        return self._must_run().sender(cluster or "")
+
+    def __repr__(self) -> str:
+        state = "running" if self._running is not None else "not running"
+        return f"<RocketApp {self.name}: {len(self.declared.registry)} subscriptions, {state}>"
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

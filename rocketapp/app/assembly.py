@@ -1,0 +1,137 @@
+"""Everything that is built before anything connects: observers, chains, groups, the container.
+
+Errors of plugins and declarations come from here, so that nothing has to be undone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from rocketapp.app.app import RocketApp
+from rocketapp.app.chain import FilterCount, fold
+from rocketapp.app.container import Wiring
+from rocketapp.app.periodic import Periodic
+from rocketapp.app.registry import Bound, GroupPlan, TopicPlan
+from rocketapp.app.settings import Settings
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.errors import PluginError
+from rocketapp.hooks.manager import Plugins
+from rocketapp.model.event import Event, Observe
+from rocketapp.model.outgoing import SendResult
+from rocketapp.model.subscription import Subscription
+
+log = logging.getLogger("rocketapp.app")
+T = TypeVar("T")
+
+
+class Group(NamedTuple):
+    """One consumer to be."""
+
+    plan: GroupPlan
+    topics: tuple[ConsumedTopic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """The parts of one run."""
+
+    groups: tuple[Group, ...]
+    filtered: FilterCount
+    surface: AppSurface
+    wiring: Wiring
+
+
+def assemble(app: RocketApp, settings: Settings, given: Mapping[str, Any], periodic: Periodic) -> Assembly:
+    """Raises SetupError or PluginError."""
+    declared, plugins = app.declared, app.declared.plugins
+    group = settings.app.group or app.name
+    subscriptions = declared.registry.subscriptions(group, settings.consumer)
+    surface = AppSurface(app, settings, subscriptions, periodic)
+    surface.observers = _observers(plugins, surface)
+    wiring = Wiring(declared.container, {**given, "settings": settings, "observe": surface.observe})
+    version = int(wiring.own.clock().now() * 1000)
+    filtered = FilterCount()
+    groups = tuple(
+        Group(plan, tuple(_consumed(topic, plugins, filtered) for topic in plan.topics))
+        for plan in declared.registry.plans(group, settings.consumer, version=version)
+    )
+    return Assembly(groups, filtered, surface, wiring)
+
+
+def _consumed(plan: TopicPlan, plugins: Plugins, filtered: FilterCount) -> ConsumedTopic:
+    first = plan.bound[0].subscription
+    handlers = tuple(Handler(bound.subscription, _chain(bound, plugins, filtered)) for bound in plan.bound)
+    return ConsumedTopic(plan.topic, first.orderly, first.start, first.retries, handlers, plan.data)
+
+
+def _chain(bound: Bound, plugins: Plugins, filtered: FilterCount) -> Callable[[Any], Any]:
+    return fold(bound.binding.call(bound.subscription), bound.subscription, plugins, filtered)
+
+
+def _observers(plugins: Plugins, surface: AppSurface) -> list[tuple[str, Observe]]:
+    answers = plugins.ask("observe_events", app=surface)
+    for answer in answers:
+        if not callable(answer.value):
+            raise PluginError(answer.plugin, f"observe_events returned {answer.value!r}: return a function, or None")
+    return [(answer.plugin, answer.value) for answer in answers]
+
+
+class AppSurface:
+    """An app as its plugins see it (hooks.surface.Surface)."""
+
+    def __init__(
+        self, app: RocketApp, settings: Settings, subscriptions: Sequence[Subscription], periodic: Periodic
+    ) -> None:
+        self._app, self._settings, self._periodic = app, settings, periodic
+        self.subscriptions: Sequence[Subscription] = tuple(subscriptions)
+        self.observers: list[tuple[str, Observe]] = []
+
+    @property
+    def name(self) -> str:
+        return self._app.name
+
+    @property
+    def version(self) -> str:
+        return self._settings.app.version
+
+    def options(self, table: type[T]) -> T:
+        return self._settings.options(table)
+
+    def every(self, seconds: float, call: Callable[[], None]) -> None:
+        self._periodic.add(seconds, call)
+
+    def observe(self, event: Event) -> None:
+        """To every observer; none of them can disturb the engine or another one."""
+        for plugin, observer in self.observers:
+            try:
+                observer(event)
+            except Exception:
+                log.exception("plugin %s failed at the event %r", plugin, event)
+
+    async def publish(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        order_key: str | None = None,
+        delay: float | None = None,
+        cluster: str | None = None,
+        timeout: float | None = None,
+    ) -> SendResult:
+        return await self._app.publish(
+            topic,
+            body,
+            tag=tag,
+            keys=keys,
+            properties=properties,
+            order_key=order_key,
+            delay=delay,
+            cluster=cluster,
+            timeout=timeout,
+        )

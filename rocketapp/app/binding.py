@@ -1,0 +1,218 @@
+"""Your function -> the one callable that takes a message (or, with `batch=`, a list of them).
+
+Nothing is inspected per message: the shape of the function is known at start, and for
+each shape there is one closure. For a plain `(message)` handler the callable is the
+function itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from rocketapp.app.batch_payloads import sifted
+from rocketapp.app.context import context_of
+from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
+from rocketapp.app.signature import Kind, Providers, Slot, UnresolvedError, read_signature
+from rocketapp.errors import SetupError
+from rocketapp.model.outcome import DeadLetter
+from rocketapp.model.subscription import Subscription
+
+Call = Callable[[Any], Any]
+Get = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A function and what fills its arguments, or a reason why that is not known before start."""
+
+    function: Callable[..., Any]
+    name: str
+    place: str
+    is_async: bool
+    batch: bool
+    slots: tuple[Slot, ...] | None
+
+    def resolved(self, providers: Providers | None) -> Binding:
+        """The same with every argument known. Raises SetupError for what is still unknown."""
+        if self.slots is not None:
+            return self
+        try:
+            return bind(self.function, batch=self.batch, place=self.place, providers=providers, at_start=True)
+        except UnresolvedError as error:
+            raise SetupError(
+                self.place, f"{error}: import or define it outside of `if TYPE_CHECKING`, at the top of the module"
+            ) from error
+
+    def call(self, subscription: Subscription) -> Call:
+        """The callable for this subscription; `resolved` comes first."""
+        slots = self.slots or ()
+        if len(slots) == 1 and slots[0].kind is Kind.MESSAGE and not slots[0].by_name:
+            return self.function
+        payload = next((slot for slot in slots if slot.kind is Kind.PAYLOAD), None)
+        if not self.batch or payload is None:
+            if len(slots) == 1 and payload is not None and not payload.by_name:
+                return _call_with_payload(self.function, payload, subscription)
+            gets = [_getter(slot, subscription) for slot in slots]
+            return _call_of(self.function, slots, gets, self.is_async)
+        gets = [_getter_of_decoded(slot, subscription) for slot in slots]
+        call = _call_of(self.function, slots, gets, self.is_async)
+        return sifted(call, _decoded(payload, subscription), is_async=self.is_async)
+
+
+def bind(
+    function: Callable[..., Any],
+    *,
+    batch: bool,
+    place: str,
+    providers: Providers | None,
+    names: Mapping[str, Any] | None = None,
+    at_start: bool = False,
+) -> Binding:
+    """Read a handler's arguments. Raises SetupError with the function's line.
+
+    An annotation that names something not defined yet is asked for again at start.
+    """
+    if not callable(function):
+        raise SetupError(place, f"subscribe decorates functions, and {function!r} cannot be called")
+    if inspect.isclass(function):
+        raise SetupError(
+            place, f"subscribe decorates functions, and {function.__qualname__} is a class: give it an instance"
+        )
+    place = place_of_function(function, place)
+    plain = plain_function(function)
+    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+        raise SetupError(place, "a handler cannot be a generator: its code would never run; remove the yield")
+    slots = None
+    try:
+        slots = read_signature(function, batch=batch, place=place, providers=providers, names=names or {})
+    except UnresolvedError:
+        if at_start:
+            raise
+    return Binding(function, name_of_function(function), place, is_async(function), batch, slots)
+
+
+def undecodable(subscription: Subscription, slot: Slot, error: Exception) -> DeadLetter:
+    """Trying again cannot help: to the dead letters, with everything needed to see why."""
+    return DeadLetter(f"{subscription.handler_name}: the body is no {slot.type_name}: {error}")
+
+
+def _call_of(function: Callable[..., Any], slots: tuple[Slot, ...], gets: list[Get], is_async: bool) -> Call:
+    """One closure for each shape; the common ones without a loop over arguments."""
+    if not slots:
+        return lambda _message: function()
+    if is_async and any(slot.kind is Kind.PROVIDER for slot in slots):
+        return _awaiting_providers(function, slots, gets)
+    if any(slot.by_name for slot in slots):
+        return _by_name(function, slots, gets)
+    first = gets[0]
+    if len(slots) == 1:
+        return lambda message: function(first(message))
+    second = gets[1]
+    if len(slots) == 2:
+        return lambda message: function(first(message), second(message))
+    return lambda message: function(*[get(message) for get in gets])
+
+
+def _call_with_payload(function: Callable[..., Any], slot: Slot, subscription: Subscription) -> Call:
+    """The commonest typed shape, without a call between."""
+    decode = slot.decode
+
+    def call(message: Any) -> Any:
+        try:
+            payload = decode(message.body)  # type: ignore[misc]  # a payload's slot has its decoder
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise undecodable(subscription, slot, error) from error
+        return function(payload)
+
+    return call
+
+
+def _by_name(function: Callable[..., Any], slots: tuple[Slot, ...], gets: list[Get]) -> Call:
+    positional = [get for slot, get in zip(slots, gets, strict=True) if not slot.by_name]
+    named = [(slot.name, get) for slot, get in zip(slots, gets, strict=True) if slot.by_name]
+    return lambda message: function(
+        *[get(message) for get in positional], **{name: get(message) for name, get in named}
+    )
+
+
+def _awaiting_providers(function: Callable[..., Any], slots: tuple[Slot, ...], gets: list[Get]) -> Call:
+    """A provider of the container may be asynchronous; whether it is shows when it is asked."""
+    parts = [
+        (slot.name if slot.by_name else None, slot.kind is Kind.PROVIDER, get)
+        for slot, get in zip(slots, gets, strict=True)
+    ]
+
+    async def call(message: Any) -> Any:
+        positional, named = [], {}
+        for name, is_provider, get in parts:
+            value = get(message)
+            if is_provider and inspect.isawaitable(value):
+                value = await value
+            if name is None:
+                positional.append(value)
+            else:
+                named[name] = value
+        return await function(*positional, **named)
+
+    return call
+
+
+def _getter(slot: Slot, subscription: Subscription) -> Get:
+    """Message -> the value of one argument."""
+    if slot.kind is Kind.MESSAGE:
+        return _itself
+    if slot.kind is Kind.CONTEXT:
+        return context_of(subscription)
+    if slot.kind is Kind.PROVIDER:
+        return _provided(slot, subscription)
+    return _decoded(slot, subscription)
+
+
+def _getter_of_decoded(slot: Slot, subscription: Subscription) -> Get:
+    """The same for a batch with payloads: taken from what could be decoded."""
+    if slot.kind is Kind.PAYLOAD:
+        return attrgetter("payloads")
+    get, messages = _getter(slot, subscription), attrgetter("messages")
+    return messages if slot.kind is Kind.MESSAGE else lambda decoded: get(messages(decoded))
+
+
+def _itself(message: Any) -> Any:
+    return message
+
+
+def _decoded(slot: Slot, subscription: Subscription) -> Get:
+    decode = slot.decode
+
+    def get(message: Any) -> Any:
+        try:
+            return decode(message.body)  # type: ignore[misc]  # a payload's slot has its decoder
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise undecodable(subscription, slot, error) from error
+
+    return get
+
+
+def _provided(slot: Slot, subscription: Subscription) -> Get:
+    provide = slot.provide
+
+    if subscription.is_async:
+        return lambda _message: provide()  # type: ignore[misc]  # a provider's slot has its provider
+
+    def get(_message: Any) -> Any:
+        value = provide()  # type: ignore[misc]
+        if inspect.isawaitable(value):
+            raise SetupError(
+                subscription.place,
+                f"argument {slot.name!r}: its provider is asynchronous, so the handler must be `async def`",
+            )
+        return value
+
+    return get

@@ -1,0 +1,49 @@
+"""What a user publishes -> the bytes of a body.
+
+bytes stay as they are, str becomes UTF-8, everything with fields becomes JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+import msgspec
+
+
+def encode_body(body: Any) -> bytes:
+    """Raises TypeError, naming what is possible, for anything else."""
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, str):
+        return body.encode()
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    if not _has_fields(body):
+        raise TypeError(
+            f"a body of type {type(body).__qualname__} cannot be published: "
+            "give bytes, str, dict, list, a msgspec Struct, a dataclass or a pydantic model"
+        )
+    return _encoder.encode(body)
+
+
+def _has_fields(body: Any) -> bool:
+    if isinstance(body, dict | list | tuple | msgspec.Struct) or is_pydantic(type(body)):
+        return True
+    return dataclasses.is_dataclass(body) and not isinstance(body, type)
+
+
+def is_pydantic(kind: type[Any]) -> bool:
+    """Without importing pydantic: who has a model has imported it already."""
+    pydantic = sys.modules.get("pydantic")
+    return pydantic is not None and issubclass(kind, pydantic.BaseModel)
+
+
+def _encode_other(value: Any) -> Any:
+    if is_pydantic(type(value)):
+        return msgspec.Raw(value.model_dump_json().encode())
+    raise TypeError(f"{type(value).__qualname__} has no form in JSON")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_encode_other)

@@ -1,0 +1,110 @@
+"""Fold filters, the plugins' wrappers and the handler into one callable, once, at start.
+
+From outside to inside: filters, then the wrappers with the last registered first, then
+the bound function. What no plugin asked for is not there: without plugins the callable
+is the bound function itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rocketapp.errors import PluginError
+from rocketapp.hooks.manager import Answer, Plugins
+from rocketapp.hooks.wrapper import Predicate, Wrapper
+from rocketapp.model.outcome import Skip
+from rocketapp.model.subscription import Subscription
+
+Call = Callable[[Any], Any]
+
+
+class FilterCount:
+    """How many messages predicates refused, counted on the loop and in threads."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._lock = threading.Lock()
+
+    def add(self, count: int = 1) -> None:
+        with self._lock:
+            self.total += count
+
+
+def fold(call: Call, subscription: Subscription, plugins: Plugins, filtered: FilterCount) -> Call:
+    """The callable that a consumer calls per message. Raises PluginError for an answer that cannot be folded."""
+    for answer in plugins.ask("handler_wrapper", subscription=subscription):
+        call = _wrapped(call, answer, subscription)
+    predicates = [_predicate(answer) for answer in plugins.ask("message_filter", subscription=subscription)]
+    return _filtered(call, predicates, subscription, filtered) if predicates else call
+
+
+def _wrapped(call: Call, answer: Answer, subscription: Subscription) -> Call:
+    wrapper = answer.value
+    if not isinstance(wrapper, Wrapper):
+        raise PluginError(answer.plugin, f"handler_wrapper returned {wrapper!r}: return a Wrapper, or None to decline")
+    build: Callable[[Call], Call] | None = wrapper.for_async if subscription.is_async else wrapper.for_sync
+    if build is None:
+        kind = "an async" if subscription.is_async else "a sync"
+        raise PluginError(
+            answer.plugin,
+            f"its wrapper supports {wrapper.kinds()} handlers, and {subscription.handler_name} ({subscription.place}) "
+            f"is {kind} one: the handler must change, or the plugin decline it",
+        )
+    try:
+        built = build(call)
+    except Exception as error:
+        raise PluginError(answer.plugin, f"its wrapper raised {type(error).__name__}: {error}") from error
+    if not callable(built):
+        raise PluginError(answer.plugin, f"its wrapper built {built!r}, which cannot be called")
+    return built
+
+
+def _predicate(answer: Answer) -> Predicate:
+    if not callable(answer.value):
+        raise PluginError(
+            answer.plugin, f"message_filter returned {answer.value!r}: return a function, or None to decline"
+        )
+    predicate: Predicate = answer.value
+    return predicate
+
+
+def _filtered(call: Call, predicates: Sequence[Predicate], subscription: Subscription, filtered: FilterCount) -> Call:
+    """Refused messages are done. A batch keeps what every predicate wants."""
+    wanted = predicates[0] if len(predicates) == 1 else _all_of(predicates)
+    skip = Skip("filtered")
+
+    def one(message: Any) -> Any:
+        if wanted(message):
+            return call(message)
+        filtered.add()
+        return skip
+
+    async def one_async(message: Any) -> Any:
+        if wanted(message):
+            return await call(message)
+        filtered.add()
+        return skip
+
+    def rest(messages: list[Any]) -> list[Any]:
+        left = [message for message in messages if wanted(message)]
+        if len(left) < len(messages):
+            filtered.add(len(messages) - len(left))
+        return left
+
+    def many(messages: list[Any]) -> Any:
+        left = rest(messages)
+        return call(left) if left else skip
+
+    async def many_async(messages: list[Any]) -> Any:
+        left = rest(messages)
+        return await call(left) if left else skip
+
+    if subscription.batch is None:
+        return one_async if subscription.is_async else one
+    return many_async if subscription.is_async else many
+
+
+def _all_of(predicates: Sequence[Predicate]) -> Predicate:
+    return lambda message: all(predicate(message) for predicate in predicates)

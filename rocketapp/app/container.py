@@ -1,0 +1,143 @@
+"""The wiring of the stack, and the only file that knows dependency_injector.
+
+`Container` names every part. A user's container that derives from it replaces parts by
+redeclaring them; any container, derived or not, can provide arguments of handlers. A
+container that does not derive replaces nothing, whatever its providers are called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from dependency_injector import containers, providers
+
+from rocketapp.client.instance import ClientInstance
+from rocketapp.consumer.push_consumer import PushConsumer
+from rocketapp.errors import SetupError
+from rocketapp.producer.producer import Producer
+from rocketapp.state.cache_budget import CacheBudget
+
+
+class Container(containers.DeclarativeContainer):
+    """The parts of a running app.
+
+    settings, observe: given at every start. clock, random, dial: given at start unless
+    redeclared. client, producer and consumer are factories: called once per cluster, per
+    cluster, and per group of a cluster, with the arguments that differ.
+    """
+
+    settings: providers.Dependency[Any] = providers.Dependency()
+    observe: providers.Provider[Any] = providers.Dependency()
+    clock: providers.Provider[Any] = providers.Dependency()
+    random: providers.Provider[Any] = providers.Dependency()
+    dial: providers.Provider[Any] = providers.Dependency()
+    cache: providers.Provider[CacheBudget] = providers.Singleton(
+        CacheBudget, settings.provided.consumer.cache_max_bytes
+    )
+    client: providers.Provider[ClientInstance] = providers.Factory(
+        ClientInstance, dial=dial, clock=clock, random=random, observe=observe
+    )
+    producer: providers.Provider[Producer] = providers.Factory(
+        Producer, config=settings.provided.producer, clock=clock, random=random, observe=observe
+    )
+    consumer: providers.Provider[PushConsumer] = providers.Factory(
+        PushConsumer,
+        config=settings.provided.consumer,
+        app_version=settings.provided.app.version,
+        clock=clock,
+        random=random,
+        observe=observe,
+        cache=cache,
+    )
+
+
+class Wiring:
+    """One container while one app runs: the user's, if it derives from ours, or a fresh one."""
+
+    def __init__(self, container: Any, given: Mapping[str, object]) -> None:
+        """`given`: values for the providers that nobody redeclared."""
+        self.own: Any = container if _derives(container) else Container()
+        self._user: Any = container
+        self._overridden: list[providers.Provider[Any]] = []
+        for name, value in given.items():
+            provider: Any = self.own.providers[name]
+            if isinstance(provider, providers.Dependency) and provider.last_overriding is None:
+                provider.override(providers.Object(value))
+                self._overridden.append(provider)
+
+    async def start_resources(self) -> None:
+        """Initialize the Resource providers of the user's container."""
+        if self._user is not None:
+            await _awaited(self._user.init_resources())
+
+    async def stop_resources(self) -> None:
+        if self._user is not None:
+            await _awaited(self._user.shutdown_resources())
+
+    def release(self) -> None:
+        """Take back what was given: the user's container is as it was, and may serve another start."""
+        for provider in self._overridden:
+            provider.reset_last_overriding()
+        if isinstance(self.own.cache, providers.Singleton):
+            self.own.cache.reset()
+
+
+class ContainerProviders:
+    """The user's container as `signature` sees it: where handlers' arguments come from."""
+
+    def __init__(self, container: Any) -> None:
+        from dependency_injector.wiring import Closing, Provider, ProvidersMap
+
+        self._container = container
+        self._map = ProvidersMap(container)
+        self._closing, self._provider = Closing, Provider
+
+    def marked(self, marker: Any) -> Callable[[], Any]:
+        """`Provide["db"]`, `Provide[Shop.db]`: what to call for the value; for `Provider[...]` the provider itself."""
+        if isinstance(marker, cast(type, self._closing)):
+            raise LookupError(
+                "Closing[...] has no meaning for a handler: use Provide[...], and a Resource closes when the app stops"
+            )
+        provider = self._map.resolve_provider(marker.provider, marker.modifier)
+        if provider is None:
+            raise LookupError(f"the container has no provider {marker.provider!r}: it has {self._names()}")
+        found = cast(Callable[[], Any], provider)
+        return (lambda: found) if isinstance(marker, cast(type, self._provider)) else found
+
+    def of_type(self, kind: Any) -> Callable[[], Any] | None:
+        """The provider whose class is exactly this one."""
+        named = {
+            name: provider
+            for name, provider in self._container.providers.items()
+            if isinstance(kind, type) and getattr(provider, "provides", None) is kind
+        }
+        if len(named) > 1:
+            which = " and ".join(sorted(named))
+            raise LookupError(
+                f"{which} of the container all provide {kind.__qualname__}: choose one with = Provide[{min(named)!r}]"
+            )
+        return cast(Callable[[], Any], next(iter(named.values()))) if named else None
+
+    def _names(self) -> str:
+        return ", ".join(sorted(name for name in self._container.providers if not name.startswith("__"))) or "none"
+
+
+def instance_of(container: object, place: str) -> Any:
+    """A container class stands for one instance of it. Raises SetupError for anything else."""
+    if isinstance(container, type) and issubclass(container, containers.DeclarativeContainer):
+        container = container()
+    if not containers.is_container(container):
+        raise SetupError(place, f"container={container!r} is no dependency_injector container")
+    return container
+
+
+def _derives(instance: Any) -> bool:
+    """Instances are dynamic containers; what they were made from is their declarative parent."""
+    parent = getattr(instance, "declarative_parent", None)
+    return isinstance(parent, type) and issubclass(parent, Container)
+
+
+async def _awaited(value: Any) -> None:
+    if value is not None:
+        await value

@@ -1,0 +1,225 @@
+"""The order of starting, and the reverse.
+
+settings → clients → producers → consumers join (start positions fixed and committed) →
+plugins → the app's own functions → consumers begin. Whatever fails or is cancelled on
+the way, what had started is stopped again before the error goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from rocketapp.app.app import RocketApp, Sender
+from rocketapp.app.assembly import Assembly, assemble
+from rocketapp.app.periodic import Periodic
+from rocketapp.app.registry import UNNAMED
+from rocketapp.app.settings import Settings
+from rocketapp.app.totals import Idle, Totals, merge_idle, total_of
+from rocketapp.app.user_code import UserCode
+from rocketapp.clock import Clock
+from rocketapp.config.client import ClientConfig
+from rocketapp.errors import ConfigError, SetupError, TransportError
+from rocketapp.state.backoff import Backoff
+from rocketapp.transport.stream import Dial
+
+if TYPE_CHECKING:
+    from rocketapp.client.instance import ClientInstance
+    from rocketapp.consumer.push_consumer import PushConsumer
+    from rocketapp.producer.producer import Producer
+
+log = logging.getLogger("rocketapp.app")
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+"""Seconds between attempts to reach a name server at start."""
+
+
+class Lifecycle:
+    """One run of one app."""
+
+    def __init__(
+        self,
+        app: RocketApp,
+        settings: Settings,
+        *,
+        dial: Dial,
+        clock: Clock,
+        random: Random,
+        expected_members: int = 1,
+    ) -> None:
+        self._app, self._settings, self._expected_members = app, settings, expected_members
+        self._given = {"dial": dial, "clock": clock, "random": random}
+        self._random = random
+        self.loop: asyncio.AbstractEventLoop
+        self.send_timeout = settings.producer.send_timeout
+        self._assembly: Assembly | None = None
+        self._clients: dict[str, ClientInstance] = {}
+        self._producers: dict[str, Producer] = {}
+        self._consumers: list[PushConsumer] = []
+        self._user_code: UserCode | None = None
+        self._periodic = Periodic()
+        self._began = False
+
+    def __repr__(self) -> str:
+        return f"<Lifecycle {self._app.name}: {len(self._clients)} clients, {len(self._consumers)} consumers>"
+
+    async def start(self) -> None:
+        """Returns when messages flow. Raises what stopped the start, after undoing it.
+
+        ConfigError, SetupError and PluginError: something declared is wrong. TransportError:
+        a cluster was not reached within `app.connect_timeout`.
+        """
+        self.loop = asyncio.get_running_loop()
+        self._app.began(self)
+        self._began = True
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop(asyncio.Event())
+            raise
+
+    async def stop(self, cut: asyncio.Event) -> bool:
+        """The reverse. True when every handler finished, every offset was committed and no hook failed.
+
+        `cut`: set it and nothing is waited for any more. Does nothing when nothing is started.
+        """
+        if not self._began:
+            return True
+        self._began = False
+        try:
+            clean = await self._stop_consumers(cut)
+            if self._user_code is not None:
+                clean &= await self._user_code.stop(cut)
+        finally:
+            await self._stop_engine()
+        return clean
+
+    def sender(self, cluster: str) -> Sender:
+        producer = self._producers.get(cluster)
+        if producer is not None:
+            return producer
+        if cluster == UNNAMED:
+            raise SetupError("", "the unnamed cluster has no name server: set client.name_server, or name a cluster=")
+        known = ", ".join(sorted(name for name in self._producers if name)) or "none"
+        raise SetupError(
+            "", f"cluster={cluster!r} is unknown, or not connected yet: RocketApp(clusters=...) names {known}"
+        )
+
+    @property
+    def counters(self) -> Totals:
+        """What became of messages so far, over all consumers."""
+        filtered = 0 if self._assembly is None else self._assembly.filtered.total
+        return total_of((consumer.counters for consumer in self._consumers), filtered)
+
+    async def idle(self) -> Idle:
+        """Whether anything is left to do, over all consumers."""
+        reports = await asyncio.gather(*(consumer.idle() for consumer in self._consumers))
+        return merge_idle([(repr(consumer), report) for consumer, report in zip(self._consumers, reports, strict=True)])
+
+    def standing_still(self) -> Mapping[Any, str]:
+        """Every queue that does not move, and why."""
+        return {queue: reason for consumer in self._consumers for queue, reason in consumer.standing_still().items()}
+
+    # Starting.
+
+    async def _start(self) -> None:
+        self._assembly = assembly = assemble(self._app, self._settings, self._given, self._periodic)
+        self._user_code = UserCode(self._app, assembly.surface, patience=self._settings.app.drain_timeout)
+        await assembly.wiring.start_resources()
+        await self._connect(assembly.wiring.own, self._clusters(assembly))
+        for cluster, client in self._clients.items():
+            group = self._settings.producer.group or self._app.name
+            producer = assembly.wiring.own.producer(client=client, group=group)
+            await producer.start()
+            self._producers[cluster] = producer
+        for group_plan, topics in assembly.groups:
+            self._consumers.append(
+                assembly.wiring.own.consumer(
+                    group=group_plan.group,
+                    topics=topics,
+                    client=self._clients[group_plan.cluster],
+                    producer=self._producers[group_plan.cluster],
+                    expected_members=self._expected_members,
+                )
+            )
+        await _all(consumer.join() for consumer in self._consumers)
+        await self._user_code.start()
+        self._periodic.start(self.loop)
+        for consumer in self._consumers:
+            consumer.begin()
+
+    def _clusters(self, assembly: Assembly) -> dict[str, str]:
+        """Name servers by cluster: every named one, and the unnamed one if anything may use it."""
+        declared = self._app.declared.clusters
+        clusters = dict(declared)
+        if self._settings.client.name_server:
+            clusters[UNNAMED] = self._settings.client.name_server
+        elif not declared or any(plan.cluster == UNNAMED for plan, _ in assembly.groups):
+            raise ConfigError(
+                "client.name_server", "is not set: give the cluster's name servers, host:port[;host:port]"
+            )
+        return clusters
+
+    async def _connect(self, wiring: Any, clusters: Mapping[str, str]) -> None:
+        configs = {name: replace(self._settings.client, name_server=address) for name, address in clusters.items()}
+        await _all(self._connect_one(wiring, name, config) for name, config in configs.items())
+
+    async def _connect_one(self, wiring: Any, cluster: str, config: ClientConfig) -> None:
+        """Try until `connect_timeout` is over; later outages are waited out for ever."""
+        limit = self._settings.app.connect_timeout
+        deadline = self.loop.time() + limit
+        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        while True:
+            client: ClientInstance = wiring.client(config=config)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await client.start()
+            except (TransportError, TimeoutError) as error:
+                pause = pauses.next(self._random.random())
+                if self.loop.time() + pause < deadline:
+                    await asyncio.sleep(pause)
+                    continue
+                raise TransportError(
+                    config.name_server, f"not reached within {limit:g} s (app.connect_timeout): {error or 'no answer'}"
+                ) from error
+            self._clients[cluster] = client
+            return
+
+    # Stopping.
+
+    async def _stop_consumers(self, cut: asyncio.Event) -> bool:
+        drain_timeout = self._settings.app.drain_timeout
+        stopping = [consumer.stop(drain_timeout=drain_timeout, cut=cut) for consumer in self._consumers]
+        results = await asyncio.gather(*stopping, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                log.error("a consumer did not stop cleanly", exc_info=result)
+        return all(result is True for result in results)
+
+    async def _stop_engine(self) -> None:
+        """Producers, then clients: what fails here only leaves a connection to the operating system."""
+        self._periodic.stop()
+        for part in (self._producers, self._clients):
+            results = await asyncio.gather(*(one.stop() for one in part.values()), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    log.error("stopping: %s", result, exc_info=result)
+        if self._assembly is not None:
+            await self._assembly.wiring.stop_resources()
+            self._assembly.wiring.release()
+        self._producers, self._clients = {}, {}
+        self._app.ended()
+
+
+async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """All at once; when one fails the others are ended before its error goes on."""
+    tasks = [asyncio.get_running_loop().create_task(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

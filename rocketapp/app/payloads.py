@@ -1,0 +1,90 @@
+"""A type that a handler asks for -> how a body becomes one.
+
+Only types that a body can become are accepted, and they are looked through at
+registration: a field that JSON cannot fill would turn every message into a dead letter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import msgspec.inspect
+
+from rocketapp.app.bodies import is_pydantic
+
+Decode = Callable[[bytes], Any]
+
+
+class UnfitTypeError(Exception):
+    """Why a type that looks like a payload cannot be one."""
+
+
+def decoder_of(kind: Any) -> Decode | None:
+    """How to decode a body into `kind`; None when `kind` is no payload type at all.
+
+    Raises UnfitTypeError for a payload type with a part that JSON cannot fill, and
+    NameError when one of its annotations names something that does not exist (yet).
+    """
+    if kind is bytes:
+        return bytes
+    if kind is str:
+        return bytes.decode
+    if not _is_payload(kind):
+        return None
+    if isinstance(kind, type) and is_pydantic(kind):
+        return kind.model_validate_json  # type: ignore[attr-defined,no-any-return]
+    if hasattr(kind, "__pydantic_validator__"):
+        validate: Decode = sys.modules["pydantic"].TypeAdapter(kind).validate_json
+        return validate
+    try:
+        unfit = next(_unfit_parts(msgspec.inspect.type_info(kind), set()), None)
+        decode: Decode = msgspec.json.Decoder(kind, dec_hook=_decode_other).decode
+    except TypeError as error:
+        raise UnfitTypeError(str(error)) from error
+    if unfit is not None:
+        raise UnfitTypeError(f"no JSON becomes a {name_of_type(unfit)}, which is a part of it")
+    return decode
+
+
+def name_of_type(kind: Any) -> str:
+    return (
+        kind.__qualname__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind).replace("typing.", "")
+    )
+
+
+def _is_payload(kind: Any) -> bool:
+    origin = typing.get_origin(kind) or kind
+    if origin is dict:
+        return True
+    if not isinstance(origin, type):
+        return False
+    is_typed_dict = issubclass(origin, dict) and hasattr(origin, "__required_keys__")
+    return (
+        issubclass(origin, msgspec.Struct) or dataclasses.is_dataclass(origin) or is_typed_dict or is_pydantic(origin)
+    )
+
+
+def _unfit_parts(node: Any, seen: set[int]) -> Iterator[Any]:
+    """Every class inside a type that msgspec does not know and pydantic does not either."""
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, msgspec.inspect.CustomType):
+        if not is_pydantic(node.cls):
+            yield node.cls
+    elif isinstance(node, msgspec.Struct):
+        for name in node.__struct_fields__:
+            yield from _unfit_parts(getattr(node, name), seen)
+    elif isinstance(node, tuple):
+        for part in node:
+            yield from _unfit_parts(part, seen)
+
+
+def _decode_other(kind: type[Any], value: Any) -> Any:
+    """What msgspec asks for types of others: after `_unfit_parts` only pydantic's are left."""
+    return kind.model_validate(value)

@@ -1,0 +1,56 @@
+"""Calls that come back every so many seconds while an app runs: `Surface.every`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+log = logging.getLogger("rocketapp.app")
+
+
+class Periodic:
+    """Owns the timers; there is no task, so nothing has to be awaited."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[float, Callable[[], None]]] = []
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def add(self, seconds: float, call: Callable[[], None]) -> None:
+        """Every so many seconds from the start on, or from now if that was before."""
+        if seconds <= 0:
+            raise ValueError(f"every({seconds}): seconds are more than 0")
+        self._calls.append((seconds, call))
+        if self._loop is not None:
+            self._arm(len(self._calls) - 1)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        for number in range(len(self._calls)):
+            self._arm(number)
+
+    def stop(self) -> None:
+        """Each is called a last time."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self._loop = None
+        for _, call in self._calls:
+            _call(call)
+        self._calls.clear()
+
+    def _arm(self, number: int) -> None:
+        if self._loop is not None:
+            self._timers[number] = self._loop.call_later(self._calls[number][0], self._due, number)
+
+    def _due(self, number: int) -> None:
+        _call(self._calls[number][1])
+        self._arm(number)
+
+
+def _call(call: Callable[[], None]) -> None:
+    try:
+        call()
+    except Exception:
+        log.exception("a periodic call of a plugin failed")

@@ -1,0 +1,66 @@
+"""Where in the user's code something was written: `file:line`, for every message about it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+def calling_frame() -> FrameType:
+    """The innermost frame outside rocketapp.app: the user's line that led here."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rocketapp.app."):
+        frame = frame.f_back
+    return frame
+
+
+def place_of_frame(frame: FrameType) -> str:
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def place_of_call() -> str:
+    """`file:line` of the user's call that led here."""
+    return place_of_frame(calling_frame())
+
+
+def plain_function(function: Callable[..., Any]) -> Any:
+    """The function with code behind partials, methods, callable objects and decorators that tell."""
+    seen = 0
+    while seen < 100:
+        seen += 1
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, staticmethod) or inspect.ismethod(function):
+            function = function.__func__
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        elif not inspect.isroutine(function) and not inspect.isclass(function) and callable(function):
+            function = type(function).__call__
+        else:
+            break
+    return function
+
+
+def place_of_function(function: Callable[..., Any], otherwise: str) -> str:
+    """`file:line` where the function is written, or `otherwise` for one without code."""
+    code = getattr(plain_function(function), "__code__", None)
+    return otherwise if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def name_of_function(function: Callable[..., Any]) -> str:
+    """`module:qualified.name`; for a partial or a callable object, of what it calls."""
+    named = function
+    while isinstance(named, functools.partial):
+        named = named.func
+    if not hasattr(named, "__qualname__"):
+        named = type(named)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives something to await, seen through partials, objects and decorators."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(plain_function(function))

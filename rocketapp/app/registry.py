@@ -1,0 +1,192 @@
+"""What is subscribed. Conflicts are found here, before anything starts, and both places are named.
+
+One consumer serves one group of one cluster. Its handlers share a subscription per
+topic, so they must agree in whatever belongs to the topic (orderly, start, retries)
+and must differ in their tags. Defaults come from settings, which are read at start:
+the same rules are then checked once more on complete subscriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from rocketapp.app.binding import Binding, bind
+from rocketapp.app.declaration import Declaration, UnlessSetInt
+from rocketapp.app.signature import Providers
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.errors import SetupError
+from rocketapp.model.names import DLQ_PREFIX, group_problem, retry_topic
+from rocketapp.model.subscription import ALL_TAGS, Subscription, SubscriptionData, parse_tags
+
+UNNAMED = ""
+"""The cluster of `--name-server`."""
+
+
+class Bound(NamedTuple):
+    """A complete subscription and the function behind it."""
+
+    subscription: Subscription
+    binding: Binding
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """One topic of a group: the handlers that share its subscription."""
+
+    topic: str
+    bound: tuple[Bound, ...]
+    data: SubscriptionData
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """One consumer to be: a group of one cluster with all its topics."""
+
+    cluster: str
+    group: str
+    topics: tuple[TopicPlan, ...]
+
+
+class Registry:
+    """The declarations of one app."""
+
+    def __init__(self, app_name: str, clusters: Iterable[str], providers: Providers | None) -> None:
+        self._app_name, self._clusters, self._providers = app_name, frozenset(clusters), providers
+        self._entries: list[tuple[Declaration, Binding]] = []
+
+    def add(self, declaration: Declaration) -> None:
+        """Raises SetupError for what cannot work, alone or beside the others; then nothing was added."""
+        declaration.check()
+        if declaration.cluster and declaration.cluster not in self._clusters:
+            known = ", ".join(sorted(self._clusters)) or "none"
+            declaration.refuse(f"cluster={declaration.cluster!r} is unknown: RocketApp(clusters=...) names {known}")
+        binding = bind(
+            declaration.function,
+            batch=declaration.batch is not None,
+            place=declaration.place,
+            providers=self._providers,
+            names=declaration.names,
+        )
+        entry = (replace(declaration, names={}), binding)  # the user's local objects are not kept alive
+        entries = [*self._entries, entry] if declaration.enabled else self._entries
+        group, consumer = self._app_name, ConsumerConfig()
+        own = _complete(declaration, binding, group, consumer)
+        _check_alone(own)
+        _check_together([_complete(*each, group, consumer) for each in entries])
+        self._entries = entries
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def subscriptions(self, group: str, consumer: ConsumerConfig) -> list[Subscription]:
+        """Every enabled subscription, complete. `group` is for those that name none."""
+        complete = [_complete(*entry, group, consumer) for entry in self._entries]
+        for subscription in complete:
+            _check_alone(subscription)
+        _check_together(complete)
+        return complete
+
+    def plans(self, group: str, consumer: ConsumerConfig, *, version: int) -> list[GroupPlan]:
+        """What is to be consumed; `version` is told to brokers (milliseconds since 1970)."""
+        bound = [
+            Bound(subscription, binding.resolved(self._providers))
+            for subscription, (_, binding) in zip(self.subscriptions(group, consumer), self._entries, strict=True)
+        ]
+        by_group: dict[tuple[str, str], dict[str, list[Bound]]] = {}
+        for one in bound:
+            topics = by_group.setdefault((one.subscription.cluster, one.subscription.group), {})
+            topics.setdefault(one.subscription.topic, []).append(one)
+        return [
+            GroupPlan(
+                cluster,
+                name,
+                tuple(TopicPlan(topic, tuple(same), _union(topic, same, version)) for topic, same in topics.items()),
+            )
+            for (cluster, name), topics in by_group.items()
+        ]
+
+
+def _complete(declaration: Declaration, binding: Binding, group: str, consumer: ConsumerConfig) -> Subscription:
+    """Settings stand in for what the declaration leaves open."""
+    concurrency = declaration.concurrency
+    if concurrency is None:
+        concurrency = consumer.concurrency if binding.is_async else consumer.threads
+    retries = consumer.retries if isinstance(declaration.retries, UnlessSetInt) else declaration.retries
+    return Subscription(
+        topic=declaration.topic,
+        group=group if declaration.group is None else declaration.group,
+        tags=parse_tags(declaration.tags),
+        expression=declaration.tags,
+        orderly=declaration.orderly,
+        batch=declaration.batch,
+        batch_wait=float(declaration.batch_wait),
+        concurrency=concurrency,
+        retries=retries,
+        start=declaration.start,
+        timeout=declaration.timeout,
+        cluster=declaration.cluster or UNNAMED,
+        is_async=binding.is_async,
+        handler_name=binding.name,
+        place=declaration.place,
+    )
+
+
+def _check_alone(one: Subscription) -> None:
+    """What depends on the completed group and retries."""
+    problem = group_problem(one.group)
+    if problem is None and one.topic == retry_topic(one.group):
+        problem = f"{one.topic} is the group's own retry topic, which it consumes anyway: remove this subscription"
+    if problem is None and one.topic.startswith(DLQ_PREFIX) and one.retries < 0:
+        problem = f"{one.topic}: unlimited retries make no sense for dead letters"
+    if problem is None and one.retries < 0 and not one.orderly:
+        problem = (
+            "retries=-1 (unlimited) needs orderly=True: a concurrent message would go round for ever behind the others"
+        )
+    if problem is not None:
+        raise SetupError(one.place, problem)
+
+
+def _check_together(subscriptions: Sequence[Subscription]) -> None:
+    for before, after in _pairs(subscriptions):
+        problem = _contradiction(before, after)
+        if problem is not None:
+            where = f"topic {after.topic!r} of group {after.group!r}"
+            raise SetupError(after.place, f"{where}: {problem}; the other is {before.handler_name} at {before.place}")
+
+
+def _pairs(subscriptions: Sequence[Subscription]) -> Iterator[tuple[Subscription, Subscription]]:
+    """Every two that share one subscription at the broker, in the order of declaration."""
+    seen: dict[tuple[str, str, str], list[Subscription]] = {}
+    for after in subscriptions:
+        same = seen.setdefault((after.cluster, after.group, after.topic), [])
+        yield from ((before, after) for before in same)
+        same.append(after)
+
+
+def _contradiction(before: Subscription, after: Subscription) -> str | None:
+    """Why two handlers of one topic and group cannot live together, or None."""
+    for name in ("orderly", "start", "retries"):
+        one, other = getattr(before, name), getattr(after, name)
+        if one != other:
+            return f"{name}={_said(other)} contradicts {name}={_said(one)}: handlers of one topic and group agree in it"
+    if not before.tags and not after.tags:
+        return "two handlers take every tag that no other names: name tags= on one, or give it a group= of its own"
+    twice = sorted(before.tags & after.tags)
+    if twice:
+        return f"tag {twice[0]!r} has two handlers, and a message goes to one: for both, give one a group= of its own"
+    return None
+
+
+def _said(value: Any) -> str:
+    return repr(int(value)) if isinstance(value, UnlessSetInt) else repr(value)
+
+
+def _union(topic: str, bound: Sequence[Bound], version: int) -> SubscriptionData:
+    """What the handlers want together, as brokers hear it."""
+    tags = [one.subscription.tags for one in bound]
+    if not all(tags):
+        return SubscriptionData(topic, ALL_TAGS, frozenset(), version)
+    union = frozenset().union(*tags)
+    return SubscriptionData(topic, " || ".join(sorted(union)), union, version)

@@ -1,0 +1,236 @@
+"""What a handler asks for, read from its annotations once, at registration.
+
+Every parameter without a default is filled by the framework or refused with the line
+of the function and the mend. Parameters with defaults are left alone, unless the
+default marks a provider of the user's container.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NoReturn, Protocol
+
+from rocketapp.app.context import Context
+from rocketapp.app.payloads import Decode, UnfitTypeError, decoder_of, name_of_type
+from rocketapp.app.places import plain_function
+from rocketapp.errors import SetupError
+from rocketapp.wire.record import Message
+
+_POSSIBLE = (
+    "Message, bytes, str, dict, a msgspec Struct, dataclass, TypedDict or pydantic model, Context, "
+    "or a type that your container provides"
+)
+
+
+class Kind(Enum):
+    """What fills a parameter."""
+
+    MESSAGE = "Message"
+    PAYLOAD = "payload"
+    CONTEXT = "Context"
+    PROVIDER = "provider"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One parameter that the framework fills."""
+
+    name: str
+    kind: Kind
+    by_name: bool
+    decode: Decode | None = None
+    type_name: str = ""
+    provide: Callable[[], Any] | None = None
+
+
+class Providers(Protocol):
+    """The user's container, as far as arguments are concerned."""
+
+    def marked(self, marker: Any) -> Callable[[], Any]:
+        """The provider that a marker names. Raises LookupError with the reason."""
+        ...
+
+    def of_type(self, kind: Any) -> Callable[[], Any] | None:
+        """The one provider of exactly this class, or None. Raises LookupError when there are several."""
+        ...
+
+
+class UnresolvedError(Exception):
+    """An annotation names something that does not exist yet: ask again at start."""
+
+
+def read_signature(
+    function: Callable[..., Any],
+    *,
+    batch: bool,
+    place: str,
+    providers: Providers | None,
+    names: Mapping[str, Any],
+) -> tuple[Slot, ...]:
+    """What fills each parameter, in order.
+
+    `names` are the local names at the declaration, for string annotations. Raises
+    SetupError, or UnresolvedError for an annotation that may be resolvable later.
+    """
+    reader = _Reader(function, batch, place, providers, names)
+    slots = tuple(slot for slot in map(reader.slot, reader.parameters) if slot is not None)
+    reader.refuse_doubles(slots)
+    return slots
+
+
+class _Reader:
+    """Reads one signature: the facts that each parameter's reading needs."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        batch: bool,
+        place: str,
+        providers: Providers | None,
+        names: Mapping[str, Any],
+    ) -> None:
+        self._function, self._batch, self._place, self._providers = function, batch, place, providers
+        try:
+            signature = inspect.signature(function)
+        except (TypeError, ValueError) as error:
+            self._refuse(f"its arguments cannot be read ({error}): wrap it in a function of your own")
+        self.parameters = tuple(signature.parameters.values())
+        required = [one for one in self.parameters if _must_be_filled(one)]
+        self._is_sole = len(required) == 1
+        plain = plain_function(function)
+        self._globals = getattr(plain, "__globals__", {})
+        self._names = {**names, **_closure_names(plain)}
+        self._left_one_alone = False
+
+    def slot(self, parameter: inspect.Parameter) -> Slot | None:
+        """What fills this parameter; None leaves it alone."""
+        marker = _marker_in(parameter.default)
+        annotation = parameter.annotation
+        if marker is None and not _must_be_filled(parameter):
+            self._left_one_alone = True
+            return None
+        if marker is None and annotation is inspect.Parameter.empty:
+            if self._is_sole:
+                return self._filled(parameter, Kind.MESSAGE)
+            self._refuse(f"argument {parameter.name!r} has no annotation: say what it is to be, one of {_POSSIBLE}")
+        if marker is None:
+            annotation = self._resolved(parameter.name, annotation)
+            marker = next((one for one in typing.get_args(annotation)[1:] if _marker_in(one)), None)
+            if typing.get_origin(annotation) is typing.Annotated:
+                annotation = typing.get_args(annotation)[0]
+        if marker is not None:
+            return self._marked(parameter, marker)
+        return self._annotated(parameter, annotation)
+
+    def refuse_doubles(self, slots: tuple[Slot, ...]) -> None:
+        for kind in (Kind.MESSAGE, Kind.PAYLOAD, Kind.CONTEXT):
+            same = [slot.name for slot in slots if slot.kind is kind]
+            if len(same) > 1:
+                what = f"a {kind.value}" if kind is not Kind.MESSAGE else "the Message"
+                self._refuse(
+                    f"arguments {' and '.join(map(repr, same))} each ask for {what}: one at most, remove the other"
+                )
+
+    def _annotated(self, parameter: inspect.Parameter, annotation: Any) -> Slot:
+        provide = self._provider_of_type(annotation)
+        if provide is not None:
+            return self._filled(parameter, Kind.PROVIDER, provide=provide)
+        if annotation is Context:
+            return self._filled(parameter, Kind.CONTEXT)
+        kind, is_list = annotation, typing.get_origin(annotation) is list
+        if is_list:
+            inner = typing.get_args(annotation)[0]
+            kind = self._resolved(parameter.name, getattr(inner, "__forward_arg__", inner))
+        decode = None if kind is Message else self._decoder(parameter.name, kind)
+        if kind is not Message and decode is None:
+            self._refuse(
+                f"argument {parameter.name!r} has the annotation {name_of_type(annotation)}, which nothing fills: "
+                f"annotate it as {_POSSIBLE}, or give it a default"
+            )
+        self._refuse_wrong_count(parameter.name, name_of_type(kind), is_list)
+        if decode is None:
+            return self._filled(parameter, Kind.MESSAGE)
+        return self._filled(parameter, Kind.PAYLOAD, decode=decode, type_name=name_of_type(kind))
+
+    def _refuse_wrong_count(self, name: str, kind: str, is_list: bool) -> None:
+        if self._batch and not is_list:
+            self._refuse(f"argument {name!r} takes one {kind}, but batch= hands over many: annotate it as list[{kind}]")
+        if is_list and not self._batch:
+            self._refuse(
+                f"argument {name!r} takes a list, but messages come singly: add batch=, or annotate it as {kind}"
+            )
+
+    def _decoder(self, name: str, kind: Any) -> Decode | None:
+        try:
+            return decoder_of(kind)
+        except NameError as error:
+            raise UnresolvedError(f"argument {name!r}: in {name_of_type(kind)}, {error}") from error
+        except UnfitTypeError as error:
+            self._refuse(f"argument {name!r}: {name_of_type(kind)} cannot be a payload: {error}")
+
+    def _marked(self, parameter: inspect.Parameter, marker: Any) -> Slot | None:
+        if self._providers is None:
+            if hasattr(self._function, "__wrapped__"):
+                return None  # dependency_injector's @inject stands before the function and fills it
+            self._refuse(
+                f"argument {parameter.name!r} asks for a provider: give the app a container, RocketApp(container=...)"
+            )
+        try:
+            provide = self._providers.marked(marker)
+        except LookupError as error:
+            self._refuse(f"argument {parameter.name!r}: {error.args[0]}")
+        return self._filled(parameter, Kind.PROVIDER, provide=provide)
+
+    def _provider_of_type(self, annotation: Any) -> Callable[[], Any] | None:
+        if self._providers is None:
+            return None
+        try:
+            return self._providers.of_type(annotation)
+        except LookupError as error:
+            self._refuse(str(error.args[0]))
+
+    def _resolved(self, name: str, annotation: Any) -> Any:
+        if not isinstance(annotation, str):
+            return annotation
+        try:
+            return eval(annotation, self._globals, self._names)  # the user's own annotation, in its own module
+        except NameError as error:
+            raise UnresolvedError(f"argument {name!r}: {error}, in the annotation {annotation!r}") from error
+        except Exception as error:
+            self._refuse(f"argument {name!r}: the annotation {annotation!r} cannot be evaluated: {error}")
+
+    def _filled(self, parameter: inspect.Parameter, kind: Kind, **more: Any) -> Slot:
+        by_name = parameter.kind is inspect.Parameter.KEYWORD_ONLY or self._left_one_alone
+        if by_name and parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+            self._refuse(
+                f"argument {parameter.name!r} is positional-only behind one with a default: move it to the front"
+            )
+        return Slot(parameter.name, kind, by_name, **more)
+
+    def _refuse(self, problem: str) -> NoReturn:
+        raise SetupError(self._place, problem)
+
+
+def _must_be_filled(parameter: inspect.Parameter) -> bool:
+    star = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return parameter.default is inspect.Parameter.empty and not star
+
+
+def _marker_in(value: Any) -> Any:
+    """The value when it is one of dependency_injector's markers (`Provide[...]`), else None."""
+    return value if getattr(type(value), "__IS_MARKER__", False) is True else None
+
+
+def _closure_names(function: Any) -> dict[str, Any]:
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    values = {}
+    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
+        try:
+            values[name] = cell.cell_contents
+        except ValueError:
+            continue  # not assigned yet: a later name, resolved at start
+    return values

@@ -1,0 +1,210 @@
+"""Where settings come from: defaults < arguments in code < file < environment < command line.
+
+dynaconf reads the file with its environments and interprets the variables; what it
+found is then checked against the declared options. Whatever is unknown, of the wrong
+type or out of bounds is an error that names the file or variable, and the key meant.
+dynaconf is imported only when there is something to read.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rocketapp.app.settings import TABLES, Settings
+from rocketapp.app.values import checked, fields_of, nearest
+from rocketapp.errors import ConfigError
+
+PREFIX: Final = "ROCKETAPP_"
+SWITCHER: Final = "ENV_FOR_DYNACONF"
+"""The variable that chooses the file's environment; `development` without it, as dynaconf has it."""
+DEFAULT_FILE: Final = "settings.toml"
+DEFAULT_ENVIRONMENT: Final = "development"
+_BASE_ENVIRONMENTS = ("default", "global")
+
+Tables = Mapping[str, type[Any]]
+
+
+class Given(NamedTuple):
+    """One option as it was found."""
+
+    table: str
+    key: str
+    value: Any
+    place: str
+    """The file or variable, for messages and `source_of`."""
+    as_text: str | None = None
+    """What a variable really holds, for options that are text."""
+
+
+def load_settings(
+    file: str | None,
+    overrides: Mapping[str, Mapping[str, Any]],
+    environ: Mapping[str, str],
+    code: Mapping[str, Mapping[str, Any]],
+    *,
+    tables: Tables | None = None,
+    only_known: bool = False,
+) -> Settings:
+    """Read, layer and check all settings. Raises ConfigError with place and key.
+
+    file: None is ./settings.toml, if there is one; a named file must exist.
+    overrides: the command line's. code: the app's. tables: those of plugins, by name;
+    with `only_known`, for commands without an app, other tables are passed over.
+    """
+    known: dict[str, type[Any]] = {**TABLES, **(tables or {})}
+    given = [
+        *_from_mapping(code, "code"),
+        *_from_file(file, environ.get(SWITCHER), known),
+        *_from_environment(environ, known),
+        *_from_mapping(overrides, "command line"),
+    ]
+    values: dict[str, dict[str, Any]] = {table: {} for table in known}
+    sources: dict[tuple[str, str], str] = {}
+    for one in given:
+        if only_known and one.table not in known:
+            continue
+        value = _checked(one, known)
+        if not one.key:
+            continue
+        values[one.table][one.key] = value
+        sources[one.table, one.key] = one.place
+    made = {table: kind(**values[table]) for table, kind in known.items()}
+    own = {table: made.pop(table) for table in TABLES}
+    return Settings(**own, plugins=made, sources=sources)
+
+
+def _checked(one: Given, known: Tables) -> Any:
+    if one.table not in known:
+        raise ConfigError(one.place, f"unknown table [{one.table}]; {nearest(one.table, known)}")
+    fields = fields_of(known[one.table])
+    if not one.key:
+        return None  # an empty table
+    if one.key not in fields:
+        raise ConfigError(one.place, f"unknown key {one.table}.{one.key}; {nearest(one.key, fields)}")
+    value, problem = checked(fields[one.key], one.value, one.as_text)
+    if problem is not None:
+        raise ConfigError(one.place, f"{one.table}.{one.key}: {problem}")
+    return value
+
+
+def _from_mapping(tables: Mapping[str, Mapping[str, Any]], place: str) -> Iterator[Given]:
+    for table, options in tables.items():
+        for key, value in options.items():
+            yield Given(table, key, value, place)
+
+
+def _from_file(file: str | None, environment: str | None, known: Tables) -> Iterator[Given]:
+    """Plain tables first, then those of the environments: `[default]`, `[global]` and the chosen one."""
+    path = Path(DEFAULT_FILE if file is None else file)
+    if file is None and not path.exists():
+        return
+    text, raw = _read_toml(path)
+    chosen = (environment or DEFAULT_ENVIRONMENT).lower()
+    plain, of_environments = set[str](), set[str]()
+    for name, content in raw.items():
+        if not isinstance(content, dict):
+            raise ConfigError(str(path), f"key {name} stands outside of any table; {_where(name, known)}")
+        if name.lower() in (*_BASE_ENVIRONMENTS, chosen):
+            of_environments.update(table.lower() for table in content)
+        elif name.lower() in known or not _is_environment(content):
+            plain.add(name.lower())
+    for tables, environment_of in ((plain, None), (of_environments, chosen)):
+        if tables:
+            found = _dynaconf(text, environment_of)
+            yield from _of_tables(found, tables, str(path))
+
+
+def _of_tables(found: Mapping[str, Any], tables: set[str], place: str) -> Iterator[Given]:
+    for table in sorted(tables):
+        content = found.get(table)
+        if not isinstance(content, dict):
+            raise ConfigError(place, f"{table} is no table: write [{table}] and the options below it")
+        if not content:
+            yield Given(table, "", None, place)
+        for key, value in content.items():
+            yield Given(table, key, value, place)
+
+
+def _is_environment(content: Mapping[str, Any]) -> bool:
+    """A table of tables belongs to an environment that was not chosen."""
+    return all(isinstance(table, dict) for table in content.values())
+
+
+def _where(key: str, known: Tables) -> str:
+    having = [f"[{table}]" for table, kind in known.items() if key in fields_of(kind)]
+    return (
+        f"it belongs below {' or '.join(having)}"
+        if having
+        else f"tables are {', '.join(f'[{table}]' for table in known)}"
+    )
+
+
+def _dynaconf(text: str, environment: str | None) -> dict[str, Any]:
+    """What dynaconf makes of this text: with an environment the tables below it, without one those at the top.
+
+    The text is given, not the file's name: dynaconf would also read neighbours of the
+    file (`settings.local.toml`, `.secrets.toml`, `dynaconf_hooks.py`), which nobody named.
+    """
+    from dynaconf import Dynaconf
+    from dynaconf.loaders import toml_loader
+
+    settings = Dynaconf(
+        settings_files=[],
+        core_loaders=[],
+        loaders=[],
+        preload=[],
+        includes=[],
+        secrets=None,
+        load_dotenv=False,
+        merge_enabled=True,
+        environments=environment is not None,
+        env=environment or "main",
+    )
+    toml_loader.load(settings, env=environment or "main", silent=True, filename=[text + "\n"])
+    return {table.lower(): content for table, content in settings.as_dict().items()}
+
+
+def _from_environment(environ: Mapping[str, str], known: Tables) -> Iterator[Given]:
+    """`ROCKETAPP_CONSUMER__PULL_BATCH_SIZE=64` sets consumer.pull_batch_size."""
+    for name in sorted(environ):
+        if not name.startswith(PREFIX):
+            continue
+        table, separator, key = name.removeprefix(PREFIX).lower().partition("__")
+        if separator:
+            yield Given(table, key, _interpreted(environ[name]), name, environ[name])
+        else:
+            _refuse_single_underscore(name, table, known)
+
+
+def _refuse_single_underscore(name: str, rest: str, known: Tables) -> None:
+    """Other variables with our prefix are not settings, but this one was meant to be."""
+    for table, kind in known.items():
+        key = rest.removeprefix(f"{table}_")
+        if key != rest and key in fields_of(kind):
+            raise ConfigError(name, f"means nothing with one underscore: write {PREFIX}{table.upper()}__{key.upper()}")
+
+
+def _interpreted(text: str) -> Any:
+    from dynaconf.utils.parse_conf import boolean_fix, parse_conf_data
+
+    return parse_conf_data(boolean_fix(text), tomlfy=True)
+
+
+def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(str(path), f"is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from error
+    except OSError as error:
+        raise ConfigError(str(path), f"cannot be read: {error.strerror}") from error
+    try:
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"line (\d+)", str(error))
+        # "at end of document" has no number: the last line is where it stopped making sense.
+        number = line.group(1) if line else str(text.rstrip("\n").count("\n") + 1)
+        raise ConfigError(f"{path}:{number}", f"is no TOML: {error}") from error

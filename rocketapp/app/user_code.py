@@ -1,0 +1,131 @@
+"""Runs what users and plugins do at start and stop; knows what ran, so that only that is undone.
+
+A lifespan lives in a task of its own from enter to exit: task groups and timeouts
+inside it need that, and start and stop are called from different tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from rocketapp.app.app import RocketApp
+from rocketapp.app.moments import Moment, MomentFunction
+from rocketapp.hooks.manager import Hook
+from rocketapp.hooks.surface import Surface
+
+log = logging.getLogger("rocketapp.app")
+
+
+class UserCode:
+    """The start and stop functions of one run of one app."""
+
+    def __init__(self, app: RocketApp, surface: Surface, *, patience: float) -> None:
+        """`patience`: seconds that each function gets while the app stops."""
+        self._app, self._surface, self._patience = app, surface, patience
+        self._plugins: list[str] = []
+        self._lifespans: list[Lifespan] = []
+        self._is_started = False
+
+    async def start(self) -> None:
+        """Plugins, then functions and lifespans in the order of declaration. Raises what the first of them raised."""
+        plugins = self._app.declared.plugins
+        with_startup = {hook.plugin: hook for hook in plugins.hooks("app_startup")}
+        for info in plugins.listing():
+            if info.name in with_startup:
+                await self._run_hook(with_startup[info.name])
+            self._plugins.append(info.name)
+        for one in self._app.declared.moments:
+            if one.moment is Moment.STARTUP:
+                await one.run(self._app)
+            elif one.moment is Moment.LIFESPAN:
+                lifespan = Lifespan(one)
+                await lifespan.enter(self._app)
+                self._lifespans.append(lifespan)
+        self._is_started = True
+
+    async def stop(self, cut: asyncio.Event) -> bool:
+        """The reverse; what fails or takes too long is logged and holds up nothing. True when all went well."""
+        clean = True
+        if self._is_started:
+            for one in reversed(self._app.declared.moments):
+                if one.moment is Moment.SHUTDOWN:
+                    clean &= await self._patiently(one.run(self._app), cut, one.place)
+        while self._lifespans:
+            lifespan = self._lifespans.pop()
+            clean &= await self._patiently(lifespan.leave(), cut, lifespan.place)
+        shutdown = {hook.plugin: hook for hook in self._app.declared.plugins.hooks("app_shutdown")}
+        while self._plugins:
+            hook = shutdown.get(self._plugins.pop())
+            if hook is not None:
+                clean &= await self._patiently(self._run_hook(hook), cut, f"plugin {hook.plugin}")
+        self._is_started = False
+        return clean
+
+    async def _run_hook(self, hook: Hook) -> None:
+        waiting = hook.call(app=self._surface)
+        if waiting is not None:
+            try:
+                await waiting
+            except Exception as error:
+                raise hook.failed(error) from error
+
+    async def _patiently(self, work: Coroutine[Any, Any, None], cut: asyncio.Event, who: str) -> bool:
+        """Do it, unless `cut` is set or patience is over first; False, and a line, when it did not end well."""
+        loop = asyncio.get_running_loop()
+        doing, cutting = loop.create_task(work), loop.create_task(cut.wait())
+        try:
+            await asyncio.wait({doing, cutting}, timeout=self._patience, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            cutting.cancel()
+            doing.cancel()
+            await asyncio.gather(doing, cutting, return_exceptions=True)
+        if doing.cancelled():
+            log.error("%s: cut off while the app stopped", who)
+            return False
+        error = doing.exception()
+        if error is not None:
+            log.error("%s", error, exc_info=error)
+        return error is None
+
+
+class Lifespan:
+    """One async context manager, held open by a task."""
+
+    def __init__(self, function: MomentFunction) -> None:
+        self._function = function
+        self._leaving = asyncio.Event()
+        self._task: asyncio.Task[None]
+
+    @property
+    def place(self) -> str:
+        return self._function.place
+
+    async def enter(self, app: RocketApp) -> None:
+        """Raises SetupError with the place of what it raised."""
+        loop = asyncio.get_running_loop()
+        entered: asyncio.Future[None] = loop.create_future()
+        self._task = loop.create_task(self._live(app, entered), name=f"lifespan {self.place}")
+        try:
+            await asyncio.wait({self._task, entered}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            raise
+        if not entered.done():
+            await self._task
+
+    async def leave(self) -> None:
+        """Raises SetupError with the place of what it raised; cancelling cuts it off."""
+        self._leaving.set()
+        await self._task
+
+    async def _live(self, app: RocketApp, entered: asyncio.Future[None]) -> None:
+        try:
+            async with self._function.context(app):
+                entered.set_result(None)
+                await self._leaving.wait()
+        except Exception as error:
+            raise self._function.failed(error) from error

@@ -1,0 +1,79 @@
+"""Is this a value for that option? Types are exact, bounds come from the declaration.
+
+A file and the code say `32` or `"32"` and mean it. A variable has no types: dynaconf
+has interpreted it already, and an option that is text takes it as it stands.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from rocketapp.config.option import OptionInfo, bounds_problem, info_of
+
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+
+
+class OptionField(NamedTuple):
+    """One option of a table."""
+
+    name: str
+    kind: type[Any]
+    may_be_none: bool
+    default: Any
+    info: OptionInfo
+
+
+def fields_of(table: type[Any]) -> Mapping[str, OptionField]:
+    """The options of a table by name. Raises TypeError for a field that is no option of a simple type."""
+    hints = typing.get_type_hints(table)
+    return {field.name: _option_field(table, field, hints[field.name]) for field in dataclasses.fields(table)}
+
+
+def checked(option: OptionField, value: Any, as_text: str | None = None) -> tuple[Any, str | None]:
+    """The value for the option, and why it is none (or None).
+
+    `as_text` is what a variable holds, when the value was read from one.
+    """
+    if option.kind is str and as_text is not None and not as_text.startswith("@"):
+        value = as_text
+    if value is None and option.may_be_none:
+        return None, None
+    if option.kind is float and type(value) is int:
+        value = float(value)
+    if type(value) is not option.kind:
+        return value, f"{value!r} is {_named(value)}, not {_WORDS[option.kind]}"
+    if option.kind is float and not math.isfinite(value):
+        return value, f"{value!r} is no finite number"
+    return value, bounds_problem(option.info, value)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """The end of a message about an unknown name: what was probably meant, or what there is."""
+    known = sorted(names)
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
+
+
+def _option_field(table: type[Any], field: dataclasses.Field[Any], hint: Any) -> OptionField:
+    kinds = [hint]
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
+    if len(kinds) != 1 or kinds[0] not in _WORDS:
+        raise TypeError(f"{table.__qualname__}.{field.name}: an option is int, float, bool or str, not {hint}")
+    try:
+        info = info_of(field)
+    except KeyError:
+        raise TypeError(f"{table.__qualname__}.{field.name}: declare it with option(default, meaning)") from None
+    return OptionField(field.name, kinds[0], kinds[0] is not hint, field.default, info)
+
+
+def _named(value: Any) -> str:
+    return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}.get(
+        type(value), f"a {type(value).__name__}"
+    )

@@ -1,0 +1,149 @@
+"""Find plugins, order them, and say who did what.
+
+Order: rocketapp's own entry points, then those of other distributions by name, then
+the objects given to `RocketApp(plugins=...)`. A plugin that fails stops the start with
+its name in the error: an app without one of its plugins is a different app.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pluggy
+
+from rocketapp.errors import PluginError, RocketAppError
+from rocketapp.hooks import specs
+from rocketapp.hooks.markers import PROJECT
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """One plugin as `rocketapp plugins` shows it."""
+
+    name: str
+    distribution: str
+    """Where it was installed from; empty for an object given to RocketApp."""
+    version: str
+    hooks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one plugin returned from one hook; never None."""
+
+    plugin: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """One hook of one plugin."""
+
+    plugin: str
+    name: str
+    function: Callable[..., Any]
+    arguments: tuple[str, ...]
+    """The arguments it asks for: any part of what the hook offers."""
+
+    def call(self, **offered: Any) -> Any:
+        """What it returns; what it raises becomes an error that names the plugin."""
+        try:
+            return self.function(*(offered[name] for name in self.arguments))
+        except RocketAppError:
+            raise
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def failed(self, error: BaseException) -> PluginError:
+        return PluginError(self.plugin, f"{self.name} raised {type(error).__name__}: {error}")
+
+
+class Plugins:
+    """The plugins of one app, in the order of registration."""
+
+    def __init__(self) -> None:
+        self._pluggy = pluggy.PluginManager(PROJECT)
+        self._pluggy.add_hookspecs(specs)
+        self._from: dict[str, tuple[str, str]] = {}
+        self._order: dict[str, int] = {}
+
+    def load(self, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> None:
+        """Register what the installed distributions offer; None asks the interpreter."""
+        found = importlib.metadata.entry_points(group=PROJECT) if entry_points is None else entry_points
+        for entry_point in sorted(found, key=_built_in_first):
+            try:
+                plugin = entry_point.load()
+            except Exception as error:
+                problem = f"{entry_point.value} could not be loaded: {type(error).__name__}: {error}"
+                raise PluginError(entry_point.name, problem) from error
+            distribution = entry_point.dist
+            self.register(plugin, entry_point.name)
+            if distribution is not None:
+                self._from[entry_point.name] = (distribution.name, distribution.version)
+
+    def register(self, plugin: object, name: str = "") -> None:
+        """Add one plugin: a module or an object; a class is instantiated, so that each app has its own."""
+        name = name or _name_of(plugin)
+        if name in self._order:
+            raise PluginError(name, "is registered twice: give one of the two another name, or remove it")
+        try:
+            plugin = plugin() if inspect.isclass(plugin) else plugin
+            self._pluggy.register(plugin, name)
+            self._pluggy.check_pending()
+        except Exception as error:
+            raise PluginError(name, _first_line(error)) from error
+        self._order[name] = len(self._order)
+        if not self._hooks_of(plugin):
+            raise PluginError(name, "has no hook: mark its functions with @hookimpl (see docs/hooks.md)")
+
+    def hooks(self, hook: str) -> list[Hook]:
+        """What the plugins have for one hook, in the order of registration.
+
+        pluggy's `tryfirst` moves a plugin to the end, where wrappers are outermost, and
+        `trylast` to the front.
+        """
+        found = []
+        for one in getattr(self._pluggy.hook, hook).get_hookimpls():
+            if one.hookwrapper or one.wrapper:
+                raise PluginError(
+                    one.plugin_name, f"{hook} is a pluggy wrapper: hooks are called one by one, return a value"
+                )
+            found.append(Hook(one.plugin_name, hook, one.function, tuple(one.argnames)))
+        return found
+
+    def ask(self, hook: str, **arguments: Any) -> list[Answer]:
+        """Call one hook of every plugin that has it; who returned None is left out."""
+        answers = (Answer(one.plugin, one.call(**arguments)) for one in self.hooks(hook))
+        return [answer for answer in answers if answer.value is not None]
+
+    def listing(self) -> list[PluginInfo]:
+        """Every plugin in the order of registration, with its hooks."""
+        return [
+            PluginInfo(name, *self._from.get(name, ("", "")), self._hooks_of(self._pluggy.get_plugin(name)))
+            for name in self._order
+        ]
+
+    def _hooks_of(self, plugin: object) -> tuple[str, ...]:
+        callers = self._pluggy.get_hookcallers(plugin) or []
+        return tuple(sorted(caller.name for caller in callers))
+
+
+def _built_in_first(entry_point: importlib.metadata.EntryPoint) -> tuple[bool, str]:
+    return (not entry_point.value.startswith("rocketapp.plugins."), entry_point.name)
+
+
+def _name_of(plugin: object) -> str:
+    if inspect.ismodule(plugin):
+        return plugin.__name__
+    kind = plugin if inspect.isclass(plugin) else type(plugin)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _first_line(error: Exception) -> str:
+    """Pluggy's errors go over many lines and repeat the plugin's name in the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: " + " ".join(lines)

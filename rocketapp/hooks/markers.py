@@ -1,0 +1,13 @@
+"""The two decorators that make a function a hook, or the declaration of one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pluggy
+
+PROJECT: Final = "rocketapp"
+"""Name of the pluggy project and of the entry-point group where plugins are found."""
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+hookimpl = pluggy.HookimplMarker(PROJECT)

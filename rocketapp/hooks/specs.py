@@ -1,0 +1,73 @@
+"""Every hook: when it is called, how often, and what it costs.
+
+No hook is called per message. A plugin is asked while the app starts; what it returns
+is folded into the chain, and a plugin that declines costs nothing afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from rocketapp.hooks.markers import hookspec
+from rocketapp.hooks.surface import Surface
+from rocketapp.hooks.wrapper import Predicate, Wrapper
+from rocketapp.model.event import Observe
+from rocketapp.model.subscription import Subscription
+
+
+@hookspec
+def options() -> tuple[str, type[Any]] | None:
+    """Return a table name and a frozen dataclass of options for it, or None to decline.
+
+    Called once, before the settings are read. The fields are declared with
+    `rocketapp.config.option.option`; they are checked like our own, and
+    `Surface.options(TheClass)` returns the values.
+    """
+
+
+@hookspec
+def observe_events(app: Surface) -> Observe | None:
+    """Return a function that receives every event of the engine, or None to decline.
+
+    Called once, before anything connects. The function is called on the event loop for
+    each state change, retry and dead letter, and with counts of handled messages; it must
+    not block. What it raises is logged and goes no further.
+    """
+
+
+@hookspec
+def handler_wrapper(subscription: Subscription) -> Wrapper | None:
+    """Return a wrapper around the handler of one subscription, or None to decline.
+
+    Called once per subscription while the app starts, never per message: a plugin
+    that declines costs nothing. Of several wrappers, the last registered is outermost.
+    """
+
+
+@hookspec
+def message_filter(subscription: Subscription) -> Predicate | None:
+    """Return a predicate that says which messages the handler sees, or None to decline.
+
+    Called once per subscription while the app starts. The predicate runs per message,
+    before any wrapper, in the thread of a sync handler or on the loop of an async one.
+    A message that one predicate refuses is done and counted as filtered.
+    """
+
+
+@hookspec
+def app_startup(app: Surface) -> Awaitable[None] | None:
+    """Called once, sync or async, when the cluster is connected and the start positions are fixed.
+
+    Runs before the app's own `on_startup` functions and before the first message. What
+    it raises stops the start. In the order of registration.
+    """
+
+
+@hookspec
+def app_shutdown(app: Surface) -> Awaitable[None] | None:
+    """Called once, sync or async, when no handler runs any more and publishing still works.
+
+    Runs after the app's own `on_shutdown` functions, in the reverse order of
+    registration, and only if `app_startup` was called. What it raises is logged.
+    """

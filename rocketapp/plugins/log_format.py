@@ -1,0 +1,75 @@
+"""How log lines look: one line of text, or one JSON object per line.
+
+A log call may carry `extra={"fields": {...}}`: facts beside the sentence. JSON writes
+them as members of their own; text leaves them out where the sentence tells them.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+FORMATS = ("text", "json")
+
+
+def make_formatter(kind: str, *, process: str = "") -> logging.Formatter:
+    """`kind` is `app.log_format`; `process` names a worker or a broker in each line."""
+    return JsonFormatter(process) if kind == "json" else TextFormatter(process)
+
+
+class TextFormatter(logging.Formatter):
+    """Time, level, sentence: for a person who watches. Times are local."""
+
+    def __init__(self, process: str = "") -> None:
+        label = f"[{process}] ".replace("%", "%%") if process else ""
+        super().__init__(f"%(asctime)s %(levelname)-7s {label}%(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        fields = _fields(record)
+        if not fields or not record.name.startswith("rocketapp.handlers"):
+            return text
+        # A line of the user's own: which message it was about is not in the sentence.
+        return f"{text} [{fields.get('topic')} {fields.get('message_id')} attempt {fields.get('attempt')}]"
+
+
+class JsonFormatter(logging.Formatter):
+    """time (UTC), level, logger, message, process, the call's fields, and the exception if any."""
+
+    def __init__(self, process: str = "") -> None:
+        super().__init__()
+        self._process = process
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if self._process:
+            line["process"] = self._process
+        for name, value in _fields(record).items():
+            line.setdefault(name, value)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        # A lone surrogate has no UTF-8; whatever else JSON does not know is shown as it prints.
+        return msgspec.json.encode(_clean(line), enc_hook=str).decode()
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    fields = getattr(record, "fields", None)
+    return fields if isinstance(fields, dict) else {}
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {str(_clean(key)): _clean(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(member) for member in value]
+    return value

@@ -1,0 +1,125 @@
+"""Events → sentences: who, what, where, and what comes next, on one line each."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from rocketapp.model import event as events
+from rocketapp.model.event import Assigned, Event, Released
+
+MAX_TEXT: Final = 500
+"""Characters of an error's text that go into a line."""
+QUEUE_TOPIC: Final = "{topic}@{broker}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Line:
+    """One line to be: equal lines say the same."""
+
+    level: int
+    text: str
+    is_about_message: bool = False
+    repeats: bool = False
+    """It may come many times while one thing is wrong: told once as long as it goes on."""
+    fields: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)
+
+
+class _How(NamedTuple):
+    """How one kind of event is told."""
+
+    level: int
+    sentence: Callable[[Any], str]
+    is_about_message: bool = False
+    repeats: bool = False
+
+
+_HOW: Final[dict[type[Event], _How]] = {
+    events.Connected: _How(logging.INFO, lambda e: f"connected to {e.address}"),
+    events.Disconnected: _How(logging.WARNING, lambda e: f"lost {e.address}: {e.reason}"),
+    events.LoopFailed: _How(logging.WARNING, lambda e: f"{e.loop} failed and goes on: {e.error}", repeats=True),
+    events.StandingStill: _How(logging.WARNING, lambda e: f"group {e.group}: {e.queue} stands still: {e.reason}"),
+    events.Moving: _How(logging.INFO, lambda e: f"group {e.group}: {e.queue} moves again"),
+    events.Retried: _How(
+        logging.WARNING,
+        lambda e: (
+            f"retry in {e.delay:g} s: {e.handler} failed at {e.topic} {e.message_id}, attempt {e.attempt}: {e.error}"
+        ),
+        is_about_message=True,
+    ),
+    events.DeadLettered: _How(
+        logging.ERROR,
+        lambda e: (
+            f"dead letter in %DLQ%{e.group}: {e.handler} at {e.topic} {e.message_id}, attempt {e.attempt}: {e.reason}"
+        ),
+        is_about_message=True,
+    ),
+    events.SendBackFailed: _How(
+        logging.WARNING,
+        lambda e: f"handing back failed, tried again: {e.handler} at {e.topic} {e.message_id}: {e.error}",
+        is_about_message=True,
+        repeats=True,
+    ),
+    events.SendAttemptFailed: _How(
+        logging.WARNING,
+        lambda e: f"an attempt to send to {e.topic}{f' on {e.broker_name}' if e.broker_name else ''} failed: {e.error}",
+        repeats=True,
+    ),
+    events.CommitFailed: _How(
+        logging.WARNING,
+        lambda e: f"group {e.group}: offset of {e.queue} not committed, tried again: {e.error}",
+        repeats=True,
+    ),
+    events.HandlerSlow: _How(
+        logging.WARNING,
+        lambda e: f"{e.handler} runs for {e.seconds:g} s at {e.topic} {e.message_id}: its queue waits for it",
+        is_about_message=True,
+    ),
+}
+
+
+def line_of(event: Event) -> Line:
+    """The line for any event; one that this page does not know is told by its fields."""
+    how = _HOW.get(type(event)) or _How(logging.INFO, _by_fields)
+    text = " ".join(how.sentence(event).split())
+    if len(text) > MAX_TEXT:
+        text = f"{text[: MAX_TEXT - 3]}..."
+    fields = {"event": type(event).__name__}
+    fields |= {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
+    return Line(how.level, text, how.is_about_message, how.repeats, fields)
+
+
+def queues_text(kind: type[Event], group: str, topic: str, reason: str, moved: Sequence[Assigned | Released]) -> str:
+    """Queues that came or went together."""
+    ids = sorted(event.queue.queue_id for event in moved)
+    which = f"{topic}: {'queue' if len(ids) == 1 else 'queues'} {_ranges(ids)}"
+    if kind is Released:
+        return f"group {group} gave up {which}: {reason}"
+    offsets = {event.queue.queue_id: event.offset for event in moved if isinstance(event, Assigned)}
+    distinct = set(offsets.values())
+    if len(distinct) == 1:
+        return f"group {group} takes {which} from offset {distinct.pop()}"
+    each = ", ".join(f"{queue}: {offsets[queue]}" for queue in sorted(offsets))
+    return f"group {group} takes {which} from offsets {each}"
+
+
+def _ranges(ids: Sequence[int]) -> str:
+    """0-3, 5"""
+    parts: list[list[int]] = []
+    for one in ids:
+        if parts and one == parts[-1][-1] + 1:
+            parts[-1].append(one)
+        else:
+            parts.append([one])
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+
+
+def _by_fields(event: Event) -> str:
+    facts = ", ".join(f"{field.name}={getattr(event, field.name)}" for field in dataclasses.fields(event))
+    return f"{type(event).__name__}: {facts}" if facts else type(event).__name__
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

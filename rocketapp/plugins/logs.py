@@ -1,0 +1,152 @@
+"""The log of what happened to messages and queues, written as any plugin would be.
+
+One line per retry, dead letter, state change and reason for standing still. Handled
+messages are a count every 10 seconds; each gets its own line at DEBUG only, and then
+through a wrapper that is not there otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from rocketapp.hooks.markers import hookimpl
+from rocketapp.hooks.surface import Surface
+from rocketapp.hooks.wrapper import AsyncCall, SyncCall, Wrapper
+from rocketapp.model.event import Assigned, Event, Handled, Observe, Released, Unmatched
+from rocketapp.model.subscription import Subscription
+from rocketapp.plugins.log_lines import QUEUE_TOPIC, Line, line_of, queues_text
+
+COUNT_INTERVAL: Final = 10.0
+"""Seconds between two lines with counts of handled messages."""
+
+messages = logging.getLogger("rocketapp.messages")
+states = logging.getLogger("rocketapp.states")
+
+
+@hookimpl
+def observe_events(app: Surface) -> Observe:
+    """Follow the events, and tell counts every 10 seconds and at the end."""
+    log = EventLog()
+    app.every(COUNT_INTERVAL, log.tell_counts)
+    return log.observe
+
+
+@hookimpl
+def handler_wrapper(subscription: Subscription) -> Wrapper | None:
+    """A line per handled message, if anyone would read it."""
+    if not messages.isEnabledFor(logging.DEBUG):
+        return None
+    return Wrapper(for_sync=_telling_sync(subscription), for_async=_telling_async(subscription))
+
+
+class EventLog:
+    """Turns the events of one app into lines and counts."""
+
+    def __init__(self, later: Callable[[Callable[[], None]], object] | None = None) -> None:
+        self._handled: Counter[tuple[str, str]] = Counter()
+        self._unmatched: Counter[str] = Counter()
+        self._moved: dict[tuple[type[Event], str, str, str], list[Assigned | Released]] = {}
+        self._told: dict[Line, bool] = {}
+        self._later = later or (lambda call: asyncio.get_running_loop().call_soon(call))
+
+    def observe(self, event: Event) -> None:
+        """One event; cheap for counts."""
+        if isinstance(event, Handled):
+            self._handled[event.handler, event.topic] += event.count
+        elif isinstance(event, Unmatched):
+            self._unmatched[event.topic] += event.count
+        elif isinstance(event, Assigned | Released):
+            self._remember_move(event)
+        else:
+            self._tell_moves()
+            self._tell(line_of(event))
+
+    def tell_counts(self) -> None:
+        """One line for everything handled since the last one; nothing when nothing was."""
+        self._tell_moves()
+        if self._handled:
+            total = self._handled.total()
+            each = ", ".join(f"{handler} {count}" for (handler, _), count in self._handled.most_common())
+            fields = {"handled": total, "by_handler": [[*names, count] for names, count in self._handled.items()]}
+            messages.info("handled %d: %s", total, each, extra={"fields": fields})
+            self._handled.clear()
+        if self._unmatched:
+            each = ", ".join(f"{topic} {count}" for topic, count in self._unmatched.most_common())
+            fields = {"unmatched": self._unmatched.total()}
+            messages.warning("no handler wanted %d: %s", self._unmatched.total(), each, extra={"fields": fields})
+            self._unmatched.clear()
+        # A failure that came again since the last count stays told; one that ceased may be told anew.
+        self._told = {line: False for line, again in self._told.items() if again}
+
+    def _tell(self, line: Line) -> None:
+        """Write it, unless the same background failure was just written and goes on."""
+        if line.repeats:
+            known = line in self._told
+            self._told[line] = True
+            if known:
+                return
+        logger = messages if line.is_about_message else states
+        logger.log(line.level, "%s", line.text, extra={"fields": line.fields})
+
+    def _remember_move(self, event: Assigned | Released) -> None:
+        """Queues come and go in bursts: a rebalance is one line per topic and broker."""
+        if not self._moved:
+            self._later(self._tell_moves)
+        reason = event.reason if isinstance(event, Released) else ""
+        topic = QUEUE_TOPIC.format(topic=event.queue.topic, broker=event.queue.broker_name)
+        self._moved.setdefault((type(event), event.group, topic, reason), []).append(event)
+
+    def _tell_moves(self) -> None:
+        moved, self._moved = self._moved, {}
+        for (kind, group, topic, reason), events in moved.items():
+            text = queues_text(kind, group, topic, reason, events)
+            fields = {"group": group, "queues": [str(event.queue) for event in events]}
+            states.info("%s", text, extra={"fields": fields})
+
+
+def _tell_handled(subscription: Subscription, handed: Any, outcome: object) -> None:
+    for message in handed if subscription.batch is not None else (handed,):
+        fields = {"topic": message.topic, "message_id": message.message_id, "attempt": message.attempt}
+        messages.debug(
+            "%s took %r: %s", subscription.handler_name, message, _outcome(outcome), extra={"fields": fields}
+        )
+
+
+def _outcome(outcome: object) -> str:
+    return f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, Exception) else "done"
+
+
+def _telling_async(subscription: Subscription) -> Callable[[AsyncCall], AsyncCall]:
+    def wrap(call: AsyncCall) -> AsyncCall:
+        async def telling(handed: Any) -> Any:
+            try:
+                outcome = await call(handed)
+            except Exception as error:
+                _tell_handled(subscription, handed, error)
+                raise
+            _tell_handled(subscription, handed, outcome)
+            return outcome
+
+        return telling
+
+    return wrap
+
+
+def _telling_sync(subscription: Subscription) -> Callable[[SyncCall], SyncCall]:
+    def wrap(call: SyncCall) -> SyncCall:
+        def telling(handed: Any) -> Any:
+            try:
+                outcome = call(handed)
+            except Exception as error:
+                _tell_handled(subscription, handed, error)
+                raise
+            _tell_handled(subscription, handed, outcome)
+            return outcome
+
+        return telling
+
+    return wrap
