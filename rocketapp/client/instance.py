@@ -128,8 +128,8 @@ class ClientInstance:
         await self._tell_leaving(consumer_group=group)
 
     async def unregister_producer(self, group: str) -> None:
-        self._members.remove_producer(group)
-        await self._tell_leaving(producer_group=group)
+        if self._members.remove_producer(group):
+            await self._tell_leaving(producer_group=group)
 
     async def heartbeat(self) -> int:
         """Tell every known broker at once who we are; how many accepted it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Protocol
 
 from rocketapp.errors import SetupError
@@ -30,7 +31,7 @@ class Members:
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
         self._consumers: dict[str, ConsumerMember] = {}
-        self._producers: set[str] = set()
+        self._producers: Counter[str] = Counter()
 
     @property
     def has_consumers(self) -> bool:
@@ -47,10 +48,14 @@ class Members:
 
     def add_producer(self, group: str) -> None:
         """Several producers may share a group."""
-        self._producers.add(group)
+        self._producers[group] += 1
 
-    def remove_producer(self, group: str) -> None:
-        self._producers.discard(group)
+    def remove_producer(self, group: str) -> bool:
+        """Whether that was the group's last producer."""
+        left = self._producers.pop(group, 0) - 1
+        if left > 0:
+            self._producers[group] = left
+        return left == 0
 
     def beat(self) -> Heartbeat | None:
         """What the next heartbeat tells; None when there is nobody to tell of."""

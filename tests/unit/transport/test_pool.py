@@ -33,9 +33,7 @@ class Dialer:
 
 
 def pool_of(dialer: Dialer, **arguments: Any) -> Pool:
-    return Pool(
-        dial=dialer.dial, dial_timeout=3.0, serve=None, max_frame_bytes=1 << 20, random=Random(1), **arguments
-    )
+    return Pool(dial=dialer.dial, dial_timeout=3.0, serve=None, max_frame_bytes=1 << 20, random=Random(1), **arguments)
 
 
 @in_virtual_time
@@ -83,9 +81,7 @@ async def test_a_lost_connection_is_dialled_anew_and_told() -> None:
     server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
     connected: list[str] = []
     lost: list[tuple[str, str]] = []
-    pool = pool_of(
-        Dialer(server.network), on_connected=connected.append, on_lost=lambda *what: lost.append(what)
-    )
+    pool = pool_of(Dialer(server.network), on_connected=connected.append, on_lost=lambda *what: lost.append(what))
     first = await pool.get(ADDRESS)
     server.network.cut(ADDRESS)
     await asyncio.sleep(0)

@@ -1,0 +1,36 @@
+"""No two members of a group may have the same id."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from rocketapp.client.identity import ip_bytes, local_ip, make_client_id
+
+
+def test_two_containers_with_equal_address_pid_and_second_differ() -> None:
+    ids = {make_client_id("10.0.0.5", 1, "", 1_795_000_000.0, Random(seed)) for seed in range(100)}
+    assert len(ids) == 100
+    assert all(each.startswith("10.0.0.5@1#179") for each in ids)
+
+
+def test_an_instance_name_stands_for_the_second_half() -> None:
+    assert make_client_id("10.0.0.5", 1, "left", 0.0, Random(0)) == "10.0.0.5@left"
+
+
+@pytest.mark.parametrize(
+    "name_servers", [["127.0.0.1:9876"], ["some.name:9876", "127.0.0.1:9876"], ["", "127.0.0.1:1"]]
+)
+def test_the_local_address_is_the_one_that_reaches_the_name_server(name_servers: list[str]) -> None:
+    assert local_ip(name_servers) == "127.0.0.1"
+
+
+def test_without_a_numeric_name_server_there_is_an_address_all_the_same() -> None:
+    assert len(ip_bytes(local_ip(["some.name:9876"]))) in (4, 16)
+
+
+def test_addresses_as_bytes() -> None:
+    assert ip_bytes("10.0.0.5") == b"\x0a\x00\x00\x05"
+    assert len(ip_bytes("fd00::2")) == 16
+    assert ip_bytes("no address") == b"\x7f\x00\x00\x01"

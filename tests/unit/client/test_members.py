@@ -1,0 +1,63 @@
+"""Who is in which group, as heartbeats tell it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketapp.client.members import Members
+from rocketapp.errors import SetupError
+from rocketapp.wire.requests.clients import ConsumerData
+
+
+class Member:
+    def __init__(self, group: str) -> None:
+        self.group, self.heard = group, list[str]()
+
+    def consumer_data(self) -> ConsumerData:
+        return ConsumerData(self.group)
+
+    def members_changed(self) -> None:
+        self.heard.append("members")
+
+    def routes_changed(self) -> None:
+        self.heard.append("routes")
+
+
+def test_nobody_has_nothing_to_tell() -> None:
+    members = Members("me")
+    assert members.beat() is None
+    members.add_producer("p")
+    beat = members.beat()
+    assert beat is not None
+    assert (beat.client_id, beat.producers, beat.consumers) == ("me", ("p",), ())
+
+
+def test_the_second_consumer_of_a_group_is_refused() -> None:
+    members = Members("me")
+    members.add_consumer("g", Member("g"))
+    with pytest.raises(SetupError, match="group 'g' is registered twice"):
+        members.add_consumer("g", Member("g"))
+    members.remove_consumer("g")
+    members.add_consumer("g", Member("g"))
+
+
+def test_producers_may_share_a_group_and_the_last_one_to_leave_leaves_it() -> None:
+    members = Members("me")
+    members.add_producer("p")
+    members.add_producer("p")
+    assert not members.remove_producer("p")
+    assert members.beat() is not None
+    assert members.remove_producer("p")
+    assert not members.remove_producer("p")
+    assert members.beat() is None
+
+
+def test_news_of_a_group_reach_its_member_and_news_of_routes_all() -> None:
+    members = Members("me")
+    first, second = Member("a"), Member("b")
+    members.add_consumer("a", first)
+    members.add_consumer("b", second)
+    members.members_changed("a")
+    members.members_changed("unknown")
+    members.routes_changed()
+    assert (first.heard, second.heard) == (["members", "routes"], ["routes"])
