@@ -1,0 +1,247 @@
+"""The broker: its tables, its processors, and the loops that keep them going.
+
+Opening recovers everything and serves nobody yet; `start` makes the loops; `stop` ends them, saves and
+closes. Each loop has one duty and survives a failing round of it: the failure is told and the next round
+comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
+from typing import Any
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.data_version import DataVersion
+from rocketapp.broker.delays import DelayService
+from rocketapp.broker.dispatch import Dispatch, Process
+from rocketapp.broker.groups import GroupTable
+from rocketapp.broker.locks import LockTable
+from rocketapp.broker.long_poll import HeldPulls
+from rocketapp.broker.offsets import OffsetTable
+from rocketapp.broker.processors.clients import ClientProcessor
+from rocketapp.broker.processors.groups import GroupProcessor
+from rocketapp.broker.processors.locks import LockProcessor
+from rocketapp.broker.processors.offsets import OffsetProcessor
+from rocketapp.broker.processors.pull import PullProcessor
+from rocketapp.broker.processors.runtime import RuntimeProcessor
+from rocketapp.broker.processors.send import SendProcessor
+from rocketapp.broker.processors.send_back import SendBackProcessor
+from rocketapp.broker.processors.topics import TopicProcessor
+from rocketapp.broker.saving import Saving
+from rocketapp.broker.store.files import Files
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.broker.topics import TopicTable
+from rocketapp.clock import Clock
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.errors import StoreError
+from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.route import BrokerData, QueueData, TopicRoute
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.command import Command
+from rocketapp.wire.message_id import UniqueIds
+
+EXPIRY_INTERVAL = 10.0
+"""Seconds between two looks for silent clients and expired locks (Java: scanNotActiveChannel)."""
+SAMPLE_INTERVAL = 1.0
+"""Seconds between two samples of the traffic."""
+DELAY_GRAIN = 0.5
+"""Most seconds between two looks at the delayed messages. The shortest delay is 1 s, so one that was stored just
+after a look is still seen in time; and a wall clock that jumps is noticed."""
+RESTART_DELAY = 1.0
+"""Seconds that delayed messages wait after they could not be stored."""
+DELAY_SAVE_INTERVAL = 10.0
+"""Seconds between writes of delayOffset.json (Java: flushDelayOffsetInterval)."""
+
+
+class Broker:
+    """One master of one cluster."""
+
+    def __init__(self, *, core: Core, saving: Saving, observe: Observe, in_thread: bool) -> None:
+        self._core, self._saving, self._observe = core, saving, observe
+        self._threads = ThreadPoolExecutor(1, "rocketapp-broker-disk") if in_thread else None
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self._pulls = PullProcessor(core, HeldPulls(), loop)
+        self._clients = ClientProcessor(core)
+        self._tasks: list[asyncio.Task[None]] = []
+        core.store.on_appended = self._pulls.arrived
+        self._dispatch = Dispatch(self.table())
+
+    def __repr__(self) -> str:
+        return f"<Broker {self._core.config.name} at {self._core.address or 'no address yet'}>"
+
+    @classmethod
+    def open(
+        cls,
+        *,
+        files: Files,
+        config: BrokerConfig,
+        clock: Clock,
+        random: Random,
+        observe: Observe,
+        in_thread: bool = False,
+    ) -> Broker:
+        """Recover the store, then the tables. ConfigError when a file cannot be used.
+
+        `in_thread`: what waits for the disk does so in a thread.
+        """
+        store = MessageStore.open(files, config, clock, observe)
+        now = clock.now()
+        topics = TopicTable(
+            DataVersion(now),
+            cluster=config.cluster,
+            broker=config.name,
+            auto_create=config.auto_create_topics,
+            queues=config.topic_queues,
+        )
+        groups, offsets = GroupTable(DataVersion(now)), OffsetTable(DataVersion(now))
+        saving = Saving(files, clock=clock, observe=observe, topics=topics, groups=groups, offsets=offsets)
+        saving.load()
+        saving.save_names()
+        core = Core(
+            config=config,
+            clock=clock,
+            random=random,
+            monotonic=asyncio.get_running_loop().time,
+            store=store,
+            delays=DelayService(store, files, clock, observe),
+            topics=topics,
+            groups=groups,
+            offsets=offsets,
+            locks=LockTable(config.lock_expiry),
+            save=saving.save_names,
+            unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
+        )
+        return cls(core=core, saving=saving, observe=observe, in_thread=in_thread)
+
+    # Serving.
+
+    def table(self) -> dict[int, Process]:
+        """Request code -> processor."""
+        core = self._core
+        return {
+            **SendProcessor(core).table(),
+            **SendBackProcessor(core).table(),
+            **self._pulls.table(),
+            **OffsetProcessor(core).table(),
+            **self._clients.table(),
+            **LockProcessor(core).table(),
+            **TopicProcessor(core, self._pulls.topic_gone).table(),
+            **GroupProcessor(core).table(),
+            **RuntimeProcessor(core, self._loop.time()).table(),
+        }
+
+    def serve(self, connection: Connection, command: Command) -> Command | None:
+        """Answer one request as a broker without a name server."""
+        return self._dispatch.serve(connection, command)
+
+    def connection_lost(self, connection: Connection) -> None:
+        self._pulls.connection_lost(connection)
+        self._clients.connection_lost(connection)
+
+    # What the name server asks.
+
+    def route(self, topic: str, local: str) -> TopicRoute | None:
+        config = self._core.topics.get(topic)
+        if config is None:
+            return None
+        queues = QueueData(
+            self._core.config.name, config.read_queues, config.write_queues, config.perm, config.sys_flag
+        )
+        return TopicRoute((queues,), self.brokers(local))
+
+    def brokers(self, local: str) -> tuple[BrokerData, ...]:
+        return (self._core.broker_data(local),)
+
+    def topics(self) -> list[str]:
+        return sorted(config.name for config in self._core.topics)
+
+    # Starting and stopping.
+
+    async def start(self, address: str) -> None:
+        """Run the loops. `address` is where clients reach the broker."""
+        self._core.serve_at(address)
+        config = self._core.config
+        self._every(config.flush_interval, "flush", self._flush)
+        self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
+        self._every(EXPIRY_INTERVAL, "expiry", self._expire)
+        self._every(SAMPLE_INTERVAL, "traffic", self._sample)
+        self._every(DELAY_SAVE_INTERVAL, "delay offsets", self._core.delays.save)
+        self._own(self._deliver_delayed(), "delays")
+
+    def drop_held_pulls(self) -> None:
+        """Nobody will be answered any more."""
+        self._pulls.stop()
+
+    async def stop(self) -> None:
+        """End the loops, save the tables, close the store."""
+        self._pulls.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._threads is not None:
+            self._threads.shutdown()
+        self._saving.save_all()
+        self._core.delays.close()
+        self._core.store.close()
+
+    # The loops.
+
+    def _own(self, loop: Coroutine[Any, Any, None], name: str) -> None:
+        self._tasks.append(asyncio.Task(loop, loop=self._loop, name=f"broker {name}"))
+
+    def _every(self, interval: float, name: str, work: Callable[[], Awaitable[None] | None]) -> None:
+        self._own(self._repeat(interval, name, work), name)
+
+    async def _repeat(self, interval: float, name: str, work: Callable[[], Awaitable[None] | None]) -> None:
+        while True:
+            await asyncio.sleep(interval)
+            try:
+                done = work()
+                if done is not None:
+                    await done
+            except Exception as error:
+                # The next round tries again; until then the failure is known.
+                self._observe(LoopFailed(name, f"{type(error).__name__}: {error}"))
+
+    def _expire(self) -> None:
+        self._clients.expire()
+        self._core.locks.sweep(self._loop.time())
+
+    async def _flush(self) -> None:
+        flush = self._core.store.begin_flush()
+        if flush is not None:
+            await self._run(flush.run)
+            self._core.store.end_flush(flush)
+
+    async def _save_offsets(self) -> None:
+        save = self._saving.offsets_to_save()
+        if save is not None:
+            await self._run(save)
+
+    async def _run(self, work: Callable[[], None]) -> None:
+        """Do what waits for the disk, where waiting harms nobody."""
+        if self._threads is None:
+            work()
+        else:
+            await self._loop.run_in_executor(self._threads, work)
+
+    def _sample(self) -> None:
+        self._core.traffic.sample(self._loop.time())
+
+    async def _deliver_delayed(self) -> None:
+        """Hand out delayed messages when they are due."""
+        delays, clock = self._core.delays, self._core.clock
+        while True:
+            due_ms = delays.next_due_ms()
+            wait = DELAY_GRAIN if due_ms is None else due_ms / 1000 - clock.now()
+            await asyncio.sleep(min(max(wait, 0.0), DELAY_GRAIN))
+            try:
+                delays.deliver_due(int(clock.now() * 1000))
+            except (StoreError, OSError) as error:
+                self._observe(LoopFailed("delays", str(error)))
+                await asyncio.sleep(RESTART_DELAY)

@@ -1,0 +1,131 @@
+"""What the processors of one broker share: its tables, its store, its address.
+
+Only values and tables, each with one owner; the timers that act on them are in `broker`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from rocketapp.broker.delays import DelayService
+from rocketapp.broker.groups import GroupConfig, GroupTable
+from rocketapp.broker.locks import LockTable
+from rocketapp.broker.members import Consumers, Producers
+from rocketapp.broker.offsets import OffsetTable
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.broker.topics import TopicTable
+from rocketapp.broker.traffic import Traffic
+from rocketapp.clock import Clock
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.errors import BrokerError
+from rocketapp.model.names import group_problem, retry_topic, topic_problem
+from rocketapp.model.route import BrokerData
+from rocketapp.transport.stream import split_address
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.message_id import UniqueIds
+from rocketapp.wire.requests.admin import TopicConfig
+
+ANY_HOSTS = frozenset({"0.0.0.0", "::"})
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """An address as records carry it: 4 or 16 bytes and a port."""
+
+    raw: bytes
+    port: int
+
+    @property
+    def is_ipv6(self) -> bool:
+        return len(self.raw) == 16
+
+    @classmethod
+    def of(cls, address: str) -> Host:
+        """Of `ip:port`; a name that is no IP address counts as loopback."""
+        try:
+            name, port = split_address(address)
+            ip = ipaddress.ip_address(name.partition("%")[0])
+        except ValueError:
+            return cls(b"\x7f\x00\x00\x01", 0)
+        if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+            ip = ip.ipv4_mapped
+        return cls(ip.packed, port)
+
+
+@dataclass(slots=True)
+class Core:
+    """The tables of one broker."""
+
+    config: BrokerConfig
+    clock: Clock
+    random: Random
+    monotonic: Callable[[], float]
+    store: MessageStore
+    delays: DelayService
+    topics: TopicTable
+    groups: GroupTable
+    offsets: OffsetTable
+    locks: LockTable
+    save: Callable[[], None]
+    """Write changed topics and groups to their files before anybody is told of them."""
+    unique_ids: UniqueIds
+    consumers: Consumers = field(default_factory=Consumers)
+    producers: Producers = field(default_factory=Producers)
+    traffic: Traffic = field(default_factory=Traffic)
+    address: str = ""
+    """Where clients reach this broker: `host:port`."""
+    host: Host = Host(b"\x7f\x00\x00\x01", 0)
+
+    def serve_at(self, address: str) -> None:
+        """From now on the broker is reached here; stored messages name this host."""
+        self.address, self.host = address, Host.of(address)
+
+    def address_for(self, local: str) -> str:
+        """The address to announce to a peer that reached us at `local`."""
+        host, port = split_address(self.address)
+        if host in ANY_HOSTS and local:
+            return f"{local.rpartition(':')[0]}:{port}"
+        return self.address
+
+    def broker_data(self, local: str) -> BrokerData:
+        return BrokerData(self.config.cluster, self.config.name, {0: self.address_for(local)})
+
+    def known_topic(self, topic: str) -> TopicConfig:
+        """The topic's configuration; BrokerError 17 when there is none."""
+        config = self.topics.get(topic)
+        if config is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please! See https://rocketmq.apache.org/docs/bestPractice/06FAQ",
+            )
+        return config
+
+    def group(self, name: str) -> GroupConfig:
+        """The group's configuration, created when it is new; BrokerError 29 for an illegal name."""
+        config = self.groups.get(name)
+        if config is not None:
+            return config
+        problem = group_problem(name)
+        if problem is not None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+        config = self.groups.ensure(name)
+        self.save()
+        return config
+
+    def ensure_topic(self, topic: str, queues: int) -> TopicConfig:
+        """The retry or dead-letter topic of a group: the existing one, or a new one, saved."""
+        config = self.topics.get(topic)
+        if config is not None:
+            return config
+        problem = topic_problem(topic)
+        if problem is not None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+        config = self.topics.ensure(topic, queues)
+        self.save()
+        return config
+
+    def ensure_retry_topic(self, config: GroupConfig) -> TopicConfig:
+        return self.ensure_topic(retry_topic(config.name), max(config.retry_queues, 1))

@@ -1,0 +1,73 @@
+"""Which processor answers which request code.
+
+Whatever a request holds, it gets an answer and the server lives on: a refusal with its code, fields
+that cannot be read with 1, an unknown code with 3. Every answer to a send carries fields, because the
+Java client reads MSG_REGION and TRACE_ON from them without asking whether there are any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from rocketapp.errors import BrokerError, ProtocolError, StoreError
+from rocketapp.transport.connection import Connection, not_supported
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.send import FAILURE_FIELDS
+
+Process = Callable[[Connection, Command], Command | None]
+
+_SENDS = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    }
+)
+
+
+class Dispatch:
+    """Request code -> processor."""
+
+    def __init__(self, *tables: Mapping[int, Process]) -> None:
+        self._processors: dict[int, Process] = {}
+        for table in tables:
+            for code, process in table.items():
+                if code in self._processors:
+                    raise ValueError(f"request code {int(code)} has two processors")
+                self._processors[int(code)] = process
+
+    def __repr__(self) -> str:
+        return f"<Dispatch {len(self._processors)} request codes>"
+
+    @property
+    def codes(self) -> frozenset[int]:
+        """What is answered at all."""
+        return frozenset(self._processors)
+
+    def serve(self, connection: Connection, command: Command) -> Command | None:
+        """Answer one request; None when it is answered later or never."""
+        process = self._processors.get(command.code)
+        if process is None:
+            return _refusal(command, not_supported(command))
+        try:
+            return process(connection, command)
+        except BrokerError as error:
+            return _refusal(command, Command.response(command, error.code, fields={}, remark=error.remark))
+        except ProtocolError as error:
+            return _refusal(command, Command.response(command, ResponseCode.SYSTEM_ERROR, fields={}, remark=str(error)))
+        except StoreError as error:
+            code = ResponseCode.SYSTEM_ERROR if error.is_unknown else ResponseCode.SERVICE_NOT_AVAILABLE
+            return _refusal(command, Command.response(command, code, fields={}, remark=str(error)))
+        except Exception as error:
+            # A fault of ours in one request must not cost the others: the asker is told.
+            remark = f"{type(error).__name__}: {error}"
+            return _refusal(command, Command.response(command, ResponseCode.SYSTEM_ERROR, fields={}, remark=remark))
+
+
+def _refusal(command: Command, response: Command) -> Command:
+    if command.code in _SENDS:
+        response.fields = dict(FAILURE_FIELDS)
+    return response

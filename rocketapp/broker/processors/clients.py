@@ -1,0 +1,122 @@
+"""Who is there: heartbeats, good-byes, member lists, and the news that members came or went.
+
+Codes HEART_BEAT 34, UNREGISTER_CLIENT 35, GET_CONSUMER_LIST_BY_GROUP 38, CHECK_CLIENT_CONFIG 46, and to
+the clients NOTIFY_CONSUMER_IDS_CHANGED 40 (Java: ClientManageProcessor, DefaultConsumerIdsChangeListener).
+
+The short form of the heartbeat (IS_SUPPORT_HEART_BEAT_V2) is not offered, so every heartbeat tells the
+whole truth.
+"""
+
+from __future__ import annotations
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.dispatch import Process
+from rocketapp.broker.members import Member
+from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError
+from rocketapp.transport.connection import Connection
+from rocketapp.wire import lenient_json
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.clients import (
+    GroupChanged,
+    Heartbeat,
+    MemberListRequest,
+    UnregisterRequest,
+    encode_members,
+    subscription_of,
+)
+
+
+class ClientProcessor:
+    """Keeps the lists of members and tells them of each other."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def table(self) -> dict[int, Process]:
+        return {
+            RequestCode.HEART_BEAT: self.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.member_list,
+            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
+        }
+
+    def heartbeat(self, connection: Connection, command: Command) -> Command:
+        core = self._core
+        heartbeat = Heartbeat.decode(command.body)
+        now = core.monotonic()
+        for group in heartbeat.producers:
+            core.producers.register(connection, self._member(connection, command, heartbeat.client_id, now), group)
+        for data in heartbeat.consumers:
+            config = core.group(data.group)
+            core.ensure_retry_topic(config)
+            member = self._member(connection, command, heartbeat.client_id, now)
+            if core.consumers.register(connection, member, data) and config.notify_enable:
+                self._notify(data.group)
+        return Command.response(command, ResponseCode.SUCCESS, fields={})
+
+    def unregister(self, connection: Connection, command: Command) -> Command:
+        core = self._core
+        request = UnregisterRequest.from_fields(command.fields)
+        if request.producer_group is not None:
+            core.producers.unregister(connection, request.producer_group)
+        group = request.consumer_group
+        if group is not None and core.consumers.unregister(connection, group):
+            config = core.groups.get(group)
+            if config is None or config.notify_enable:
+                self._notify(group)
+        return Command.response(command, ResponseCode.SUCCESS, fields={})
+
+    def member_list(self, connection: Connection, command: Command) -> Command:
+        request = MemberListRequest.from_fields(command.fields)
+        group = self._core.consumers.group(request.group)
+        if group is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {request.group}")
+        body = encode_members(member.client_id for member in group.members.values())
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+
+    def check_client_config(self, connection: Connection, command: Command) -> Command:
+        data = lenient_json.loads(command.body)
+        try:
+            subscription = subscription_of(data["subscriptionData"])  # type: ignore[index,call-overload]
+        except ValueError as error:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
+        except (AttributeError, KeyError, TypeError, OverflowError) as error:
+            raise ProtocolError(f"client configuration: {type(error).__name__} {error}") from None
+        if subscription.expression_type != "TAG":
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR,
+                f"The broker does not support consumer to filter message by {subscription.expression_type[:40]}",
+            )
+        return Command.response(command, ResponseCode.SUCCESS)
+
+    def connection_lost(self, connection: Connection) -> None:
+        """The client is gone from all its groups; whoever remains hears of it at once."""
+        self._core.producers.close(connection)
+        for group in self._core.consumers.close(connection):
+            self._notify(group)
+
+    def expire(self) -> None:
+        """End the connections of clients whose heartbeats ceased."""
+        core = self._core
+        long_ago = core.monotonic() - core.config.client_expiry
+        for channel in core.consumers.silent_since(long_ago) | core.producers.silent_since(long_ago):
+            assert isinstance(channel, Connection)
+            channel.abort(f"no heartbeat for {core.config.client_expiry:g} s")
+            self.connection_lost(channel)
+
+    @staticmethod
+    def _member(connection: Connection, command: Command, client_id: str, now: float) -> Member:
+        return Member(client_id, command.language, command.version, connection.peer, now)
+
+    def _notify(self, name: str) -> None:
+        group = self._core.consumers.group(name)
+        if group is None or group.is_broadcasting:
+            return
+        fields = GroupChanged(name).to_fields()
+        for channel in list(group.members):
+            assert isinstance(channel, Connection)
+            try:
+                channel.send_one_way(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))
+            except ConnectionLostError:
+                continue

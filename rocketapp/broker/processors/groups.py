@@ -1,0 +1,170 @@
+"""Consumer groups as administrators see and change them.
+
+Codes UPDATE_AND_CREATE_SUBSCRIPTIONGROUP 200, GET_ALL_SUBSCRIPTIONGROUP_CONFIG 201, GET_CONSUMER_CONNECTION_LIST
+203, GET_PRODUCER_CONNECTION_LIST 204, DELETE_SUBSCRIPTIONGROUP 207, GET_CONSUME_STATS 208,
+GET_CONSUMER_RUNNING_INFO 307, QUERY_TOPICS_BY_CONSUMER 343, GET_SUBSCRIPTIONGROUP_CONFIG 352 (Java:
+AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.dispatch import Process
+from rocketapp.broker.groups import GroupConfig
+from rocketapp.broker.members import Member
+from rocketapp.errors import BrokerError, TransportError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import group_problem
+from rocketapp.transport.connection import Connection
+from rocketapp.wire import fields as read
+from rocketapp.wire import lenient_json
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests import statistics
+from rocketapp.wire.requests.admin import ConsumerGroupRequest, ProducerGroupRequest, RunningInfoRequest
+from rocketapp.wire.requests.routes import encode_topic_list
+from rocketapp.wire.requests.statistics import ConsumedOffset, ConsumerConnection, encode_consume_stats
+
+RUNNING_INFO_TIMEOUT = 10.0
+"""Seconds that a member has to describe itself."""
+
+
+class GroupProcessor:
+    """Creates, changes, deletes and describes consumer groups."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def table(self) -> dict[int, Process]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_configs,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumers,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producers,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
+        }
+
+    def update(self, connection: Connection, command: Command) -> Command:
+        try:
+            config = GroupConfig.of_members(lenient_json.loads(command.body))
+        except ValueError as error:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        problem = group_problem(config.name)
+        if problem is not None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+        self._core.groups.put(config)
+        self._core.save()
+        return Command.response(command, ResponseCode.SUCCESS)
+
+    def all_configs(self, connection: Connection, command: Command) -> Command:
+        body = msgspec.json.encode(self._core.groups.to_json())
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+
+    def config(self, connection: Connection, command: Command) -> Command:
+        name = read.text(command.fields, "group")
+        config = self._core.groups.get(name)
+        if config is None:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=msgspec.json.encode(config.members))
+
+    def delete(self, connection: Connection, command: Command) -> Command:
+        name = read.text(command.fields, "groupName")
+        self._core.groups.delete(name)
+        if read.boolean(command.fields, "cleanOffset"):
+            self._core.offsets.delete_group(name)
+        self._core.save()
+        return Command.response(command, ResponseCode.SUCCESS)
+
+    def consumers(self, connection: Connection, command: Command) -> Command:
+        name = ConsumerGroupRequest.from_fields(command.fields).group
+        group = self._core.consumers.group(name)
+        if group is None:
+            raise BrokerError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        body = ConsumerConnection(
+            tuple(map(_connection, group.members.values())),
+            tuple(group.subscriptions.values()),
+            group.consume_type,
+            group.message_model,
+            group.consume_from,
+        ).encode()
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+
+    def producers(self, connection: Connection, command: Command) -> Command:
+        name = ProducerGroupRequest.from_fields(command.fields).group
+        members = self._core.producers.members(name)
+        if not members:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        body = statistics.encode_connections(map(_connection, members))
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+
+    def topics_of(self, connection: Connection, command: Command) -> Command:
+        topics = self._core.offsets.topics_of(read.text(command.fields, "group"))
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=encode_topic_list(sorted(topics)))
+
+    def consume_stats(self, connection: Connection, command: Command) -> Command:
+        """How far a group is in every queue of the topics that it has consumed."""
+        core = self._core
+        request = ConsumerGroupRequest.from_fields(command.fields)
+        if request.topic is not None:
+            topics = {request.topic}
+        else:
+            group = core.consumers.group(request.group)
+            topics = core.offsets.topics_of(request.group) | set(group.subscriptions if group is not None else ())
+        offsets: dict[MessageQueue, ConsumedOffset] = {}
+        for topic in sorted(topics):
+            config = core.topics.get(topic)
+            for queue_id in range(config.read_queues if config is not None else 0):
+                offsets[MessageQueue(topic, core.config.name, queue_id)] = self._consumed(
+                    request.group, topic, queue_id
+                )
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=encode_consume_stats(offsets))
+
+    def _consumed(self, group: str, topic: str, queue_id: int) -> ConsumedOffset:
+        core = self._core
+        end = core.store.max_offset(topic, queue_id)
+        done = core.offsets.committed(group, topic, queue_id)
+        if done is None:
+            # Nothing was committed: the group will start where the store begins.
+            done = max(core.store.min_offset(topic, queue_id), 0)
+        pulled = core.offsets.pulled_to(group, topic, queue_id)
+        last = core.store.stored_ms_at(topic, queue_id, done - 1) if done > 0 else None
+        return ConsumedOffset(end, done, done if pulled is None else pulled, last or 0)
+
+    def running_info(self, connection: Connection, command: Command) -> Command | None:
+        """Ask the member itself, and hand its answer on."""
+        request = RunningInfoRequest.from_fields(command.fields)
+        group = self._core.consumers.group(request.group)
+        members = group.members.items() if group is not None else ()
+        channel = next((channel for channel, member in members if member.client_id == request.client_id), None)
+        if not isinstance(channel, Connection):
+            raise BrokerError(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{request.group}> <{request.client_id}> not online"
+            )
+        question = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, request.to_fields())
+        answer = channel.start_request(question, timeout=RUNNING_INFO_TIMEOUT)
+
+        def hand_on(answered: asyncio.Future[Command]) -> None:
+            error = answered.exception()
+            if isinstance(error, TransportError):
+                response = Command.response(
+                    command, ResponseCode.CONSUME_MSG_TIMEOUT, remark=f"consumer <{request.client_id}>: {error}"
+                )
+            else:
+                told = answered.result()
+                response = Command.response(command, told.code, fields=told.fields, body=told.body, remark=told.remark)
+            connection.reply(response)
+
+        answer.add_done_callback(hand_on)
+        return None
+
+
+def _connection(member: Member) -> statistics.Connection:
+    return statistics.Connection(member.client_id, member.address, member.language, member.version)

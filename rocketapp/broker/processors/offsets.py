@@ -1,0 +1,94 @@
+"""Offsets of queues, and of groups in them.
+
+Codes QUERY_CONSUMER_OFFSET 14, UPDATE_CONSUMER_OFFSET 15, SEARCH_OFFSET_BY_TIMESTAMP 29, GET_MAX_OFFSET 30,
+GET_MIN_OFFSET 31, GET_EARLIEST_MSG_STORETIME 32 (Java: ConsumerManageProcessor, AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.dispatch import Process
+from rocketapp.errors import BrokerError
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.offsets import (
+    CommitRequest,
+    OffsetResponse,
+    QueryOffsetRequest,
+    QueueRequest,
+    SearchOffsetRequest,
+    StoreTimeResponse,
+)
+
+
+class OffsetProcessor:
+    """Answers where queues begin and end, and how far groups are."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def table(self) -> dict[int, Process]:
+        return {
+            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.commit,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
+            RequestCode.GET_MAX_OFFSET: self.max_offset,
+            RequestCode.GET_MIN_OFFSET: self.min_offset,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
+        }
+
+    def query(self, connection: Connection, command: Command) -> Command:
+        request = QueryOffsetRequest.from_fields(command.fields)
+        core = self._core
+        offset = core.offsets.committed(request.group, request.topic, request.queue_id)
+        if offset is None and request.set_zero_if_not_found is not False:
+            # A young queue, of which nothing was deleted yet, is read from its beginning by every new group,
+            # even by one that starts at the end: what was sent before the group first came is not lost.
+            min_offset = core.store.min_offset(request.topic, request.queue_id)
+            if min_offset <= 0 and core.store.max_offset(request.topic, request.queue_id) > 0:
+                offset = 0
+        if offset is None:
+            raise BrokerError(
+                ResponseCode.QUERY_NOT_FOUND,
+                "Not found, do not set to zero, maybe this group boot first"
+                if request.set_zero_if_not_found is False
+                else "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
+            )
+        return _offset(command, offset)
+
+    def commit(self, connection: Connection, command: Command) -> Command:
+        request = CommitRequest.from_fields(command.fields)
+        core = self._core
+        if core.topics.get(request.topic) is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {request.topic} not exist!")
+        core.group(request.group)
+        if request.offset < 0 or request.queue_id < 0:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER, f"offset {request.offset} of queue {request.queue_id} is none"
+            )
+        core.offsets.commit(request.group, request.topic, request.queue_id, request.offset)
+        return Command.response(command, ResponseCode.SUCCESS, fields={})
+
+    def search(self, connection: Connection, command: Command) -> Command:
+        request = SearchOffsetRequest.from_fields(command.fields)
+        found = self._core.store.offset_by_time(request.topic, request.queue_id, request.timestamp_ms, request.boundary)
+        return _offset(command, found)
+
+    def max_offset(self, connection: Connection, command: Command) -> Command:
+        request = QueueRequest.from_fields(command.fields)
+        return _offset(command, self._core.store.max_offset(request.topic, request.queue_id))
+
+    def min_offset(self, connection: Connection, command: Command) -> Command:
+        request = QueueRequest.from_fields(command.fields)
+        return _offset(command, self._core.store.min_offset(request.topic, request.queue_id))
+
+    def earliest_store_time(self, connection: Connection, command: Command) -> Command:
+        request = QueueRequest.from_fields(command.fields)
+        stored_ms = self._core.store.earliest_stored_ms(request.topic, request.queue_id)
+        response = StoreTimeResponse(-1 if stored_ms is None else stored_ms)
+        return Command.response(command, ResponseCode.SUCCESS, fields=response.to_fields())
+
+
+def _offset(command: Command, offset: int) -> Command:
+    return Command.response(command, ResponseCode.SUCCESS, fields=OffsetResponse(offset).to_fields())

@@ -1,0 +1,237 @@
+"""Pulls: check, read, and hold what found nothing.
+
+Codes PULL_MESSAGE 11, LITE_PULL_MESSAGE 361 (Java: PullMessageProcessor, PullRequestHoldService).
+The store is read and the pull is held in one step of the loop, so no message can arrive in between.
+A woken pull is run again once, and is then answered whatever it finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.dispatch import Process
+from rocketapp.broker.long_poll import HeldPull, HeldPulls
+from rocketapp.broker.members import Matches, matcher
+from rocketapp.broker.store.reading import ReadStatus
+from rocketapp.errors import BrokerError
+from rocketapp.model.route import PERM_READ
+from rocketapp.model.subscription import ALL_TAGS, SubscriptionData, parse_tags
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullRequest, PullResponse
+
+MOST_BYTES = 262_144
+"""Of one pull, beyond its first message (Java: maxTransferBytesOnMessageInMemory)."""
+LONGEST_HOLD = 600.0
+"""Most seconds that a pull is held, whatever was asked for; clients ask for 15 to 30."""
+MOST_HELD = 65_536
+"""Most pulls that one connection may have held: one for every queue that a topic can have."""
+
+_FOUND_NOTHING = frozenset({ReadStatus.OFFSET_OVERFLOW_ONE, ReadStatus.OFFSET_FOUND_NULL})
+_FOUND_NO_QUEUE = frozenset({ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE})
+_GO_ON = frozenset({ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING})
+
+
+class _Waiting(NamedTuple):
+    """What is needed to run a held pull again."""
+
+    connection: Connection
+    command: Command
+    request: PullRequest
+
+
+class PullProcessor:
+    """Answers pulls, now or later."""
+
+    def __init__(self, core: Core, held: HeldPulls, loop: asyncio.AbstractEventLoop) -> None:
+        self._core, self._held, self._loop = core, held, loop
+        self._woken: list[HeldPull] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._stopped = False
+
+    def table(self) -> dict[int, Process]:
+        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
+
+    def pull(self, connection: Connection, command: Command) -> Command | None:
+        request = PullRequest.from_fields(command.fields)
+        matches = self._check(request)
+        if request.sys_flag & FLAG_COMMIT and request.commit_offset >= 0:
+            self._core.offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)
+        return self._run(connection, command, request, matches, may_hold=bool(request.sys_flag & FLAG_SUSPEND))
+
+    def arrived(self, topic: str, queue_id: int, end_offset: int, tags_code: int) -> None:
+        """The store has a new message. Woken pulls are answered in the next step of the loop: once for a burst."""
+        woken = self._held.arrived(topic, queue_id, end_offset, tags_code)
+        if woken:
+            if not self._woken:
+                self._loop.call_soon(self._answer_woken)
+            self._woken += woken
+
+    def topic_gone(self, topic: str) -> None:
+        """The topic was deleted: nobody need wait for its messages."""
+        self._answer(self._held.at(topic))
+
+    def connection_lost(self, connection: Connection) -> None:
+        self._held.forget(connection)
+
+    def stop(self) -> None:
+        """Drop what is held: the connections end anyway."""
+        self._stopped = True
+        self._held.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self, request: PullRequest) -> Matches | None:
+        """Refuse what may not be pulled, in Apache's order; return the tag filter."""
+        core = self._core
+        group = core.group(request.group)
+        if not group.consume_enable:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {request.group}")
+        topic = core.topics.get(request.topic)
+        if topic is None:
+            raise BrokerError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{request.topic}] not exist, apply first please! "
+                "See https://rocketmq.apache.org/docs/bestPractice/06FAQ",
+            )
+        if not topic.perm & PERM_READ:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{request.topic}] pulling message is forbidden")
+        if not 0 <= request.queue_id < topic.read_queues:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queues}]",
+            )
+        if request.sys_flag & FLAG_SUBSCRIPTION:
+            return _own_filter(request)
+        return self._filter_of_group(request, broadcast_enable=group.consume_broadcast_enable)
+
+    def _filter_of_group(self, request: PullRequest, *, broadcast_enable: bool) -> Matches | None:
+        group = self._core.consumers.group(request.group)
+        if group is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                "the consumer's group info not exist: it has to send a heartbeat before it pulls",
+            )
+        if group.is_broadcasting and not broadcast_enable:
+            raise BrokerError(
+                ResponseCode.NO_PERMISSION, f"the consumer group[{request.group}] can not consume by broadcast way"
+            )
+        subscription = group.subscriptions.get(request.topic)
+        if subscription is None:
+            raise BrokerError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist: topic {request.topic}"
+            )
+        if subscription.version < request.sub_version:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        _only_tags(subscription.expression_type)
+        return group.matchers[request.topic]
+
+    def _run(
+        self, connection: Connection, command: Command, request: PullRequest, matches: Matches | None, *, may_hold: bool
+    ) -> Command | None:
+        core = self._core
+        limit = request.max_bytes
+        result = core.store.read(
+            request.topic,
+            request.queue_id,
+            request.offset,
+            max_messages=max(request.max_messages, 1),
+            max_bytes=MOST_BYTES if limit is None or limit <= 0 else min(limit, MOST_BYTES),
+            matches=matches,
+        )
+        code = _code_of(result.status, request.offset)
+        if code == ResponseCode.PULL_NOT_FOUND and may_hold and request.suspend_ms > 0:
+            self._hold(connection, command, request, matches)
+            return None
+        core.offsets.pulled(request.group, request.topic, request.queue_id, result.next_offset)
+        core.traffic.got += result.count
+        header = PullResponse(0, result.next_offset, result.min_offset, result.max_offset).to_fields()
+        return Command.response(command, code, fields=header, body=result.body, remark=result.status)
+
+    def _hold(self, connection: Connection, command: Command, request: PullRequest, matches: Matches | None) -> None:
+        if self._held.held_by(connection) >= MOST_HELD:
+            raise BrokerError(
+                ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_HELD} pulls of this connection are held already"
+            )
+        if connection.is_closed or self._stopped:
+            return
+        deadline = self._loop.time() + min(request.suspend_ms / 1000, LONGEST_HOLD)
+        self._held.hold(
+            HeldPull(
+                (request.topic, request.queue_id),
+                request.offset,
+                deadline=deadline,
+                owner=connection,
+                matches=matches,
+                payload=_Waiting(connection, command, request),
+            )
+        )
+        if self._timer is None or deadline < self._timer.when():
+            self._set_timer(deadline)
+
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        self._answer(self._held.expire(self._loop.time()))
+        deadline = self._held.next_deadline
+        if deadline is not None:
+            self._set_timer(deadline)
+
+    def _answer_woken(self) -> None:
+        woken, self._woken = self._woken, []
+        self._answer(woken)
+
+    def _answer(self, pulls: list[HeldPull]) -> None:
+        for held in pulls:
+            waiting = held.payload
+            assert isinstance(waiting, _Waiting)
+            connection, command, request = waiting
+            if connection.is_closed or self._stopped:
+                continue
+            try:
+                response = self._run(connection, command, request, held.matches, may_hold=False)
+            except Exception as error:
+                # One pull that cannot be read must not leave the others waiting: its asker is told.
+                remark = f"{type(error).__name__}: {error}"
+                response = Command.response(command, ResponseCode.SYSTEM_ERROR, fields={}, remark=remark)
+            if response is not None:
+                connection.reply(response)
+
+
+def _own_filter(request: PullRequest) -> Matches | None:
+    """The filter of a pull that brings its subscription along."""
+    _only_tags(request.expression_type)
+    expression = request.expression or ALL_TAGS
+    try:
+        tags = parse_tags(expression)
+    except ValueError as error:
+        raise BrokerError(
+            ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+        ) from None
+    return matcher(SubscriptionData(request.topic, expression, tags))
+
+
+def _only_tags(expression_type: str) -> None:
+    if expression_type not in ("", "TAG"):
+        raise BrokerError(
+            ResponseCode.SYSTEM_ERROR,
+            f"The broker does not support consumer to filter message by {expression_type[:40]}",
+        )
+
+
+def _code_of(status: ReadStatus, offset: int) -> ResponseCode:
+    if status is ReadStatus.FOUND:
+        return ResponseCode.SUCCESS
+    if status in _FOUND_NOTHING or (status in _FOUND_NO_QUEUE and offset == 0):
+        return ResponseCode.PULL_NOT_FOUND
+    if status in _GO_ON:
+        return ResponseCode.PULL_RETRY_IMMEDIATELY
+    return ResponseCode.PULL_OFFSET_MOVED

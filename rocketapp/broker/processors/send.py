@@ -1,0 +1,194 @@
+"""Sends: check, stamp, store, answer.
+
+Codes SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320 (Java: SendMessageProcessor). A send is
+answered when its bytes are with the operating system, or on disk if the configuration says so: the store sees
+to that.
+"""
+
+from __future__ import annotations
+
+from rocketapp.broker.core import Core, Host
+from rocketapp.broker.dispatch import Process
+from rocketapp.broker.stamping import Stamp, Stamped
+from rocketapp.broker.store.store import Appended
+from rocketapp.errors import BrokerError, ProtocolError
+from rocketapp.model.names import FORBIDDEN_TOPICS, RETRY_PREFIX, dlq_topic, is_retry_topic, topic_problem
+from rocketapp.model.route import PERM_WRITE
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.batch import decode_batch
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import FLAG_ONE_WAY, Command
+from rocketapp.wire.message_id import offset_id
+from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record
+from rocketapp.wire.requests.admin import TopicConfig
+from rocketapp.wire.requests.send import REGION, SendRequest, SendResponse
+
+HONOURS_MAX_RECONSUME_TIMES = 121
+"""MQVersion V3_4_9: from here on a client's own maximum counts."""
+_OURS = BORN_IPV6 | STORE_IPV6 | 12
+"""Flags that say how we store, and the state of a transaction: no producer decides them."""
+
+
+class SendProcessor:
+    """Stores what producers send."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._stamp = Stamp(cluster=core.config.cluster, region=REGION)
+
+    def table(self) -> dict[int, Process]:
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send,
+        }
+
+    def send(self, connection: Connection, command: Command) -> Command | None:
+        request = SendRequest.from_command(command)
+        topic = self._topic(request)
+        queue_id = self._queue_id(request, topic)
+        if request.batch:
+            response = self._batch(connection, command, request, queue_id)
+        else:
+            response = self._single(connection, command, request, queue_id)
+        if command.flag & FLAG_ONE_WAY:
+            return None
+        return Command.response(command, ResponseCode.SUCCESS, fields=response.to_fields())
+
+    def _topic(self, request: SendRequest) -> TopicConfig:
+        """The topic of a send, created if need be and allowed."""
+        name = request.topic
+        if name in FORBIDDEN_TOPICS:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
+        topic = self._core.topics.get(name)
+        if topic is None:
+            topic = self._create(request)
+        if not topic.perm & PERM_WRITE:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden")
+        return topic
+
+    def _create(self, request: SendRequest) -> TopicConfig:
+        core = self._core
+        problem = topic_problem(request.topic)
+        if problem is not None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+        if is_retry_topic(request.topic):
+            return core.ensure_retry_topic(core.group(request.topic.removeprefix(RETRY_PREFIX)))
+        topic = core.topics.auto_create(request.topic, request.default_topic, request.default_queues)
+        if topic is None:
+            return core.known_topic(request.topic)
+        core.save()
+        return topic
+
+    def _queue_id(self, request: SendRequest, topic: TopicConfig) -> int:
+        queue_id = request.queue_id
+        if queue_id >= max(topic.write_queues, topic.read_queues):
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, topic {topic.name} has {topic.write_queues} queues to write",
+            )
+        if queue_id >= 0:
+            return queue_id
+        if topic.write_queues <= 0:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] has no queue to write")
+        return self._core.random.randrange(topic.write_queues)
+
+    def _single(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> SendResponse:
+        core = self._core
+        body = command.body
+        self._check_body(body)
+        stamped = self._stamp.single(request.properties, core.unique_ids.next(core.clock.now()))
+        topic = request.topic
+        if topic.startswith(RETRY_PREFIX):
+            dead = self._dead_letter_topic(command, request)
+            if dead is not None:
+                topic, queue_id = dead, 0
+                stamped = Stamped(stamped.raw + b"DELAY\x01-1\x02", stamped.unique_key, 0)
+        record = self._record(connection, request, body, stamped.raw, topic=topic, queue_id=queue_id)
+        if stamped.delay_level:
+            appended = core.delays.schedule(record, stamped.delay_level)
+        else:
+            appended = core.store.append(record)
+        core.traffic.put += 1
+        return SendResponse(self._id(appended), queue_id, appended.queue_offset, stamped.unique_key)
+
+    def _batch(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> SendResponse:
+        core = self._core
+        if is_retry_topic(request.topic):
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
+        if len(command.body) > core.config.max_message_bytes:
+            raise _too_large(len(command.body), core.config.max_message_bytes)
+        try:
+            items = decode_batch(command.body)
+        except ProtocolError as error:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        if not items:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
+        now = core.clock.now()
+        records = []
+        for body, raw, flag in items:
+            self._check_body(body)
+            stamped = self._stamp.batched(raw, core.unique_ids.next(now))
+            if stamped.delay_level:
+                raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed: send its messages singly")
+            record = self._record(connection, request, body, stamped.raw, topic=request.topic, queue_id=queue_id)
+            records.append(record._replace(flag=flag))
+        stored = core.store.append_batch(records)
+        core.traffic.put += len(stored)
+        return SendResponse(",".join(map(self._id, stored)), queue_id, stored[0].queue_offset)
+
+    def _check_body(self, body: bytes) -> None:
+        if not body:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "the message is illegal: it has no body")
+        if len(body) > self._core.config.max_message_bytes:
+            raise _too_large(len(body), self._core.config.max_message_bytes)
+
+    def _record(
+        self, connection: Connection, request: SendRequest, body: bytes, raw: bytes, *, topic: str, queue_id: int
+    ) -> Record:
+        born: Host | None = connection.state
+        if born is None:
+            born = connection.state = Host.of(connection.peer)
+        here = self._core.host
+        sys_flag = request.sys_flag & ~_OURS
+        if born.is_ipv6:
+            sys_flag |= BORN_IPV6
+        if here.is_ipv6:
+            sys_flag |= STORE_IPV6
+        return Record(
+            topic=topic,
+            body=body,
+            raw_properties=raw,
+            queue_id=queue_id,
+            flag=request.flag,
+            sys_flag=sys_flag,
+            born_ms=request.born_ms,
+            born_host=born.raw,
+            born_port=born.port,
+            store_host=here.raw,
+            store_port=here.port,
+            reconsume_times=request.reconsume_times,
+        )
+
+    def _dead_letter_topic(self, command: Command, request: SendRequest) -> str | None:
+        """Where a message to a retry topic goes instead: its attempts are used up, or the group consumes in order."""
+        core = self._core
+        group = core.group(request.topic.removeprefix(RETRY_PREFIX))
+        most = group.retry_max_times
+        if request.max_reconsume_times is not None and command.version >= HONOURS_MAX_RECONSUME_TIMES:
+            most = request.max_reconsume_times
+        # Greater, not greater or equal: a client counts the failed attempt before it sends.
+        if request.reconsume_times > most or core.locks.holds_any(group.name, core.monotonic()):
+            return core.ensure_topic(dlq_topic(group.name), 1).name
+        return None
+
+    def _id(self, appended: Appended) -> str:
+        host = self._core.host
+        return offset_id(host.raw, host.port, appended.physical_offset)
+
+
+def _too_large(size: int, limit: int) -> BrokerError:
+    return BrokerError(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the message is illegal, maybe msg body is too large: {size} bytes, limit {limit} (broker.max_message_bytes)",
+    )

@@ -1,0 +1,103 @@
+"""A consumer hands a failed message back: it is stored again for later, or among the dead letters.
+
+Code CONSUMER_SEND_MSG_BACK 36 (Java: AbstractSendMessageProcessor). Here a message that has used up its
+attempts is one whose count is *equal to* the maximum: the count is raised after the check.
+"""
+
+from __future__ import annotations
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.dispatch import Process
+from rocketapp.broker.groups import GroupConfig
+from rocketapp.broker.processors.send import HONOURS_MAX_RECONSUME_TIMES
+from rocketapp.errors import BrokerError, ProtocolError
+from rocketapp.model.names import dlq_topic
+from rocketapp.model.route import PERM_WRITE
+from rocketapp.transport.connection import Connection
+from rocketapp.wire import properties as names
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.message_id import offset_id
+from rocketapp.wire.record import STORE_IPV6, Record, decode_record
+from rocketapp.wire.requests.send_back import SendBackRequest
+
+_FIRST_LEVEL = 3
+"""The delay level of the first retry: 10 s."""
+
+
+class SendBackProcessor:
+    """Stores failed messages again."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def table(self) -> dict[int, Process]:
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    def send_back(self, connection: Connection, command: Command) -> Command:
+        core = self._core
+        request = SendBackRequest.from_fields(command.fields)
+        group = core.group(request.group)
+        if group.retry_queues <= 0:
+            return Command.response(command, ResponseCode.SUCCESS)
+        retry = core.ensure_retry_topic(group)
+        if not retry.perm & PERM_WRITE:
+            raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{retry.name}] sending message is forbidden")
+        message = self._message_at(request.physical_offset)
+        properties = names.decode(message.raw_properties)
+        properties.setdefault(names.RETRY_TOPIC, message.topic)
+        properties.setdefault(
+            names.ORIGIN_MESSAGE_ID, offset_id(message.store_host, message.store_port, message.physical_offset)
+        )
+        properties[names.WAIT] = "false"
+        level = self._level(command, request, group, message)
+        properties[names.DELAY] = str(level)
+        topic, queue_id = retry.name, core.random.randrange(group.retry_queues)
+        if level == 0:
+            topic, queue_id = core.ensure_topic(dlq_topic(group.name), 1).name, 0
+        self._store(message, topic, queue_id, properties, level)
+        return Command.response(command, ResponseCode.SUCCESS)
+
+    def _message_at(self, physical_offset: int) -> Record:
+        data = self._core.store.record_at(physical_offset)
+        try:
+            if data is not None:
+                return decode_record(data)
+        except ProtocolError:
+            pass
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
+
+    @staticmethod
+    def _level(command: Command, request: SendBackRequest, group: GroupConfig, message: Record) -> int:
+        """The delay level of the next attempt; 0 means that there is none."""
+        most = group.retry_max_times
+        if request.max_reconsume_times is not None and command.version >= HONOURS_MAX_RECONSUME_TIMES:
+            most = request.max_reconsume_times
+        if message.reconsume_times >= most or request.delay_level < 0:
+            return 0
+        return request.delay_level or _FIRST_LEVEL + message.reconsume_times
+
+    def _store(self, message: Record, topic: str, queue_id: int, properties: dict[str, str], level: int) -> None:
+        core = self._core
+        here = core.host
+        try:
+            raw = names.encode(properties)
+        except ProtocolError as error:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
+        if len(raw) > names.LONGEST:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"properties of {len(raw)} bytes, limit {names.LONGEST}")
+        record = message._replace(
+            topic=topic,
+            queue_id=queue_id,
+            raw_properties=raw,
+            sys_flag=message.sys_flag | STORE_IPV6 if here.is_ipv6 else message.sys_flag & ~STORE_IPV6,
+            store_host=here.raw,
+            store_port=here.port,
+            reconsume_times=message.reconsume_times + 1,
+            prepared_offset=0,
+        )
+        if level:
+            core.delays.schedule(record, level)
+        else:
+            core.store.append(record)
+        core.traffic.put += 1

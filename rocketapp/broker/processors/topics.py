@@ -1,0 +1,116 @@
+"""Topics as administrators see and change them.
+
+Codes UPDATE_AND_CREATE_TOPIC 17, GET_ALL_TOPIC_CONFIG 21, GET_TOPIC_STATS_INFO 202, DELETE_TOPIC_IN_BROKER 215,
+QUERY_TOPIC_CONSUME_BY_WHO 300, GET_SYSTEM_TOPIC_LIST_FROM_BROKER 305, GET_TOPIC_CONFIG 351 (Java:
+AdminBrokerProcessor).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.dispatch import Process
+from rocketapp.errors import BrokerError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import topic_problem
+from rocketapp.transport.connection import Connection
+from rocketapp.wire import fields as read
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.admin import (
+    TopicConfig,
+    TopicRequest,
+    UpdateTopicRequest,
+    encode_group_list,
+    encode_topic_config,
+)
+from rocketapp.wire.requests.routes import encode_topic_list
+from rocketapp.wire.requests.statistics import TopicOffset, encode_topic_stats
+
+MOST_QUEUES = 65_535
+"""Most queues of one topic: every one of them is a directory."""
+_PERMS = range(8)
+
+
+class TopicProcessor:
+    """Creates, changes, deletes and describes topics."""
+
+    def __init__(self, core: Core, topic_gone: Callable[[str], None]) -> None:
+        self._core, self._topic_gone = core, topic_gone
+
+    def table(self) -> dict[int, Process]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_configs,
+            RequestCode.GET_TOPIC_STATS_INFO: self.stats,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+            RequestCode.GET_TOPIC_CONFIG: self.config,
+        }
+
+    def update(self, connection: Connection, command: Command) -> Command:
+        core = self._core
+        request = UpdateTopicRequest.from_fields(command.fields)
+        name = request.config.name
+        self._check(request.config)
+        core.topics.put(request.applied_to(core.topics.get(name)))
+        core.save()
+        return Command.response(command, ResponseCode.SUCCESS, fields={})
+
+    def _check(self, config: TopicConfig) -> None:
+        problem = topic_problem(config.name)
+        if problem is None and self._core.topics.is_system(config.name):
+            problem = f"The topic[{config.name}] is conflict with system topic."
+        if problem is None and not (0 <= config.read_queues <= MOST_QUEUES and 0 <= config.write_queues <= MOST_QUEUES):
+            problem = f"a topic has 0 to {MOST_QUEUES} queues to read and to write"
+        if problem is None and config.perm not in _PERMS:
+            problem = f"perm {config.perm} is none: 2 is write, 4 is read, 6 is both"
+        if problem is not None:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+
+    def all_configs(self, connection: Connection, command: Command) -> Command:
+        """The whole table at once: paging is offered to nobody who does not ask for it, nor needed."""
+        body = msgspec.json.encode(self._core.topics.to_json())
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+
+    def stats(self, connection: Connection, command: Command) -> Command:
+        core = self._core
+        topic = core.known_topic(TopicRequest.from_fields(command.fields).topic)
+        offsets: dict[MessageQueue, TopicOffset] = {}
+        for queue_id in range(max(topic.read_queues, topic.write_queues)):
+            first, end = core.store.min_offset(topic.name, queue_id), core.store.max_offset(topic.name, queue_id)
+            stored_ms = core.store.stored_ms_at(topic.name, queue_id, end - 1) if end > first else None
+            queue = MessageQueue(topic.name, core.config.name, queue_id)
+            offsets[queue] = TopicOffset(max(first, 0), end, stored_ms or 0)
+        return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_stats(offsets))
+
+    def delete(self, connection: Connection, command: Command) -> Command:
+        core = self._core
+        name = TopicRequest.from_fields(command.fields).topic
+        if core.topics.is_system(name):
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        if core.topics.get(name) is not None:
+            core.topics.delete(name)
+            core.offsets.delete_topic(name)
+            core.save()
+            core.store.delete_topic(name)
+            self._topic_gone(name)
+        return Command.response(command, ResponseCode.SUCCESS, fields={})
+
+    def groups_of(self, connection: Connection, command: Command) -> Command:
+        """Groups that subscribe to the topic or have consumed some of it."""
+        topic = TopicRequest.from_fields(command.fields).topic
+        groups = {group.name for group in self._core.consumers if topic in group.subscriptions}
+        body = encode_group_list(sorted(groups | self._core.offsets.groups_of(topic)))
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+
+    def system_topics(self, connection: Connection, command: Command) -> Command:
+        return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(self._core.topics.system_names))
+
+    def config(self, connection: Connection, command: Command) -> Command:
+        topic = self._core.known_topic(read.text(command.fields, "topic"))
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=encode_topic_config(topic))

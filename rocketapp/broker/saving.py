@@ -1,0 +1,103 @@
+"""The broker's tables and their files: topics.json, subscriptionGroup.json, consumerOffset.json.
+
+Topics and groups are written as soon as they change, before anybody is told of them; offsets now and
+then. A file that exists and cannot be read stops the start, because going on would lose offsets in
+silence: groups would begin at 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from rocketapp.broker.groups import GroupTable
+from rocketapp.broker.offsets import OffsetTable
+from rocketapp.broker.store.config_files import CONSUMER_OFFSETS, GROUPS, TOPICS, ConfigFile
+from rocketapp.broker.store.files import Files
+from rocketapp.broker.topics import TopicTable
+from rocketapp.clock import Clock
+from rocketapp.errors import ConfigError
+from rocketapp.model.event import LoopFailed, Observe
+
+
+class Table(Protocol):
+    """What can be saved and loaded."""
+
+    dirty: bool
+
+    def count_change(self, now: float) -> None: ...
+
+    def to_json(self) -> dict[str, Any]: ...
+
+    def load(self, saved: Mapping[str, Any]) -> None: ...
+
+
+class Saving:
+    """Loads the tables once and saves them whenever they changed."""
+
+    def __init__(
+        self,
+        files: Files,
+        *,
+        clock: Clock,
+        observe: Observe,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+    ) -> None:
+        self._files, self._clock, self._observe = files, clock, observe
+        self._topics = (ConfigFile(files, TOPICS), topics)
+        self._groups = (ConfigFile(files, GROUPS), groups)
+        self._offsets = (ConfigFile(files, CONSUMER_OFFSETS), offsets)
+
+    def load(self) -> None:
+        """Fill the tables. ConfigError names the file that cannot be read, and what to do about it."""
+        for file, table in (self._topics, self._groups, self._offsets):
+            saved = file.load()
+            if saved is None:
+                continue
+            try:
+                table.load(saved)
+            except (ValueError, TypeError, OverflowError) as error:
+                raise ConfigError(
+                    file.place,
+                    f"cannot be used: {error}. Put back its .bak, or move it away to begin without it",
+                ) from None
+
+    def save_names(self) -> None:
+        """Write topics and groups if they changed. Raises what the disk raises: the change then is not announced."""
+        self._save(*self._topics)
+        self._save(*self._groups)
+
+    def offsets_to_save(self) -> Callable[[], None] | None:
+        """What writes the offsets as they are now, in any thread; None if they have not changed."""
+        file, table = self._offsets
+        if not table.dirty:
+            return None
+        table.count_change(self._clock.now())
+        saved = table.to_json()
+        table.dirty = False
+
+        def save() -> None:
+            try:
+                file.save(saved)
+            except BaseException:
+                table.dirty = True
+                raise
+
+        return save
+
+    def save_all(self) -> None:
+        """Write what changed; one file that fails does not keep the others from being written."""
+        for file, table in (self._topics, self._groups, self._offsets):
+            try:
+                self._save(file, table)
+            except OSError as error:
+                self._observe(LoopFailed(f"saving {file.place}", str(error)))
+
+    def _save(self, file: ConfigFile, table: Table) -> None:
+        if not table.dirty:
+            return
+        table.count_change(self._clock.now())
+        file.save(table.to_json())
+        table.dirty = False

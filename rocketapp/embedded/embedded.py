@@ -1,0 +1,125 @@
+"""A whole RocketMQ in one object: name server and broker on one port, or on memory streams.
+
+Starting is store, then tables, then serving: nobody is answered before everything is recovered. Stopping
+is the reverse: serve nobody, save the tables, close the store; a stop that is not reached (kill -9) leaves
+the marker by which the next start knows to check its log.
+"""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+from rocketapp.broker.broker import Broker
+from rocketapp.broker.dispatch import Dispatch
+from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles
+from rocketapp.clock import Clock
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.errors import ConfigError
+from rocketapp.model.event import Observe
+from rocketapp.namesrv.name_server import NameServer
+from rocketapp.transport.listener import Listener
+from rocketapp.transport.memory import MemoryNetwork
+from rocketapp.transport.stream import Listening, split_address
+from rocketapp.transport.tcp import listen_tcp
+
+MAX_FRAME_BYTES = 16_777_216
+"""Java's limit: longer frames close the connection."""
+
+
+class EmbeddedBroker:
+    """One broker with its name server, in this process."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        random: Random,
+        observe: Observe,
+        memory: bool = False,
+        files: Files | None = None,
+    ) -> None:
+        """`memory` keeps the store in memory; `files` stands in for the directory, as tests with faults do."""
+        self._config, self._clock, self._random, self._observe = config, clock, random, observe
+        self._memory, self._files = memory, files
+        self._broker: Broker | None = None
+        self._listening: Listening | None = None
+        self._listener: Listener | None = None
+        self.address = ""
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedBroker {self._config.name} on {self.address or 'no address yet'}>"
+
+    async def start(self, listen: tuple[str, int] | MemoryNetwork | None = None) -> str:
+        """Recover, then serve; return the real `host:port`.
+
+        Without an argument it serves where the configuration says; on a MemoryNetwork too, under that address.
+        ConfigError when the address is taken or the directory is in use.
+        """
+        if self._broker is not None:
+            raise RuntimeError("this broker is started already: make a new one")
+        files = self._files or (MemoryFiles() if self._memory else DirectoryFiles(self._config.dir))
+        try:
+            broker = Broker.open(
+                files=files,
+                config=self._config,
+                clock=self._clock,
+                random=self._random,
+                observe=self._observe,
+                # A disk may take its time: flushes wait for it in a thread of their own.
+                in_thread=isinstance(files, DirectoryFiles),
+            )
+        except BaseException:
+            files.close()
+            raise
+        self._broker = broker
+        try:
+            self._listener = self._new_listener(broker)
+            self._listening = await self._listen(listen, self._listener)
+        except BaseException:
+            await broker.stop()
+            raise
+        self.address = self._listening.address
+        await broker.start(self.address)
+        return self.address
+
+    async def stop(self) -> None:
+        """Serve nobody any more, save everything, give the directory up. Stopping twice is harmless."""
+        broker, self._broker = self._broker, None
+        if broker is None:
+            return
+        if self._listening is not None:
+            await self._listening.close()
+        broker.drop_held_pulls()
+        if self._listener is not None:
+            await self._listener.close()
+        await broker.stop()
+
+    @staticmethod
+    def _new_listener(broker: Broker) -> Listener:
+        dispatch = Dispatch(broker.table(), NameServer(broker).table())
+        return Listener(
+            serve=dispatch.serve,
+            max_frame_bytes=MAX_FRAME_BYTES,
+            on_lost=lambda connection, _: broker.connection_lost(connection),
+        )
+
+    async def _listen(self, listen: tuple[str, int] | MemoryNetwork | None, listener: Listener) -> Listening:
+        if isinstance(listen, tuple):
+            host, port = listen
+        else:
+            try:
+                host, port = split_address(self._config.listen)
+            except ValueError as error:
+                raise ConfigError("broker.listen", str(error)) from None
+        try:
+            if isinstance(listen, MemoryNetwork):
+                return await listen.listen(host, port, listener.accept)
+            return await listen_tcp(host, port, listener.accept)
+        except OSError as error:
+            raise ConfigError(
+                "broker.listen",
+                f"cannot serve on {host}:{port} ({os.strerror(error.errno) if error.errno else error}): stop what serves there, "
+                "or choose another address (port 0 takes a free one)",
+            ) from None
