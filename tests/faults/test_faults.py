@@ -1,0 +1,53 @@
+"""The fault runs within the suite: small by default, the full figures with ROCKETAPP_FAULTS=full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults import scenarios
+from tests.peers.clusters import Apache, Cluster, Embedded
+from tests.peers.java_client import Peer
+
+Tell = Callable[[dict[str, Any]], None]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600 if scenarios.scale() is scenarios.FULL else 240)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "workers"), [("async", 1), ("sync", 1), ("async", 2)], ids=["async", "sync", "two workers"]
+)
+def test_every_message_of_a_backlog_is_handled_exactly_once(
+    cluster: Cluster, peer: Peer, tmp_path: Path, tell: Tell, kind: str, workers: int
+) -> None:
+    tell(scenarios.deliveries(cluster, peer, tmp_path, scenarios.scale(), kind=kind, workers=workers))
+
+
+def test_order_holds_while_a_member_is_killed(
+    apache: Apache, embedded: Embedded, peer: Peer, tmp_path: Path, tell: Tell
+) -> None:
+    # A dead member's locks live 60 s: that wait is spent on both brokers at once.
+    with ThreadPoolExecutor(2) as both:
+        runs = [
+            both.submit(scenarios.order, cluster, peer, tmp_path / cluster.name, scenarios.scale())
+            for cluster in (apache, embedded)
+        ]
+    for run in runs:
+        tell(run.result())
+
+
+def test_nothing_acknowledged_is_lost_when_the_embedded_broker_is_killed(
+    peer: Peer, tmp_path: Path, tell: Tell
+) -> None:
+    tell(scenarios.broker_kills(peer, tmp_path, scenarios.scale()))
+
+
+def test_nothing_is_lost_when_a_consumer_is_killed(cluster: Cluster, peer: Peer, tmp_path: Path, tell: Tell) -> None:
+    tell(scenarios.consumer_kills(cluster, peer, tmp_path, scenarios.scale()))
+
+
+def test_an_app_goes_on_by_itself_after_the_broker_was_away(peer: Peer, tmp_path: Path, tell: Tell) -> None:
+    tell(scenarios.bounce(peer, tmp_path, scenarios.scale()))
