@@ -20,7 +20,7 @@ from rocketapp.model.event import Observe
 from rocketapp.namesrv.name_server import NameServer
 from rocketapp.transport.listener import Listener
 from rocketapp.transport.memory import MemoryNetwork
-from rocketapp.transport.stream import Listening, split_address
+from rocketapp.transport.stream import Listening, join_address, split_address
 from rocketapp.transport.tcp import listen_tcp
 
 MAX_FRAME_BYTES = 16_777_216
@@ -118,8 +118,9 @@ class EmbeddedBroker:
                 return await listen.listen(host, port, listener.accept)
             return await listen_tcp(host, port, listener.accept)
         except OSError as error:
+            problem = os.strerror(error.errno) if error.errno else str(error)
             raise ConfigError(
                 "broker.listen",
-                f"cannot serve on {host}:{port} ({os.strerror(error.errno) if error.errno else error}): stop what serves there, "
+                f"cannot serve on {join_address(host, port)} ({problem}): stop what serves there, "
                 "or choose another address (port 0 takes a free one)",
             ) from None

@@ -78,7 +78,7 @@ class ClientProcessor:
     def check_client_config(self, connection: Connection, command: Command) -> Command:
         data = lenient_json.loads(command.body)
         try:
-            subscription = subscription_of(data["subscriptionData"])  # type: ignore[index,call-overload]
+            subscription = subscription_of(data["subscriptionData"])
         except ValueError as error:
             raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
