@@ -57,9 +57,11 @@ def queue_of(members: Any) -> MessageQueue:
 
 
 def text_of(value: Any) -> str:
-    """A text; numbers are read as texts, as fastjson does. TypeError for anything else."""
+    """A text; numbers and booleans are read as texts, as fastjson does. TypeError for anything else."""
     if isinstance(value, str):
         return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
     raise TypeError(f"a text is expected, not {type(value).__name__}")

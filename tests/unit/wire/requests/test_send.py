@@ -1,0 +1,84 @@
+"""Sends in their three forms."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketapp.errors import ProtocolError
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.send import FAILURE_FIELDS, SendRequest, SendResponse
+
+REQUEST = SendRequest("PG", "T", "TBW102", 4, 1, 769, 1795169647947, 7, "k\x01v\x02", 2, 16, broker_name="broker-a")
+
+
+def test_a_send_is_written_in_letters() -> None:
+    assert REQUEST.to_fields() == {
+        "a": "PG",
+        "b": "T",
+        "c": "TBW102",
+        "d": "4",
+        "e": "1",
+        "f": "769",
+        "g": "1795169647947",
+        "h": "7",
+        "i": "k\x01v\x02",
+        "j": "2",
+        "k": "false",
+        "l": "16",
+        "m": "false",
+        "n": "broker-a",
+    }
+    assert SendRequest.from_fields(REQUEST.to_fields()) == REQUEST
+
+
+def test_the_code_says_which_names_the_fields_have() -> None:
+    long = {
+        "producerGroup": "PG",
+        "topic": "T",
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4",
+        "queueId": "1",
+        "sysFlag": "769",
+        "bornTimestamp": "1795169647947",
+        "flag": "7",
+        "properties": "k\x01v\x02",
+        "reconsumeTimes": "2",
+        "maxReconsumeTimes": "16",
+        "unitMode": "false",
+        "batch": "false",
+        "bname": "broker-a",
+    }
+    assert SendRequest.from_command(Command(RequestCode.SEND_MESSAGE, long)) == REQUEST
+    assert SendRequest.from_command(Command(RequestCode.SEND_MESSAGE_V2, REQUEST.to_fields())) == REQUEST
+    with pytest.raises(ProtocolError, match="topic"):
+        SendRequest.from_command(Command(RequestCode.SEND_MESSAGE, REQUEST.to_fields()))
+    with pytest.raises(ProtocolError, match="code 11"):
+        SendRequest.from_command(Command(11, REQUEST.to_fields()))
+
+
+def test_a_batch_is_known_by_its_code_or_by_its_letter() -> None:
+    fields = REQUEST.to_fields()
+    assert SendRequest.from_command(Command(RequestCode.SEND_BATCH_MESSAGE, fields)).batch
+    assert SendRequest.from_command(Command(RequestCode.SEND_MESSAGE_V2, {**fields, "m": "true"})).batch
+
+
+def test_only_topic_and_queue_must_be_there() -> None:
+    assert SendRequest.from_fields({"b": "T", "e": "0"}) == SendRequest("", "T")
+    with pytest.raises(ProtocolError, match="field e is missing"):
+        SendRequest.from_fields({"b": "T"})
+
+
+def test_every_answer_carries_what_java_reads_without_looking() -> None:
+    fields = SendResponse("7F", 1, 40, "AAAB").to_fields()
+    assert fields == {
+        "msgId": "7F",
+        "queueId": "1",
+        "queueOffset": "40",
+        "transactionId": "AAAB",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }
+    assert FAILURE_FIELDS.items() <= fields.items()
+    assert SendResponse.from_fields(fields) == SendResponse("7F", 1, 40, "AAAB")
+    assert "transactionId" not in SendResponse("7F", 1, 40).to_fields()

@@ -1,0 +1,58 @@
+"""The property string and the tag in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketapp.errors import ProtocolError
+from rocketapp.wire.properties import decode, encode, tag_of
+
+
+def test_an_entry_counts_when_name_and_value_are_both_there() -> None:
+    assert decode(b"a\x01b\x02c\x01\x02\x01d\x02ab\x01x") == {"a": "b", "ab": "x"}
+
+
+def test_of_equal_names_the_last_wins() -> None:
+    assert decode(b"a\x01b\x02k\x01v1\x02k\x01v2\x02") == {"a": "b", "k": "v2"}
+
+
+def test_null_is_left_out_and_an_empty_value_is_written() -> None:
+    assert encode({"k": "v", "e": "", "n": None}) == b"k\x01v\x02e\x01\x02"
+
+
+def test_a_value_may_hold_the_sign_between_name_and_value() -> None:
+    assert decode(encode({"a": "b\x01c"})) == {"a": "b\x01c"}
+
+
+@pytest.mark.parametrize("properties", [{"a\x01": "b"}, {"a\x02": "b"}, {"a": "b\x02"}])
+def test_a_text_that_could_not_be_read_back_is_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(ProtocolError, match="separator"):
+        encode(properties)
+
+
+def test_a_text_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="UTF-8"):
+        encode({"a": "\ud800"})
+
+
+def test_broken_utf8_is_replaced_and_not_fatal() -> None:
+    assert decode(b"a\x01\xff\x02b\x01c\x02") == {"a": "\ufffd", "b": "c"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "tag"),
+    [
+        (b"TAGS\x01TagA\x02", b"TagA"),
+        (b"TAGS\x01TagA", b"TagA"),
+        (b"WAIT\x01true\x02TAGS\x01TagA\x02KEYS\x01k\x02", b"TagA"),
+        (b"TAGS\x01first\x02TAGS\x01last\x02", b"last"),
+        (b"TAGS\x01first\x02TAGS\x01\x02", b"first"),
+        (b"TAGS\x01\x02", None),
+        (b"MYTAGS\x01x\x02", None),
+        (b"note\x01TAGS\x01x\x02", None),
+        (b"note\x01TAGS\x01x\x02TAGS\x01y\x02", b"y"),
+        (b"", None),
+    ],
+)
+def test_the_tag_is_the_last_one_that_stands_at_the_start_of_an_entry(raw: bytes, tag: bytes | None) -> None:
+    assert tag_of(raw) == tag
