@@ -181,10 +181,6 @@ class JavaClient:
     def search_offset(self, topic: str, queue: int, timestamp_ms: int) -> int:
         return int(self._call("search_offset", topic=topic, queue=queue, timestamp_ms=timestamp_ms))
 
-    def query_by_key(self, topic: str, key: str) -> list[dict[str, Any]]:
-        answer: list[dict[str, Any]] = self._call("query_by_key", topic=topic, key=key)
-        return answer
-
     def view(self, topic: str, message_id: str) -> dict[str, Any]:
         answer: dict[str, Any] = self._call("view", topic=topic, message_id=message_id)
         return answer

@@ -170,18 +170,7 @@ final class Inspecting {
         return admin(a.getString("ns")).searchOffset(queue, a.getLongValue("timestamp_ms"));
     }
 
-    /** query_by_key: ns, topic, key, most=64. */
-    static Object queryByKey(JSONObject a) throws Exception {
-        List<Object> messages = new ArrayList<>();
-        int most = a.containsKey("most") ? a.getIntValue("most") : 64;
-        for (MessageExt message : admin(a.getString("ns"))
-            .queryMessage(a.getString("topic"), a.getString("key"), most, 0, Long.MAX_VALUE).getMessageList()) {
-            messages.add(Consuming.shown(message));
-        }
-        return messages;
-    }
-
-    /** view: ns, topic, message_id. One message by its offset id or unique id. */
+    /** view: ns, topic, message_id. One message by its offset id. */
     static Object view(JSONObject a) throws Exception {
         return Consuming.shown(admin(a.getString("ns")).viewMessage(a.getString("topic"), a.getString("message_id")));
     }

@@ -36,7 +36,6 @@ public class Peer {
         Map.entry("read", Inspecting::read),
         Map.entry("members", Inspecting::members),
         Map.entry("search_offset", Inspecting::searchOffset),
-        Map.entry("query_by_key", Inspecting::queryByKey),
         Map.entry("view", Inspecting::view),
         Map.entry("admin", Inspecting::admin));
 
