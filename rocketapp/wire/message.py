@@ -30,22 +30,14 @@ class Message:
     Lazy: properties are decoded, times and hosts computed when they are asked for.
     """
 
-    __slots__ = ("_fixed", "_properties", "_reconsume_times", "_topic", "body", "offset", "queue", "raw_properties")
-    _kept: ClassVar[tuple[str, ...]] = (
-        "_fixed",
-        "_reconsume_times",
-        "_topic",
-        "body",
-        "offset",
-        "queue",
-        "raw_properties",
-    )
+    __slots__ = ("_fixed", "_properties", "_topic", "body", "offset", "queue", "raw_properties")
+    _kept: ClassVar[tuple[str, ...]] = ("_fixed", "_topic", "body", "offset", "queue", "raw_properties")
     """What goes along into another process; some of it may be unset."""
 
     _fixed: Fixed
     _properties: dict[str, str]
-    _reconsume_times: int
     _topic: str
+    """As stored; set when there is no queue to tell it."""
     body: bytes
     """As the producer gave it. Of a compressed message that cannot be inflated, reading it raises ProtocolError."""
     offset: int
@@ -58,14 +50,11 @@ class Message:
     @property
     def topic(self) -> str:
         """The topic that was subscribed, also of a message that came back for a retry."""
-        try:
-            return self._topic
-        except AttributeError:
-            topic = self.queue.topic if self.queue is not None else ""
-            if topic.startswith(RETRY_PREFIX):
-                topic = self.properties.get(names.RETRY_TOPIC, topic)
-            self._topic = topic
-            return topic
+        queue = self.queue
+        topic = self._topic if queue is None else queue.topic
+        if topic.startswith(RETRY_PREFIX):
+            return self.properties.get(names.RETRY_TOPIC, topic)
+        return topic
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -157,14 +146,13 @@ class Message:
     @property
     def reconsume_times(self) -> int:
         """Failed attempts so far. Settable: an orderly retry happens in place, without a new record."""
-        try:
-            return self._reconsume_times
-        except AttributeError:
-            return self._fixed[12]
+        return self._fixed[12]
 
     @reconsume_times.setter
     def reconsume_times(self, times: int) -> None:
-        self._reconsume_times = times
+        fixed = self._fixed
+        # A new tuple each time: raising it is rare, and a slot for it would cost every message.
+        self._fixed = (*fixed[:12], times, fixed[13], fixed[14])
 
     @property
     def attempt(self) -> int:

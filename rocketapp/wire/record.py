@@ -13,8 +13,6 @@ from typing import Any
 
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import RETRY_PREFIX
-from rocketapp.wire import properties as names
 from rocketapp.wire.batch import decode_batch
 from rocketapp.wire.compression import COMPRESSED, inflate
 from rocketapp.wire.layout import (
@@ -129,15 +127,8 @@ def _fill(message: Message, parts: Parts, queue: MessageQueue | None) -> Message
     message.offset = parts.fixed[5]
     message.queue = queue
     if queue is None:
-        message._topic = _own_topic(parts)
+        message._topic = parts.topic.decode("utf-8", "replace")
     return message
-
-
-def _own_topic(parts: Parts) -> str:
-    topic = parts.topic.decode("utf-8", "replace")
-    if topic.startswith(RETRY_PREFIX):
-        return names.decode(parts.properties).get(names.RETRY_TOPIC, topic)
-    return topic
 
 
 def _unwrap(parts: Parts, queue: MessageQueue | None, max_bytes: int) -> list[Message]:
