@@ -163,7 +163,12 @@ def test_brackets_behind_an_app_are_told_to_go(write: Write) -> None:
 
 @pytest.mark.parametrize(
     ("target", "mend"),
-    [("src/app.py", "src.app:app"), ("./app.py", "app:app"), ("app:", "module:attribute"), ("app:create(1)", "module:factory()")],
+    [
+        ("src/app.py", "src.app:app"),
+        ("./app.py", "app:app"),
+        ("app:", "module:attribute"),
+        ("app:create(1)", "module:factory()"),
+    ],
 )
 def test_what_is_no_module_name_is_answered_with_how_to_write_it(target: str, mend: str) -> None:
     assert mend in problem(target)

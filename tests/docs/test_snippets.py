@@ -1,0 +1,74 @@
+"""What the pages show is true: snippets run, settings load, commands parse, links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import types
+from pathlib import Path
+
+import click
+import pytest
+
+from rocketapp.app.sources import load_settings
+from rocketapp.cli.main import cli
+from tests.docs.pages import PAGES, ROOT, Block, all_blocks, commands, name_of
+
+_LINK = re.compile(r"\]\((?!https?:)([^)#]+)[^)]*\)")
+_MAKE = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("block", all_blocks("python"), ids=lambda block: block.place)
+def test_a_snippet_runs_as_a_module(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("snippet")
+    monkeypatch.setitem(sys.modules, "snippet", module)
+    code = compile("\n" * int(block.place.rpartition(":")[2]) + block.text, block.place.rpartition(":")[0], "exec")
+    exec(code, vars(module))
+    assert len(vars(module)) > 0
+
+
+@pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda block: block.place)
+def test_shown_settings_load(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(block.text)
+    assert load_settings(str(file), {}, {}, {}).sources
+
+
+@pytest.mark.parametrize(("place", "line"), commands(), ids=lambda value: value[:40])
+def test_a_shown_command_is_one(place: str, line: str) -> None:
+    words = shlex.split(line, comments=True)
+    words = words[: words.index("<")] if "<" in words else words
+    program = words[0].rpartition("/")[2]
+    if program == "make":
+        assert words[1] in _MAKE, place
+    elif program == "rocketapp":
+        parse(words[1:], place)
+    else:
+        assert program in {"python3", "pip", ".", "activate"}, f"{place}: nobody checks {program}"
+
+
+def parse(words: list[str], place: str) -> None:
+    """As the command line would, short of running it."""
+    context = click.Context(cli, info_name="rocketapp")
+    command = cli.get_command(context, words[0])
+    assert command is not None, f"{place}: no command {words[0]}"
+    command.make_context(words[0], words[1:], parent=context)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text()
+    assert text.startswith("# ")
+    for target in _LINK.findall(text):
+        assert (page.parent / target).exists(), f"{name_of(page)}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_lines_are_not_too_long_to_read_side_by_side(page: Path) -> None:
+    long = [
+        number
+        for number, line in enumerate(page.read_text().splitlines(), 1)
+        if len(line) > 130 and not line.startswith("|")
+    ]
+    assert long == []
