@@ -14,6 +14,9 @@ from typing import Any, cast
 from rocketapp.errors import ConnectError
 from rocketapp.transport.stream import WRITE_HIGH_BYTES, MakeReceiver, Receiver, join_address, split_address
 
+READ_BYTES = 131_072
+"""Most bytes read at once. asyncio's own 256 KiB costs twice the CPU per pulled message (2.0 instead of 1.25 us):
+every read allocates a buffer of the full size, and from there on the C library maps and unmaps it."""
 BACKLOG = 1024
 """Connections that may wait to be accepted (Java: serverSocketBacklog)."""
 
@@ -62,6 +65,8 @@ class TcpStream(asyncio.Protocol):
         sock: socket.socket | None = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if hasattr(transport, "max_size"):  # asyncio's socket transports; uvloop reads into a buffer of its own.
+            transport.max_size = READ_BYTES
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES, low=WRITE_HIGH_BYTES // 4)
         self._receiver = self._make_receiver(self)
         # Instance attributes shadow the methods that asyncio.Protocol would offer: no frame in between.

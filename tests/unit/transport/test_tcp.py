@@ -11,7 +11,7 @@ from rocketapp.errors import ConnectError
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.listener import Listener
 from rocketapp.transport.stream import Stream
-from rocketapp.transport.tcp import TcpListening, dial_tcp, listen_tcp
+from rocketapp.transport.tcp import READ_BYTES, TcpListening, dial_tcp, listen_tcp
 from rocketapp.wire.command import Command
 from tests.unit.scripted import eventually, ok, outcome
 
@@ -144,3 +144,12 @@ async def test_connections_talk_over_sockets_and_a_dying_server_fails_waiting_ca
     await listener.close()
     assert "closed by the peer" in str(await outcome(call))
     assert not listener.connections
+
+
+async def test_no_read_allocates_a_buffer_that_the_c_library_would_map_and_unmap() -> None:
+    listening, near, far = await pair()
+    transport = near.stream._transport  # type: ignore[attr-defined]
+    assert transport.max_size == READ_BYTES
+    near.stream.abort()
+    await eventually(lambda: bool(far.reason and near.reason))
+    await listening.close()
