@@ -48,10 +48,6 @@ def optional_int32(fields: Fields, name: str) -> int | None:
     return _integer(fields, name, _INT32)
 
 
-def optional_int64(fields: Fields, name: str) -> int | None:
-    return _integer(fields, name, _INT64)
-
-
 def boolean(fields: Fields, name: str, default: bool = False) -> bool:
     """Java's Boolean.parseBoolean: `true` in any case, everything else is false."""
     value = fields.get(name) if fields else None

@@ -173,6 +173,13 @@ def test_a_compressed_body_is_inflated_when_it_is_read(kind: str) -> None:
     assert message.size < len(body)
 
 
+def test_the_body_as_it_is_stored_can_be_copied_without_inflating_it() -> None:
+    packed = zlib.compress(b"hello")
+    assert only(encode_record(record(body=packed, sys_flag=1))).stored_body == packed
+    assert only(encode_record(record(body=b"broken", sys_flag=1))).stored_body == b"broken"
+    assert only(PULLED).stored_body == b"hello"
+
+
 def test_a_body_that_cannot_be_inflated_fails_alone_and_each_time_it_is_read() -> None:
     good = encode_record(record(queue_offset=1))
     bad = encode_record(record(body=b"no zlib", sys_flag=compression.sys_flag_of("zlib")))
