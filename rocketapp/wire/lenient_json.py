@@ -9,7 +9,7 @@ Whatever is malformed or too deep raises ProtocolError and nothing else.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -34,18 +34,17 @@ def loads(data: bytes) -> Any:
         return _Reader(data.decode("utf-8", "replace")).document()
 
 
-def dump_queue_map(items: Mapping[MessageQueue, Any] | Iterable[tuple[MessageQueue, Any]]) -> msgspec.Raw:
+def dump_queue_map(items: Mapping[MessageQueue, Any]) -> msgspec.Raw:
     """A map with queues as keys in fastjson's form, `{{"brokerName":..,"queueId":0,"topic":..}:value,..}`.
 
     Raw: it can be a member of what msgspec encodes.
     """
-    pairs = items.items() if isinstance(items, Mapping) else items
     encode = msgspec.json.encode
     entries = [
         encode({"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic})
         + b":"
         + encode(value)
-        for queue, value in pairs
+        for queue, value in items.items()
     ]
     return msgspec.Raw(b"{" + b",".join(entries) + b"}")
 
