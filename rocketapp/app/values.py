@@ -56,7 +56,9 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of a message about an unknown name: what was probably meant, or what there is."""
     known = sorted(names)
-    close = difflib.get_close_matches(name.lower().replace("-", "_"), known, n=1, cutoff=0.6)
+    meant = name.lower().replace("-", "_")
+    close = difflib.get_close_matches(meant, known, n=1, cutoff=0.6)
+    close = close or [one for one in known if meant and one.startswith(meant)]
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
 
 

@@ -1,0 +1,50 @@
+"""What the tests of this room start from: messages as pulls bring them, and handlers as a consumer would call them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from rocketapp import Message, RocketApp
+from rocketapp.app.binding import Binding
+from rocketapp.app.registry import Bound, GroupPlan
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import Subscription
+from rocketapp.wire.record import Record, decode_records, encode_record
+
+QUEUE = MessageQueue("orders", "broker-a", 3)
+
+
+def message(body: bytes = b"{}", *, reconsume_times: int = 0, offset: int = 17) -> Message:
+    """One message as a pull brings it."""
+    record = Record(topic="orders", body=body, queue_id=3, queue_offset=offset, reconsume_times=reconsume_times)
+    return decode_records(encode_record(record), QUEUE)[0]
+
+
+def line_of(function: Callable[..., Any]) -> str:
+    """`file:line` of a function, as errors name it."""
+    code = inspect.unwrap(function).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def plans(app: RocketApp, consumer: ConsumerConfig | None = None, *, group: str = "") -> list[GroupPlan]:
+    """What the app's consumers would be."""
+    return app.declared.registry.plans(group or app.name, consumer or ConsumerConfig(), version=1)
+
+
+def bound(app: RocketApp) -> Bound:
+    """The only handler of an app."""
+    (plan,) = plans(app)
+    (topic,) = plan.topics
+    (one,) = topic.bound
+    return one
+
+
+def call_of(app: RocketApp) -> Callable[[Any], Any]:
+    """The callable that the consumer of the only handler would use."""
+    subscription: Subscription
+    binding: Binding
+    subscription, binding = bound(app)
+    return binding.call(subscription)

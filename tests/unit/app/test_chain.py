@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from rocketapp import Message, PluginError, RocketApp, Skip, Wrapper, hookimpl
+from rocketapp.app.chain import FilterCount, fold
+from rocketapp.hooks.manager import Plugins
+from rocketapp.model.subscription import Subscription
+
+from tests.unit.app.given import bound, call_of, message
+
+
+class Around:
+    """A plugin whose wrapper notes when it is passed."""
+
+    def __init__(self, name: str, passed: list[str]) -> None:
+        self.name, self.passed = name, passed
+
+    @hookimpl
+    def handler_wrapper(self, subscription: Subscription) -> Wrapper:
+        def for_sync(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            def around(handed: Any) -> Any:
+                self.passed.append(f"{self.name} in")
+                outcome = call(handed)
+                self.passed.append(f"{self.name} out")
+                return outcome
+
+            return around
+
+        def for_async(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            async def around(handed: Any) -> Any:
+                self.passed.append(f"{self.name} in")
+                outcome = await call(handed)
+                self.passed.append(f"{self.name} out")
+                return outcome
+
+            return around
+
+        return Wrapper(for_sync=for_sync, for_async=for_async)
+
+
+class Declines:
+    @hookimpl
+    def handler_wrapper(self, subscription: Subscription) -> None: ...
+
+    @hookimpl
+    def message_filter(self, subscription: Subscription) -> None: ...
+
+
+class Only:
+    """A filter by offset."""
+
+    def __init__(self, *offsets: int) -> None:
+        self.offsets = offsets
+
+    @hookimpl
+    def message_filter(self, subscription: Subscription) -> Callable[[Message], bool]:
+        return lambda message: message.offset in self.offsets
+
+
+def plugins_of(*objects: object) -> Plugins:
+    plugins = Plugins()
+    for number, plugin in enumerate(objects):
+        plugins.register(plugin, f"plugin-{number}")
+    return plugins
+
+
+def folded(app: RocketApp, plugins: Plugins, filtered: FilterCount | None = None) -> Callable[[Any], Any]:
+    return fold(call_of(app), bound(app).subscription, plugins, filtered or FilterCount())
+
+
+def sync_app(passed: list[str]) -> RocketApp:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders")
+    def handle(message: Message) -> str:
+        passed.append("handler")
+        return "done"
+
+    return app
+
+
+def test_the_last_registered_wrapper_is_outermost() -> None:
+    passed: list[str] = []
+    call = folded(sync_app(passed), plugins_of(Around("first", passed), Around("last", passed)))
+    assert call(message()) == "done"
+    assert passed == ["last in", "first in", "handler", "first out", "last out"]
+
+
+async def test_async_handlers_get_the_async_half() -> None:
+    passed: list[str] = []
+    app = RocketApp("shop")
+
+    @app.subscribe("orders")
+    async def handle(message: Message) -> str:
+        await asyncio.sleep(0)
+        passed.append("handler")
+        return "done"
+
+    call = folded(app, plugins_of(Around("only", passed)))
+    assert await call(message()) == "done"
+    assert passed == ["only in", "handler", "only out"]
+
+
+def test_a_plugin_that_declines_costs_nothing() -> None:
+    app = sync_app([])
+    assert folded(app, plugins_of(Declines(), Declines())) is bound(app).binding.function
+
+
+def test_a_wrapper_of_the_wrong_kind_names_plugin_and_handler() -> None:
+    class OnlyAsync:
+        @hookimpl
+        def handler_wrapper(self, subscription: Subscription) -> Wrapper:
+            return Wrapper(for_async=lambda call: call)
+
+    with pytest.raises(
+        PluginError, match=r"plugin plugin-0: its wrapper supports async handlers, and .*handle .*is a sync one"
+    ):
+        folded(sync_app([]), plugins_of(OnlyAsync()))
+
+
+def test_a_wrapper_without_a_half_is_refused() -> None:
+    class Empty:
+        @hookimpl
+        def handler_wrapper(self, subscription: Subscription) -> Wrapper:
+            return Wrapper()
+
+    with pytest.raises(Exception, match="needs for_sync=, for_async= or both"):
+        folded(sync_app([]), plugins_of(Empty()))
+
+
+@pytest.mark.parametrize("answer", ["text", Wrapper(for_sync=lambda call: None)])  # type: ignore[arg-type, return-value]
+def test_an_answer_that_is_no_wrapper_names_the_plugin(answer: object) -> None:
+    class Wrong:
+        @hookimpl
+        def handler_wrapper(self, subscription: Subscription) -> object:
+            return answer
+
+    with pytest.raises(PluginError, match="plugin plugin-0"):
+        folded(sync_app([]), plugins_of(Wrong()))
+
+
+def test_a_filtered_message_is_done_and_counted_and_reaches_no_wrapper() -> None:
+    passed: list[str] = []
+    filtered = FilterCount()
+    call = folded(sync_app(passed), plugins_of(Only(1, 2), Around("wrapper", passed), Only(2, 3)), filtered)
+    outcomes = [call(message(offset=offset)) for offset in (1, 2, 3)]
+    assert passed == ["wrapper in", "handler", "wrapper out"]
+    assert [type(outcome) for outcome in outcomes] == [Skip, str, Skip]
+    assert filtered.total == 2
+
+
+async def test_filters_work_for_async_handlers() -> None:
+    app, filtered = RocketApp("shop"), FilterCount()
+
+    @app.subscribe("orders")
+    async def handle(message: Message) -> int:
+        return message.offset
+
+    call = folded(app, plugins_of(Only(1)), filtered)
+    assert await call(message(offset=1)) == 1
+    assert isinstance(await call(message(offset=2)), Skip)
+    assert filtered.total == 1
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_batch_keeps_what_the_filter_wants(is_async: bool) -> None:
+    app, filtered, seen = RocketApp("shop"), FilterCount(), []
+
+    def handle(messages: list[Message]) -> None:
+        seen.append([message.offset for message in messages])
+
+    async def handle_async(messages: list[Message]) -> None:
+        handle(messages)
+
+    app.subscribe("orders", batch=10)(handle_async if is_async else handle)
+    call = folded(app, plugins_of(Only(1, 3)), filtered)
+    for batch in ([1, 2, 3], [4, 5]):
+        outcome = call([message(offset=offset) for offset in batch])
+        if is_async:
+            await outcome
+    assert seen == [[1, 3]]
+    assert filtered.total == 3

@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from rocketapp import Message, RocketApp, Router, SetupError
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.model.subscription import SubscriptionData
+
+from tests.unit.app.given import bound, plans
+
+
+def handler() -> Callable[[Message], None]:
+    def handle(message: Message) -> None: ...
+
+    return handle
+
+
+def async_handler() -> Any:
+    async def handle(message: Message) -> None: ...
+
+    return handle
+
+
+# Contradictions.
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "what"),
+    [
+        ({"tags": "paid || refunded"}, {"tags": "shipped||paid"}, "tag 'paid' has two handlers"),
+        ({}, {}, "two handlers take every tag"),
+        ({"tags": "*"}, {"tags": ""}, "two handlers take every tag"),
+        ({"tags": "a", "orderly": True}, {"tags": "b"}, "orderly=False contradicts orderly=True"),
+        ({"tags": "a", "start": "first"}, {"tags": "b"}, "start='last' contradicts start='first'"),
+        ({"tags": "a", "retries": 3}, {"tags": "b"}, "retries=16 contradicts retries=3"),
+    ],
+)
+def test_a_contradiction_names_both_places(first: dict[str, Any], second: dict[str, Any], what: str) -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders", **first)(handler())
+    line = inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    with pytest.raises(SetupError) as caught:
+        app.subscribe("orders", **second)(handler())
+    assert caught.value.place == f"{__file__}:{line + 2}"
+    assert f"{__file__}:{line - 1}" in caught.value.problem
+    assert what in caught.value.problem
+
+
+def test_what_was_refused_is_not_registered() -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders")(handler())
+    with pytest.raises(SetupError):
+        app.subscribe("orders")(handler())
+    assert len(plans(app)[0].topics[0].bound) == 1
+
+
+@pytest.mark.parametrize("apart", [{"group": "other"}, {"cluster": "eu"}])
+def test_another_group_or_cluster_is_another_consumer(apart: dict[str, str]) -> None:
+    app = RocketApp("shop", clusters={"eu": "h:1"})
+    app.subscribe("orders")(handler())
+    app.subscribe("orders", retries=3, orderly=True, **apart)(handler())
+    assert {(plan.cluster, plan.group) for plan in plans(app)} == {
+        ("", "shop"),
+        (apart.get("cluster", ""), apart.get("group", "shop")),
+    }
+
+
+def test_one_handler_may_take_the_rest_beside_exact_tags() -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders", tags="paid")(handler())
+    app.subscribe("orders")(handler())
+    (topic,) = plans(app)[0].topics
+    assert topic.data == SubscriptionData("orders", "*", frozenset(), 1)
+
+
+def test_brokers_hear_the_union_of_tags() -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders", tags="refunded || paid")(handler())
+    app.subscribe("orders", tags="shipped")(handler())
+    (topic,) = plans(app)[0].topics
+    expected = SubscriptionData("orders", "paid || refunded || shipped", frozenset({"paid", "refunded", "shipped"}), 1)
+    assert topic.data == expected
+
+
+def test_topics_of_a_group_share_a_consumer() -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders")(handler())
+    app.subscribe("stock", orderly=True)(async_handler())
+    (plan,) = plans(app)
+    assert [topic.topic for topic in plan.topics] == ["orders", "stock"]
+
+
+# One declaration alone.
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"topic": ""}, "a topic needs a name"),
+        ({"topic": "or ders"}, "only letters, digits"),
+        ({"topic": "x" * 128}, "at most 127"),
+        ({"topic": None}, "is no name"),
+        ({"topic": "%DLQ%"}, "lacks the group's name"),
+        ({"group": ""}, "a group needs a name"),
+        ({"group": "x" * 121}, "at most 120"),
+        ({"group": "DEFAULT_CONSUMER"}, "reserved"),
+        ({"tags": "||"}, "names no tag"),
+        ({"tags": ["paid"]}, "give one string"),
+        ({"orderly": "yes"}, "give True or False"),
+        ({"batch": 0}, "from 1 to 65535"),
+        ({"batch": 65_536}, "from 1 to 65535"),
+        ({"batch": True}, "give a whole number"),
+        ({"batch_wait": 1.0}, "means nothing without batch="),
+        ({"batch": 2, "batch_wait": -1}, "give seconds, 0 or more"),
+        ({"batch": 2, "batch_wait": float("inf")}, "give seconds, 0 or more"),
+        ({"concurrency": 0}, "from 1 to 1000 for a sync handler"),
+        ({"concurrency": 1001}, "from 1 to 1000 for a sync handler"),
+        ({"concurrency": "8"}, "give a whole number"),
+        ({"retries": -2}, "from -1"),
+        ({"retries": 1.5}, "give a whole number"),
+        ({"retries": -1}, "needs orderly=True"),
+        ({"timeout": 3}, "needs an async handler"),
+        ({"timeout": 0}, "more than 0"),
+        ({"start": "now"}, 'give "first", "last" or an aware datetime'),
+        ({"start": datetime(2026, 1, 1)}, "has no time zone"),  # noqa: DTZ001
+        ({"cluster": "eu"}, "is unknown: RocketApp(clusters=...) names none"),
+        ({"cluster": 3}, "is no name"),
+        ({"topic": "%RETRY%shop"}, "the group's own retry topic"),
+        ({"topic": "%RETRY%other", "group": "other"}, "the group's own retry topic"),
+    ],
+)
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_declaration_that_cannot_work_is_refused(options: dict[str, Any], what: str, enabled: bool) -> None:
+    arguments = {"topic": "orders", **options, "enabled": enabled}
+    with pytest.raises(SetupError) as caught:
+        RocketApp("shop").subscribe(**arguments)(batch_handler() if "batch" in options else handler())
+    assert what in str(caught.value)
+    assert caught.value.place.startswith(f"{__file__}:")
+
+
+def batch_handler() -> Any:
+    def handle(messages: list[Message]) -> None: ...
+
+    return handle
+
+
+def test_an_async_handler_may_have_more_at_once_and_a_timeout() -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders", concurrency=65_535, timeout=0.5)(async_handler())
+    assert bound(app).subscription.timeout == 0.5
+    with pytest.raises(SetupError, match="from 1 to 65535 for an async handler"):
+        app.subscribe("stock", concurrency=65_536)(async_handler())
+
+
+def test_unlimited_retries_are_for_orderly_handlers() -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders", orderly=True, retries=-1)(handler())
+    assert bound(app).subscription.retries == -1
+
+
+def test_dead_letters_of_a_group_can_be_subscribed() -> None:
+    app = RocketApp("shop")
+    app.subscribe("%DLQ%shop")(handler())
+    assert plans(app)[0].topics[0].topic == "%DLQ%shop"
+
+
+def test_an_unknown_keyword_is_an_ordinary_type_error() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tag'"):
+        RocketApp("shop").subscribe("orders", tag="paid")  # type: ignore[call-arg]
+
+
+def test_a_disabled_handler_is_left_out_and_contradicts_nobody() -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders")(handler())
+    app.subscribe("orders", enabled=False)(handler())
+    assert len(plans(app)[0].topics[0].bound) == 1
+
+
+def test_the_name_of_an_app_is_a_legal_group() -> None:
+    with pytest.raises(SetupError, match="only letters, digits") as caught:
+        RocketApp("my shop")
+    assert caught.value.place.startswith(f"{__file__}:")
+
+
+# What settings complete.
+
+
+def test_settings_fill_in_what_was_not_written_down() -> None:
+    app = RocketApp("shop")
+    app.subscribe("a")(handler())
+    app.subscribe("b")(async_handler())
+    app.subscribe("c", retries=16, concurrency=2, group="own")(handler())
+    consumer = ConsumerConfig(retries=4, threads=7, concurrency=9)
+    found = {
+        one.subscription.topic: (one.subscription.group, one.subscription.retries, one.subscription.concurrency)
+        for plan in plans(app, consumer, group="from-settings")
+        for topic in plan.topics
+        for one in topic.bound
+    }
+    assert found == {"a": ("from-settings", 4, 7), "b": ("from-settings", 4, 9), "c": ("own", 16, 2)}
+
+
+def test_what_settings_make_contradictory_is_refused_at_start() -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders", tags="a")(handler())
+    app.subscribe("orders", tags="b", retries=16)(handler())
+    assert len(plans(app)) == 1
+    with pytest.raises(SetupError, match="retries=16 contradicts retries=3"):
+        plans(app, ConsumerConfig(retries=3))
+    app = RocketApp("shop")
+    app.subscribe("orders")(handler())
+    app.subscribe("orders", group="billing")(handler())
+    with pytest.raises(SetupError, match="two handlers take every tag"):
+        plans(app, group="billing")
+
+
+def test_unlimited_retries_of_settings_are_refused_for_concurrent_handlers() -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders")(handler())
+    with pytest.raises(SetupError, match="needs orderly=True"):
+        plans(app, ConsumerConfig(retries=-1))
+
+
+def test_a_subscription_is_complete() -> None:
+    app = RocketApp("shop")
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    app.subscribe("orders", tags="paid", start=start, batch=5)(batch_handler())
+    subscription = bound(app).subscription
+    assert (subscription.group, subscription.batch, subscription.batch_wait, subscription.start) == (
+        "shop",
+        5,
+        0.1,
+        start,
+    )
+    assert (subscription.concurrency, subscription.retries, subscription.is_async) == (20, 16, False)
+    assert subscription.handler_name == f"{__name__}:batch_handler.<locals>.handle"
+
+
+# Routers.
+
+
+def test_a_router_lends_prefix_group_and_cluster() -> None:
+    app = RocketApp("shop", clusters={"eu": "h:1"})
+    router = Router(prefix="billing-", group="billing", cluster="eu")
+    router.subscribe("orders")(handler())
+    router.subscribe("stock", group="own")(handler())
+    app.include(router)
+    found = {(plan.cluster, plan.group, topic.topic) for plan in plans(app) for topic in plan.topics}
+    assert found == {("eu", "billing", "billing-orders"), ("eu", "own", "billing-stock")}
+
+
+def test_prefixes_of_nested_routers_add_up_and_the_innermost_group_decides() -> None:
+    app = RocketApp("shop")
+    inner, middle, outer = Router(prefix="c-"), Router(prefix="b-", group="middle"), Router(prefix="a-", group="outer")
+    inner.subscribe("orders")(handler())
+    middle.include(inner)
+    outer.include(middle)
+    app.include(outer)
+    (plan,) = plans(app)
+    assert (plan.group, plan.topics[0].topic) == ("middle", "a-b-c-orders")
+
+
+def test_dead_letters_get_no_prefix() -> None:
+    app, router = RocketApp("shop"), Router(prefix="billing-")
+    router.subscribe("%DLQ%billing")(handler())
+    app.include(router)
+    assert plans(app)[0].topics[0].topic == "%DLQ%billing"
+
+
+def test_what_is_added_to_a_router_after_it_was_included_counts_as_well() -> None:
+    app, outer, inner = RocketApp("shop"), Router(), Router(prefix="a-")
+    app.include(outer)
+    outer.include(inner)
+    inner.subscribe("orders")(handler())
+    assert plans(app)[0].topics[0].topic == "a-orders"
+
+
+def test_names_are_checked_with_their_prefix() -> None:
+    router = Router(prefix="x" * 127)
+    with pytest.raises(SetupError, match="at most 127"):
+        router.subscribe("orders")(handler())
+    with pytest.raises(SetupError, match="only letters"):
+        Router(prefix="a b").subscribe("orders")(handler())
+    outer, inner = Router(prefix="x" * 100), Router(prefix="y" * 20)
+    inner.subscribe("orders-and-more")(handler())
+    with pytest.raises(SetupError, match="at most 127"):
+        outer.include(inner)
+
+
+def test_a_contradiction_across_routers_names_both_places() -> None:
+    app, one, other = RocketApp("shop"), Router(), Router()
+    one.subscribe("orders")(handler())
+    other.subscribe("orders")(handler())
+    app.include(one)
+    with pytest.raises(SetupError, match=r"the other is .* at .*test_registry.py:\d+"):
+        app.include(other)
+
+
+def test_a_router_cannot_include_itself() -> None:
+    one, other = Router(), Router()
+    one.include(other)
+    with pytest.raises(SetupError, match="cannot include itself"):
+        other.include(one)
+    with pytest.raises(SetupError, match="cannot include itself"):
+        one.include(one)
+    with pytest.raises(SetupError, match="include takes a Router"):
+        one.include("billing")  # type: ignore[arg-type]

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rocketapp import ConfigError
+from rocketapp.app.settings import Settings
+from rocketapp.app.sources import load_settings
+from rocketapp.config.option import option
+
+ENVIRONMENTS = """
+[app]
+group = "plain"
+
+[default.consumer]
+pull_batch_size = 1
+suspend = 2
+
+[production.consumer]
+pull_batch_size = 2
+
+[staging.consumer]
+pull_batch_size = 3
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsConfig:
+    """A plugin's table."""
+
+    port: int = option(9100, "Where it serves.", least=1, most=65535)
+    host: str | None = option(None, "On which address.")
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def settings(text: str | None = None, /, **more: Any) -> Settings:
+    """Settings with this settings.toml in the current directory."""
+    if text is not None:
+        Path("settings.toml").write_text(text)
+    arguments = {"overrides": {}, "environ": {}, "code": {}, **more}
+    return load_settings(arguments.pop("file", None), **arguments)
+
+
+def refused(text: str | None = None, /, **more: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        settings(text, **more)
+    return str(caught.value)
+
+
+# The order.
+
+
+def test_each_source_covers_the_one_before(directory: Path) -> None:
+    def sized(number: int) -> dict[str, dict[str, int]]:
+        return {"consumer": {"pull_batch_size": number}}
+
+    file, environ = "[consumer]\npull_batch_size = 3", {"ROCKETAPP_CONSUMER__PULL_BATCH_SIZE": "4"}
+    found = [
+        settings(),
+        settings(code=sized(2)),
+        settings(file, code=sized(2)),
+        settings(file, code=sized(2), environ=environ),
+        settings(file, code=sized(2), environ=environ, overrides=sized(5)),
+    ]
+    assert [one.consumer.pull_batch_size for one in found] == [32, 2, 3, 4, 5]
+    assert [one.source_of("consumer", "pull_batch_size") for one in found] == [
+        "default",
+        "code",
+        "settings.toml",
+        "ROCKETAPP_CONSUMER__PULL_BATCH_SIZE",
+        "command line",
+    ]
+
+
+def test_without_a_file_there_are_defaults(directory: Path) -> None:
+    assert settings() == Settings()
+
+
+def test_a_named_file_is_read_and_must_exist(directory: Path) -> None:
+    Path("other.toml").write_text('[app]\ngroup = "other"')
+    assert settings(file="other.toml").app.group == "other"
+    assert refused(file="missing.toml") == "missing.toml: cannot be read: No such file or directory"
+
+
+# The file.
+
+
+def test_plain_tables_and_environments_live_side_by_side(directory: Path) -> None:
+    in_production = settings(ENVIRONMENTS, environ={"ENV_FOR_DYNACONF": "production"})
+    assert in_production.app.group == "plain"
+    assert (in_production.consumer.pull_batch_size, in_production.consumer.suspend) == (2, 2.0)
+    without = settings(ENVIRONMENTS)
+    assert (without.consumer.pull_batch_size, without.consumer.suspend) == (1, 2.0)
+
+
+@pytest.mark.parametrize("environment", ["development", "DEVELOPMENT"])
+def test_development_is_the_environment_unless_another_is_named(directory: Path, environment: str) -> None:
+    text = "[development.app]\ngroup = 'mine'"
+    assert settings(text).app.group == "mine"
+    assert settings(text, environ={"ENV_FOR_DYNACONF": environment}).app.group == "mine"
+    assert settings(text, environ={"ENV_FOR_DYNACONF": "production"}).app.group == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("[consumer]\npull_batch_sise = 1", "settings.toml: unknown key consumer.pull_batch_sise; did you mean pull_batch_size?"),
+        ("[consumer]\npull-batch-size = 1", "settings.toml: unknown key consumer.pull-batch-size; did you mean pull_batch_size?"),
+        ("[consumr]\npull_batch_size = 1", "settings.toml: unknown table [consumr]; did you mean consumer?"),
+        ("[consumr]\n[consumer]", None),
+        ("[default.consumr]\npull_batch_size = 1", "settings.toml: unknown table [consumr]; did you mean consumer?"),
+        ("pull_batch_size = 1", "settings.toml: key pull_batch_size stands outside of any table; it belongs below [consumer]"),
+        ("[default]\nconsumer = 1", "settings.toml: consumer is no table: write [consumer] and the options below it"),
+        ("[consumer]\npull_batch_size = '32'", "settings.toml: consumer.pull_batch_size: '32' is text, not a whole number"),
+        ("[consumer]\npull_batch_size = true", "settings.toml: consumer.pull_batch_size: True is true or false, not a whole number"),
+        ("[consumer]\npull_batch_size = 32.0", "settings.toml: consumer.pull_batch_size: 32.0 is a number, not a whole number"),
+        ("[consumer]\npull_batch_size = 0", "settings.toml: consumer.pull_batch_size: 0 is below the least, 1"),
+        ("[consumer]\npull_batch_size = 1025", "settings.toml: consumer.pull_batch_size: 1025 is above the most, 1024"),
+        ("[consumer]\nsuspend = 'x'", "settings.toml: consumer.suspend: 'x' is text, not a number"),
+        ("[consumer]\nsuspend = nan", "settings.toml: consumer.suspend: nan is no finite number"),
+        ("[app]\nlog_format = 'xml'", "settings.toml: app.log_format: 'xml' is none of text, json"),
+        ("[app]\ngroup = 7", "settings.toml: app.group: 7 is a whole number, not text"),
+        ("[broker]\nauto_create_topics = 1", "settings.toml: broker.auto_create_topics: 1 is a whole number, not true or false"),
+    ],
+)  # fmt: skip
+def test_what_a_file_says_wrongly_names_file_and_key(directory: Path, text: str, error: str | None) -> None:
+    if error is None:
+        # An empty table belongs to an environment that was not chosen.
+        assert settings(text) == Settings()
+    else:
+        assert refused(text) == error
+
+
+@pytest.mark.parametrize(
+    ("text", "line"), [("[app]\ngroup =\n", 2), ("[app\n", 1), ("[app]\n[app]\n", 2), ('a = "', 1)]
+)
+def test_broken_toml_names_its_line(directory: Path, text: str, line: int) -> None:
+    assert refused(text).startswith(f"settings.toml:{line}: is no TOML: ")
+
+
+def test_a_file_that_cannot_be_read_says_why(directory: Path) -> None:
+    Path("settings.toml").mkdir()
+    assert refused() == "settings.toml: cannot be read: Is a directory"
+    Path("latin.toml").write_bytes(b'[app]\ngroup = "\xfc"')
+    assert refused(file="latin.toml") == "latin.toml: is not UTF-8: byte 15 is 0xfc"
+
+
+def test_a_whole_number_is_a_number_as_well(directory: Path) -> None:
+    suspend = settings("[consumer]\nsuspend = 2").consumer.suspend
+    assert (type(suspend), suspend) == (float, 2.0)
+
+
+def test_dynaconf_reads_no_file_that_nobody_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoy = '[app]\ngroup = "decoy"\n[default.app]\ngroup = "decoy"'
+    for name in ("settings.local.toml", ".secrets.toml", "settings.default.toml", "decoy.toml"):
+        Path(name).write_text(decoy)
+    Path(".env").write_text("ROCKETAPP_APP__GROUP=decoy\n")
+    Path("dynaconf_hooks.py").write_text("def post(settings):\n    return {'APP': {'group': 'decoy'}}\n")
+    for variable in (
+        "SETTINGS_FILE_FOR_DYNACONF",
+        "INCLUDES_FOR_DYNACONF",
+        "PRELOAD_FOR_DYNACONF",
+        "SECRETS_FOR_DYNACONF",
+    ):
+        monkeypatch.setenv(variable, "decoy.toml")
+    monkeypatch.setenv("LOAD_DOTENV_FOR_DYNACONF", "true")
+    assert settings('[client]\nname_server = "h:1"\n[default.broker]\nname = "b"').app.group == ""
+
+
+# The environment.
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("CONSUMER__PULL_BATCH_SIZE", "64", 64),
+        ("consumer__pull_batch_size", "64", 64),
+        ("CONSUMER__SUSPEND", "2", 2.0),
+        ("CONSUMER__SUSPEND", "0.5", 0.5),
+        ("BROKER__AUTO_CREATE_TOPICS", "false", False),
+        ("BROKER__AUTO_CREATE_TOPICS", "False", False),
+        ("CLIENT__NAME_SERVER", "h:1;h:2", "h:1;h:2"),
+        ("APP__GROUP", "007", "007"),
+        ("APP__GROUP", "true", "true"),
+        ("APP__GROUP", "", ""),
+    ],
+)
+def test_a_variable_sets_an_option(directory: Path, name: str, text: str, value: object) -> None:
+    found = settings(environ={f"ROCKETAPP_{name}": text})
+    table, key = name.lower().split("__")
+    assert (type(getattr(getattr(found, table), key)), getattr(getattr(found, table), key)) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "error"),
+    [
+        ("CONSUMER__PULL_BATCH_SIZE", "many", "consumer.pull_batch_size: 'many' is text, not a whole number"),
+        ("CONSUMER__PULL_BATCH_SIZE", "2000", "consumer.pull_batch_size: 2000 is above the most, 1024"),
+        ("CONSUMER__PULL_BATCH_SISE", "2", "unknown key consumer.pull_batch_sise; did you mean pull_batch_size?"),
+        ("CONSUMR__PULL_BATCH_SIZE", "2", "unknown table [consumr]; did you mean consumer?"),
+        ("BROKER__AUTO_CREATE_TOPICS", "1", "broker.auto_create_topics: 1 is a whole number, not true or false"),
+        (
+            "CONSUMER_PULL_BATCH_SIZE",
+            "2",
+            "means nothing with one underscore: write ROCKETAPP_CONSUMER__PULL_BATCH_SIZE",
+        ),
+    ],
+)
+def test_a_wrong_variable_is_named(directory: Path, name: str, text: str, error: str) -> None:
+    assert refused(environ={f"ROCKETAPP_{name}": text}) == f"ROCKETAPP_{name}: {error}"
+
+
+def test_other_variables_are_not_ours(directory: Path) -> None:
+    environ = {"ROCKETAPP_WORKERS": "4", "rocketapp_app__group": "x", "APP__GROUP": "x", "ROCKETAPPS__A": "1"}
+    assert settings(environ=environ) == Settings()
+
+
+# Code, command line, plugins.
+
+
+def test_code_and_command_line_are_checked_alike(directory: Path) -> None:
+    assert refused(code={"app": {"drain_timeout": "30"}}) == "code: app.drain_timeout: '30' is text, not a number"
+    assert refused(overrides={"app": {"drain": 3}}).startswith(
+        "command line: unknown key app.drain; did you mean drain_timeout?"
+    )
+
+
+def test_tables_of_plugins_are_checked_like_ours(directory: Path) -> None:
+    tables = {"metrics": MetricsConfig}
+    found = settings('[metrics]\nport = 1\nhost = "h"', tables=tables, environ={"ROCKETAPP_METRICS__PORT": "2"})
+    assert found.plugins["metrics"] == MetricsConfig(port=2, host="h")
+    assert found.options(MetricsConfig) is found.plugins["metrics"]
+    assert refused("[metrics]\nport = 0", tables=tables) == "settings.toml: metrics.port: 0 is below the least, 1"
+    assert (
+        refused("[metrics]\nport = 1")
+        == "settings.toml: unknown table [metrics]; known are app, broker, client, consumer, producer"
+    )
+    with pytest.raises(LookupError, match="no table of settings is a MetricsConfig"):
+        Settings().options(MetricsConfig)
+
+
+def test_a_command_without_an_app_passes_over_tables_of_plugins(directory: Path) -> None:
+    assert settings("[metrics]\nport = 1\n[app]\ngroup = 'g'", only_known=True).app.group == "g"
+    assert "unknown key app.grop" in refused("[app]\ngrop = 1", only_known=True)
+
+
+def test_dynaconf_is_imported_only_when_there_is_something_to_read(directory: Path) -> None:
+    program = (
+        "import sys; from rocketapp.app.sources import load_settings; load_settings(None, {}, {}, {});"
+        "print('dynaconf' in sys.modules)"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"

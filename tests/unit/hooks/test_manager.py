@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import importlib.metadata
+import types
+from typing import Any
+
+import pytest
+from rocketapp import PluginError, hookimpl
+from rocketapp.hooks.manager import Plugins
+
+
+class Startup:
+    """A plugin with one hook."""
+
+    @hookimpl
+    def app_startup(self) -> str:
+        return "started"
+
+
+class Filter:
+    @hookimpl
+    def message_filter(self) -> str:
+        return "filter"
+
+
+class Other:
+    @hookimpl
+    def message_filter(self, subscription: object) -> object:
+        return subscription
+
+
+def entry_point(name: str, value: str) -> importlib.metadata.EntryPoint:
+    return importlib.metadata.EntryPoint(name, value, "rocketapp")
+
+
+def test_the_built_in_log_is_found_by_entry_point() -> None:
+    plugins = Plugins()
+    plugins.load()
+    (logs,) = [info for info in plugins.listing() if info.name == "logs"]
+    assert logs.distribution == "rocketapp"
+    assert logs.hooks == ("handler_wrapper", "observe_events")
+
+
+def test_the_built_in_comes_first_then_others_by_name_then_the_app_s_own() -> None:
+    plugins = Plugins()
+    here = f"{__name__}:"
+    points = [
+        entry_point("zebra", f"{here}Startup"),
+        entry_point("ant", f"{here}Filter"),
+        entry_point("logs", "rocketapp.plugins.logs"),
+    ]
+    plugins.load(points)
+    plugins.register(Other(), "mine")
+    assert [info.name for info in plugins.listing()] == ["logs", "ant", "zebra", "mine"]
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ("no.such.module", "ModuleNotFoundError"),
+        (f"{__name__}:Missing", "AttributeError"),
+        (f"{__name__}:raising", "has no hook"),
+    ],
+)
+def test_a_plugin_that_fails_to_load_is_named(value: str, what: str) -> None:
+    with pytest.raises(PluginError, match=what) as caught:
+        Plugins().load([entry_point("metrics", value)])
+    assert caught.value.plugin == "metrics"
+
+
+raising = types.SimpleNamespace()
+
+
+def test_answers_come_in_the_order_of_registration_and_none_is_left_out() -> None:
+    class Declines:
+        @hookimpl
+        def message_filter(self) -> None: ...
+
+    plugins = Plugins()
+    for name, plugin in [("b", Other()), ("a", Declines()), ("c", Filter())]:
+        plugins.register(plugin, name)
+    assert [(one.plugin, one.value) for one in plugins.ask("message_filter", subscription=7)] == [
+        ("b", 7),
+        ("c", "filter"),
+    ]
+
+
+def test_pluggy_s_order_marks_count() -> None:
+    class First:
+        @hookimpl(trylast=True)
+        def message_filter(self) -> str:
+            return "innermost"
+
+    plugins = Plugins()
+    plugins.register(Filter(), "a")
+    plugins.register(First(), "b")
+    assert [one.value for one in plugins.ask("message_filter", subscription=7)] == ["innermost", "filter"]
+
+
+def test_a_hook_that_raises_names_its_plugin() -> None:
+    class Broken:
+        @hookimpl
+        def message_filter(self) -> Any:
+            raise KeyError("token")
+
+    plugins = Plugins()
+    plugins.register(Broken(), "filters")
+    with pytest.raises(PluginError, match="plugin filters: message_filter raised KeyError: 'token'"):
+        plugins.ask("message_filter", subscription=7)
+
+
+def test_a_class_is_instantiated_for_each_app() -> None:
+    one, other = Plugins(), Plugins()
+    one.register(Startup)
+    other.register(Startup)
+    hooks = [plugins.hooks("app_startup")[0].function for plugins in (one, other)]
+    assert hooks[0].__self__ is not hooks[1].__self__  # type: ignore[attr-defined]
+
+
+def test_what_is_no_plugin_is_refused_by_name() -> None:
+    class Misspelled:
+        @hookimpl
+        def handler_wraper(self) -> None: ...
+
+    class WrongArgument:
+        @hookimpl
+        def message_filter(self, topic: str) -> None: ...
+
+    class Wraps:
+        @hookimpl(wrapper=True)
+        def message_filter(self) -> Any:
+            return (yield)
+
+    for plugin, what in [(Misspelled(), "handler_wraper"), (WrongArgument(), "topic"), (object(), "has no hook")]:
+        with pytest.raises(PluginError, match=what) as caught:
+            Plugins().register(plugin, "mine")
+        assert caught.value.plugin == "mine"
+    plugins = Plugins()
+    plugins.register(Wraps(), "mine")
+    with pytest.raises(PluginError, match="is a pluggy wrapper"):
+        plugins.ask("message_filter", subscription=7)
+
+
+def test_a_plugin_is_registered_once() -> None:
+    plugins = Plugins()
+    plugins.register(Startup())
+    with pytest.raises(PluginError, match="registered twice"):
+        plugins.register(Startup())
