@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Coroutine
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -65,25 +66,16 @@ class ClientInstance:
             timeout=config.request_timeout,
             observe=observe,
         )
-        self._name_server_pool = Pool(
+        pool = partial(
+            Pool,
             dial=dial,
             dial_timeout=config.dial_timeout,
-            serve=None,
             max_frame_bytes=config.max_frame_bytes,
             random=random,
             on_connected=self._connected,
-            on_lost=self._disconnected,
         )
-        self._brokers = Pool(
-            dial=dial,
-            dial_timeout=config.dial_timeout,
-            serve=self.inbound.serve,
-            max_frame_bytes=config.max_frame_bytes,
-            random=random,
-            greet=self._heartbeats.greet,
-            on_connected=self._connected,
-            on_lost=self._broker_lost,
-        )
+        self._name_server_pool = pool(serve=None, on_lost=self._disconnected)
+        self._brokers = pool(serve=self.inbound.serve, greet=self._heartbeats.greet, on_lost=self._broker_lost)
         self._heartbeats.use(self._brokers)
         self._name_servers = NameServers(
             name_servers, pool=self._name_server_pool, timeout=config.request_timeout, random=random

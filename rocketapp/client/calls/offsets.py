@@ -7,6 +7,7 @@ somewhere else.
 from __future__ import annotations
 
 from rocketapp.client.calls.ask import ask, refusal
+from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -29,7 +30,10 @@ async def query(
     *,
     set_zero_if_not_found: bool | None = None,
 ) -> int | None:
-    """The group's committed offset; None when the broker says that there is none."""
+    """The group's committed offset; None when the broker says that there is none.
+
+    BrokerError, ProtocolError and TransportError all mean that it is not known.
+    """
     request = QueryOffsetRequest(group, queue.topic, queue.queue_id, set_zero_if_not_found)
     command = Command(RequestCode.QUERY_CONSUMER_OFFSET, request.to_fields())
     response = await connection.start_request(command, timeout=timeout)
@@ -38,7 +42,10 @@ async def query(
     if response.code != ResponseCode.SUCCESS:
         raise refusal(response, connection)
     offset = OffsetResponse.from_fields(response.fields).offset
-    return None if offset < 0 else offset
+    if offset < 0:
+        # Some brokers answer -1 while they are not ready: that is a failure, not "none".
+        raise ProtocolError(f"{connection.peer} says that group {group} is at offset {offset} of {queue}")
+    return offset
 
 
 async def commit(

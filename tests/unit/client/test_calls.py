@@ -1,0 +1,154 @@
+"""Each conversation asks the right thing, and never takes a failure for an answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from rocketapp.client.calls import clients, locks, offsets, pull, routes, send_back
+from rocketapp.errors import BrokerError, ProtocolError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.transport.connection import Connection
+from rocketapp.transport.memory import MemoryNetwork
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.locks import LockBody, encode_locked
+from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, SearchOffsetRequest
+from rocketapp.wire.requests.pull import PullRequest, PullResponse
+from rocketapp.wire.requests.send_back import SendBackRequest
+from tests.unit.scripted import ScriptedServer, eventually, in_virtual_time, ok, outcome, refuse
+
+QUEUE = MessageQueue("t", "broker-a", 3)
+ADDRESS = "10.0.0.1:10911"
+
+
+async def conversation() -> tuple[ScriptedServer, Connection]:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+    connection = Connection(serve=None, max_frame_bytes=1 << 20)
+    connection.attach(await server.network.dial(ADDRESS, connection, 3.0))
+    return server, connection
+
+
+def offset_of(value: int) -> Callable[[Command], Command]:
+    return lambda command: Command.response(command, 0, fields=OffsetResponse(value).to_fields())
+
+
+CALLS: list[Callable[[Connection], Awaitable[Any]]] = [
+    lambda connection: routes.get_route(connection, "t", 1.0),
+    lambda connection: routes.topic_list(connection, 1.0),
+    lambda connection: clients.member_list(connection, "g", 1.0),
+    lambda connection: clients.unregister(connection, "me", 1.0, consumer_group="g"),
+    lambda connection: offsets.query(connection, "g", QUEUE, 1.0),
+    lambda connection: offsets.commit(connection, "g", QUEUE, 5, 1.0),
+    lambda connection: offsets.max_offset(connection, QUEUE, 1.0),
+    lambda connection: offsets.min_offset(connection, QUEUE, 1.0),
+    lambda connection: offsets.search(connection, QUEUE, 1.0, 1.0),
+    lambda connection: locks.lock(connection, "g", "me", [QUEUE], 1.0),
+    lambda connection: locks.unlock(connection, "g", "me", [QUEUE], 1.0),
+    lambda connection: send_back.send_back(connection, SendBackRequest(1, "g", 3, "id", "t", 16), 1.0),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@in_virtual_time
+async def test_a_refusal_is_an_error_with_code_text_and_address(call: Callable[[Connection], Awaitable[Any]]) -> None:
+    server, connection = await conversation()
+    for code in RequestCode:
+        server.answers[code] = refuse(1, "no consumer for this group, g")
+    error = await outcome(call(connection))
+    assert isinstance(error, BrokerError)
+    assert (error.code, error.remark, error.address) == (1, "no consumer for this group, g", ADDRESS)
+
+
+@in_virtual_time
+async def test_only_code_22_means_that_a_group_has_no_offset() -> None:
+    server, connection = await conversation()
+    server.answers[RequestCode.QUERY_CONSUMER_OFFSET] = refuse(22)
+    assert await offsets.query(connection, "g", QUEUE, 1.0) is None
+    server.answers[RequestCode.QUERY_CONSUMER_OFFSET] = offset_of(0)
+    assert await offsets.query(connection, "g", QUEUE, 1.0, set_zero_if_not_found=False) == 0
+    assert server.asked[-1].fields == {
+        "consumerGroup": "g",
+        "topic": "t",
+        "queueId": "3",
+        "setZeroIfNotFound": "false",
+    }
+    for nonsense in (ok, offset_of(-1)):
+        server.answers[RequestCode.QUERY_CONSUMER_OFFSET] = nonsense
+        assert isinstance(await outcome(offsets.query(connection, "g", QUEUE, 1.0)), ProtocolError)
+
+
+@in_virtual_time
+async def test_a_commit_is_confirmed_or_one_way() -> None:
+    server, connection = await conversation()
+    server.answers[RequestCode.UPDATE_CONSUMER_OFFSET] = ok
+    await offsets.commit(connection, "g", QUEUE, 42, 1.0)
+    await offsets.commit(connection, "g", QUEUE, 43, 1.0, one_way=True)
+    await eventually(lambda: len(server.asked) == 2)
+    assert [each.is_one_way for each in server.asked] == [False, True]
+    assert [CommitRequest.from_fields(each.fields).offset for each in server.asked] == [42, 43]
+
+
+@in_virtual_time
+async def test_the_limits_of_a_queue_and_the_offset_of_a_time() -> None:
+    server, connection = await conversation()
+    server.answers[RequestCode.GET_MAX_OFFSET] = offset_of(9)
+    server.answers[RequestCode.GET_MIN_OFFSET] = offset_of(2)
+    server.answers[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = offset_of(5)
+    assert await offsets.max_offset(connection, QUEUE, 1.0) == 9
+    assert await offsets.min_offset(connection, QUEUE, 1.0) == 2
+    assert await offsets.search(connection, QUEUE, 1_795_000_000.25, 1.0, boundary="upper") == 5
+    assert SearchOffsetRequest.from_fields(server.asked[-1].fields) == SearchOffsetRequest(
+        "t", 3, 1_795_000_000_250, "upper"
+    )
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, "found"), (19, "no_new"), (20, "no_match"), (21, "illegal")])
+@in_virtual_time
+async def test_a_pull_tells_what_happened_and_where_to_go_on(code: int, status: str) -> None:
+    server, connection = await conversation()
+    server.answers[RequestCode.PULL_MESSAGE] = lambda command: Command.response(
+        command, code, fields=PullResponse(1, 40, 7, 90).to_fields(), body=b"records"
+    )
+    request = PullRequest("g", "t", 3, 33, 32, 6, 0, 15_000, 1)
+    future = pull.start(connection, request, 30.0)
+    assert isinstance(future, asyncio.Future)
+    assert pull.read(await future) == (status, 40, 7, 90, 1, b"records")
+    assert PullRequest.from_fields(server.asked[0].fields) == request
+
+
+@in_virtual_time
+async def test_a_pull_that_is_refused_is_an_error() -> None:
+    server, connection = await conversation()
+    server.answers[RequestCode.PULL_MESSAGE] = refuse(24, "the consumer's group info not exist")
+    response = await pull.start(connection, PullRequest("g", "t", 3, 33, 32, 6, 0, 15_000, 1), 30.0)
+    with pytest.raises(BrokerError, match="code 24: the consumer's group info not exist"):
+        pull.read(response, connection.peer)
+
+
+@in_virtual_time
+async def test_locks_tell_which_queues_are_ours() -> None:
+    server, connection = await conversation()
+    other = QUEUE._replace(queue_id=4)
+    server.answers[RequestCode.LOCK_BATCH_MQ] = lambda command: Command.response(
+        command, 0, body=encode_locked([QUEUE])
+    )
+    server.answers[RequestCode.UNLOCK_BATCH_MQ] = ok
+    assert await locks.lock(connection, "g", "me", [QUEUE, other], 1.0) == {QUEUE}
+    await locks.unlock(connection, "g", "me", [QUEUE], 1.0)
+    assert LockBody.decode(server.asked[0].body) == LockBody("g", "me", [QUEUE, other])
+    assert LockBody.decode(server.asked[1].body) == LockBody("g", "me", [QUEUE])
+
+
+@in_virtual_time
+async def test_a_missing_topic_is_no_error_and_members_come_as_they_are() -> None:
+    server, connection = await conversation()
+    server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = refuse(17, "No topic route info")
+    assert await routes.get_route(connection, "t", 1.0) is None
+    server.answers[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda command: Command.response(
+        command, 0, body=b'{"consumerIdList":["b","a"]}'
+    )
+    assert await clients.member_list(connection, "g", 1.0) == ["b", "a"]
