@@ -1,0 +1,250 @@
+"""One owned queue, from the moment it is acquired until it has been given back.
+
+An assignment lives in sessions. A session reads the committed offset (under the lock, for
+an orderly topic), pulls and delivers from there, and ends when the queue is released, its
+lock is lost, or the broker calls its offset illegal. Then a new session begins, or nothing.
+Each session has an epoch and a process queue of its own: what an earlier one still reports
+changes nothing. There is never more than one session, so never more than one pull loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from rocketapp.consumer.concurrently import ConcurrentDelivery, Concurrently
+from rocketapp.consumer.leases import Leases, Lock
+from rocketapp.consumer.orderly import Orderly, OrderlyDelivery
+from rocketapp.consumer.puller import PullContext, Puller
+from rocketapp.consumer.starts import Starts
+from rocketapp.consumer.tasks import Tasks
+from rocketapp.consumer.work import Queue
+from rocketapp.errors import RocketAppError
+from rocketapp.model.event import Assigned, LoopFailed, Released
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import is_retry_topic
+from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.start_position import Correction
+
+_TRY_AGAIN = 1.0
+"""Seconds until a session that could not begin is tried again."""
+_LOCK_PATIENCE = 1.0
+"""Seconds without its lock after which a queue is said to stand still."""
+_HAND_OVER, _HAND_OVER_LOOK = 1.5, 0.1
+"""Seconds that a new owner leaves to the previous one, and between looks whether it is through."""
+
+Delivery = ConcurrentDelivery | OrderlyDelivery
+
+
+class Stop(Enum):
+    """Why a session ends."""
+
+    RELEASED = "released"
+    LOCK_LOST = "its lock was lost"
+    OVERTAKEN = "another member went on with it meanwhile"
+    MOVED = "the broker moved its offset"
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentContext:
+    """What all assignments of a group share."""
+
+    group: str
+    pull: PullContext
+    starts: Starts
+    concurrently: Concurrently
+    orderly: Orderly
+    leases: Leases
+    tasks: Tasks
+    epochs: Iterator[int]
+    begun: asyncio.Future[None]
+    """Done when pulls may start."""
+
+
+class Assignment:
+    """Consumes one queue."""
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        context: AssignmentContext,
+        *,
+        is_orderly: bool,
+        handed_over: bool = False,
+    ) -> None:
+        """`handed_over`: a living member owned it before, and may still be finishing what it started."""
+        self.queue, self.is_orderly = queue, is_orderly
+        self._subscription, self._context = subscription, context
+        self._handed_over = handed_over and not is_orderly
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._cut: asyncio.Future[None] = self._loop.create_future()
+        self._stopping: asyncio.Future[Stop] | None = None
+        self.process_queue: Queue | None = None
+        """Of the present session; None while there is none."""
+        self.is_clean = True
+        """Once it has been given back: whether everything that was started has been finished and committed."""
+
+    def __repr__(self) -> str:
+        return f"<Assignment {self.queue}: {self.process_queue or 'no session'}>"
+
+    @property
+    def is_ending(self) -> bool:
+        """It is being given back."""
+        return self._ended.done()
+
+    def end(self, *, patience: float | None = None) -> None:
+        """Give it back; what was started may finish, within `patience` seconds if given."""
+        if not self._ended.done():
+            self._ended.set_result(None)
+        self._stop(Stop.RELEASED)
+        if patience is not None:
+            self._loop.call_later(patience, self.cut)
+
+    def cut(self) -> None:
+        """Wait for no handler any more."""
+        if not self._cut.done():
+            self._cut.set_result(None)
+
+    async def look_whether_overtaken(self) -> None:
+        """Begin anew if somebody else has gone on where we are; raises when that is not known."""
+        queue = self.process_queue
+        if queue is None or self.is_orderly:
+            return
+        committed = await self._context.pull.brokers.committed(self.queue, exact=True)
+        if committed is not None and committed > queue.commit_offset:
+            self._context.pull.offsets.end(queue)
+            self._stop(Stop.OVERTAKEN)
+
+    async def run(self) -> None:
+        """Until it has been given back."""
+        pull = self._context.pull
+        await self._wait(self._context.begun)
+        while not self.is_ending:
+            try:
+                await self._session()
+            except RocketAppError as error:
+                pull.standing.still(self.queue, f"its offset cannot be read: {error}", kind="offset")
+                await self._wait(timeout=_TRY_AGAIN)
+            except Exception as error:
+                # A bug here must not end the consumption of this queue without a word.
+                pull.observe(LoopFailed(f"queue {self.queue}", f"{type(error).__name__}: {error}"))
+                await self._wait(timeout=_TRY_AGAIN)
+        pull.standing.forget(self.queue)
+
+    def _stop(self, why: Stop) -> None:
+        if self._stopping is not None and not self._stopping.done():
+            self._stopping.set_result(why)
+
+    async def _wait(self, *others: asyncio.Future[Any], timeout: float | None = None) -> None:
+        """Until one of them is done, the time is over, or the queue is to be given back."""
+        await asyncio.wait([*others, self._ended], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _session(self) -> None:
+        context = self._context
+        lock = await self._locked() if self.is_orderly else None
+        at_rest = True
+        try:
+            if self._handed_over:
+                await self._let_previous_finish()
+            if self.is_ending:
+                return
+            offset = await context.starts.offset(self.queue)
+            queue: Queue = ProcessQueue(self.queue, offset, next(context.epochs))
+            try:
+                at_rest = await self._consume(queue, lock)
+            finally:
+                context.pull.offsets.end(queue)
+                context.pull.flow.forget(queue)
+                self.process_queue = None
+        finally:
+            if lock is not None and at_rest:
+                await context.leases.give_back(lock)
+            elif lock is not None:
+                context.leases.drop(lock)
+
+    async def _locked(self) -> Lock:
+        """The queue's lock; not held only if the queue is to be given back."""
+        lock = self._context.leases.want(self.queue)
+        while not lock.gained.done() and not self.is_ending:
+            await self._wait(lock.gained, timeout=_LOCK_PATIENCE)
+            if not lock.gained.done():
+                self._context.pull.standing.still(self.queue, f"no lock: {lock.problem}", kind="lock")
+        return lock
+
+    async def _let_previous_finish(self) -> None:
+        """Give the previous owner the time to finish what it started, and to commit it."""
+        brokers, until = self._context.pull.brokers, self._loop.time() + _HAND_OVER
+        while not self.is_ending and self._loop.time() < until:
+            committed = await brokers.committed(self.queue, exact=True)
+            if committed is not None and committed >= await brokers.max_offset(self.queue):
+                break
+            await self._wait(timeout=_HAND_OVER_LOOK)
+        self._handed_over = False
+
+    async def _consume(self, queue: Queue, lock: Lock | None) -> bool:
+        """Pull and deliver until the session ends; whether no handler of it runs any more."""
+        context, pull = self._context, self._context.pull
+        delivery: Delivery
+        if lock is None:
+            topic = None if is_retry_topic(self.queue.topic) else self.queue.topic
+            delivery = context.concurrently.open(queue, topic)
+        else:
+            delivery = context.orderly.open(queue, lock.lease)
+        pull.offsets.begin(queue, queue.end_offset, None if lock is None else lock.lease)
+        pull.flow.join(queue)
+        pull.standing.moving(self.queue)
+        pull.observe(Assigned(context.group, self.queue, queue.end_offset, queue.epoch))
+        self.process_queue = queue
+        self._stopping = stopping = self._loop.create_future()
+        puller = Puller(queue, self._subscription, delivery.deliver, pull, orderly=self.is_orderly)
+        pulling = context.tasks.start(puller.run(), f"pull {self.queue}")
+        try:
+            await self._wait(pulling, stopping, *(() if lock is None else (lock.lost,)))
+        finally:
+            correction = pulling.result() if pulling.done() else None
+            pulling.cancel()
+        if self.is_ending:
+            why = Stop.RELEASED
+        elif stopping.done():
+            why = stopping.result()
+        else:
+            why = Stop.LOCK_LOST if correction is None else Stop.MOVED
+        return await self._close(queue, delivery, why, correction)
+
+    async def _close(self, queue: Queue, delivery: Delivery, why: Stop, correction: Correction | None) -> bool:
+        """End a session; whether no handler of it runs any more."""
+        context, offsets = self._context, self._context.pull.offsets
+        context.pull.flow.leave(queue)
+        reason = why.value if correction is None else correction.reason
+        if why is not Stop.RELEASED:
+            # Before anything else: what is still finished of it must not be committed.
+            offsets.end(queue)
+        delivery.end()
+        if why is Stop.RELEASED:
+            await offsets.commit(queue)
+        at_rest = await self._drained(delivery, why)
+        if why is Stop.RELEASED:
+            self.is_clean = await offsets.commit_finally(queue) and at_rest
+        offsets.end(queue)
+        context.pull.observe(Released(context.group, self.queue, reason))
+        if correction is not None and not self.is_ending:
+            context.pull.observe(LoopFailed(f"pull {self.queue}", correction.reason))
+            await context.pull.brokers.commit(self.queue, correction.offset)
+        return at_rest
+
+    async def _drained(self, delivery: Delivery, why: Stop) -> bool:
+        """Wait for what was started; whether it has ended."""
+        if why is not Stop.RELEASED and isinstance(delivery, ConcurrentDelivery):
+            return True  # nobody hears what its handlers still do
+        drained = self._context.tasks.start(delivery.drained(), f"drain {self.queue}")
+        await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
+        if drained.done():
+            return True
+        drained.cancel()
+        return await delivery.abandon() if isinstance(delivery, OrderlyDelivery) else False

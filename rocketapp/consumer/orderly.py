@@ -1,0 +1,227 @@
+"""Messages of an orderly queue → their handlers, one by one, under the queue's lock.
+
+Each assignment has one runner, so two handlers of a queue never overlap. Before every
+message the lease is compared with the clock: when it is over, nothing more starts. A
+message that failed is tried again in place, and nothing behind it starts before it is
+done, skipped, or stored as a dead letter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.orderly_calls import Calls, CallsInThreads, CallsOnLoop
+from rocketapp.consumer.outcomes import failure_of
+from rocketapp.consumer.send_back import Redelivery
+from rocketapp.consumer.tasks import Tasks
+from rocketapp.consumer.work import Queue, Tally
+from rocketapp.model.event import Observe, Retried
+from rocketapp.model.outcome import Outcomes
+from rocketapp.state.dispatch import TagTable
+from rocketapp.state.lease import Lease
+from rocketapp.state.redelivery import Dead, orderly_step
+from rocketapp.wire.record import Message
+
+_BURST = 256
+"""Most messages that are handed to a handler's calls at once."""
+
+
+class Orderly:
+    """Calls the orderly handlers of one group."""
+
+    def __init__(
+        self,
+        topics: Iterable[ConsumedTopic],
+        tallies: Mapping[int, Tally],
+        *,
+        group: str,
+        redelivery: Redelivery,
+        unmatched: Callable[[str, int], None],
+        observe: Observe,
+        suspend: float,
+    ) -> None:
+        """`suspend`: seconds until a failed message is tried again, when its handler does not say."""
+        self.group, self.redelivery, self.observe, self.suspend = group, redelivery, observe, suspend
+        self.unmatched = unmatched
+        self.tasks = Tasks(observe)
+        self.open_deliveries: set[OrderlyDelivery] = set()
+        self._calls: list[Calls] = []
+        self._tables = {
+            topic.topic: TagTable(
+                (self._calls_of(tallies[id(handler)]), handler.subscription.tags) for handler in topic.handlers
+            )
+            for topic in topics
+            if topic.orderly
+        }
+
+    def _calls_of(self, tally: Tally) -> Calls:
+        self._calls.append(CallsOnLoop(tally) if tally.handler.subscription.is_async else CallsInThreads(tally))
+        return self._calls[-1]
+
+    def open(self, queue: Queue, lease: Lease) -> OrderlyDelivery:
+        """The delivery of a new assignment."""
+        return OrderlyDelivery(queue, lease, self._tables[queue.queue.topic], self)
+
+    def in_hand(self) -> list[tuple[Tally, Any]]:
+        """What every runner works on."""
+        return [hand for delivery in self.open_deliveries if (hand := delivery.in_hand()) is not None]
+
+    async def stop(self) -> None:
+        """Cancel what can be cancelled."""
+        for delivery in self.open_deliveries:
+            delivery.ended = delivery.abandoned = True
+        await self.tasks.close()
+        for calls in self._calls:
+            calls.stop()
+
+
+class OrderlyDelivery:
+    """The messages of one assignment on their way, one at a time."""
+
+    def __init__(self, queue: Queue, lease: Lease, table: TagTable[Calls], orderly: Orderly) -> None:
+        self.queue, self.lease = queue, lease
+        self._table, self._orderly = table, orderly
+        self._loop = asyncio.get_running_loop()
+        self._ready: deque[tuple[Calls | None, list[Message]]] = deque()
+        self._news = asyncio.Event()
+        self.ended = False
+        """No further message may start."""
+        self._end: asyncio.Future[None] = self._loop.create_future()
+        self.abandoned = False
+        """Nobody waits any more for what still runs."""
+        self.item: Any = None
+        """What the handler works on."""
+        self._calls: Calls | None = None
+        orderly.open_deliveries.add(self)
+        self._runner = orderly.tasks.start(self._run(), f"orderly {queue.queue}")
+        self._runner.add_done_callback(lambda _: orderly.open_deliveries.discard(self))
+
+    @property
+    def may_start(self) -> bool:
+        """Whether the next handler may start."""
+        return not self.ended and self._loop.time() < self.lease.trusted_until
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """Messages that were just put into the process queue, in offset order."""
+        self._ready.extend((calls, list(run)) for calls, run in self._table.runs(messages))
+        self._news.set()
+
+    def end(self) -> None:
+        """Start nothing more; what runs goes on."""
+        self.ended = True
+        self._news.set()
+        if not self._end.done():
+            self._end.set_result(None)
+
+    async def drained(self) -> None:
+        """Returns when the running handler has ended; after `end`."""
+        await asyncio.wait([self._runner])
+
+    async def abandon(self) -> bool:
+        """Cancel the running handler; whether it has ended. A thread cannot be stopped."""
+        self.abandoned = True
+        self.end()
+        self._runner.cancel()
+        await asyncio.wait([self._runner])
+        return self.item is None
+
+    def in_hand(self) -> tuple[Tally, Any] | None:
+        """What runs, and whose it is."""
+        return None if self.item is None or self._calls is None else (self._calls.tally, self.item)
+
+    async def _run(self) -> None:
+        while await self._more(None):
+            calls, messages = self._ready.popleft()
+            if calls is None:
+                self.queue.finish_all(messages)
+                self._orderly.unmatched(self.queue.queue.topic, len(messages))
+                continue
+            self._calls = calls
+            items = await self._items(calls, messages)
+            async with calls.slots:
+                if not await calls.run(self, items):
+                    return
+            # A handler that never suspends must not keep the loop for itself.
+            await asyncio.sleep(0)
+
+    async def _more(self, until: float | None) -> bool:
+        """Wait for messages; False when there is nothing more to do, or the time is over."""
+        while not self._ready and not self.ended:
+            self._news.clear()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._news.wait()
+            except TimeoutError:
+                return False
+        return not self.ended
+
+    async def _items(self, calls: Calls, messages: list[Message]) -> list[Any]:
+        """What follows directly for the same handler, as single messages or as batches."""
+        most, until = _BURST, 0.0
+        if calls.batch is not None:
+            most, until = calls.batch[0], self._loop.time() + calls.batch[1]
+        while len(messages) < most:
+            if self._ready:
+                if self._ready[0][0] is not calls:
+                    break
+                messages += self._ready.popleft()[1]
+            elif calls.batch is None or not await self._more(until):
+                break
+        if calls.batch is None:
+            return messages
+        return [messages[at : at + most] for at in range(0, len(messages), most)]
+
+    async def settle(self, calls: Calls, item: Any, result: object, raised: bool) -> bool:
+        """See an item through that was not simply done; False when the assignment ended before it was."""
+        messages = [item] if isinstance(item, Message) else item
+        while True:
+            again, delay = [], 0.0
+            for message in messages:
+                own, own_raised = (result.get(message), False) if isinstance(result, Outcomes) else (result, raised)
+                failure = failure_of(own, own_raised)
+                if failure is None:
+                    calls.tally.handled += 1
+                    self.queue.finish(message)
+                    continue
+                retries = calls.tally.handler.subscription.retries
+                step = orderly_step(
+                    failure, reconsume_times=message.reconsume_times, retries=retries, suspend=self._orderly.suspend
+                )
+                if isinstance(step, Dead):
+                    buried = self._orderly.redelivery.bury(calls.tally, self.queue, message, failure)
+                    await asyncio.wait([buried, self._end], return_when=asyncio.FIRST_COMPLETED)
+                    if not buried.done():
+                        return False
+                    continue
+                self._tell_retry(calls.tally, message, step.delay, str(failure))
+                again.append(message)
+                delay = max(delay, step.delay)
+            if not again:
+                return True
+            if not await self._pause(calls, delay):
+                return False
+            for message in again:
+                message.reconsume_times += 1
+            messages = again
+            outcome = await calls.once(self, again if calls.batch is not None else again[0])
+            if outcome is None:
+                return False
+            result, raised = outcome
+
+    def _tell_retry(self, tally: Tally, message: Message, delay: float, error: str) -> None:
+        tally.retried += 1
+        about = self._orderly.group, tally.name, message.topic, message.message_id, message.attempt
+        self._orderly.observe(Retried(*about, delay, error))
+
+    async def _pause(self, calls: Calls, delay: float) -> bool:
+        """Wait before the next attempt, without keeping other queues from the handler."""
+        calls.slots.release()
+        try:
+            await asyncio.wait([self._end], timeout=delay)
+        finally:
+            await calls.slots.acquire()
+        return self.may_start

@@ -1,0 +1,208 @@
+"""Who is in the group → which queues are ours: a loop that keeps the two in step.
+
+It looks every 20 s, at once when a broker says that members changed or when routes changed,
+and after a second when something could not be asked. Releasing takes its time beside the
+loop; a queue that is being given back is acquired again only after that.
+
+An assignment is trusted for a minute after a list of members confirmed it (brokers forget
+a silent member after two). When that time is over - the process was frozen, or cut off -
+nothing is committed until the list has been read again and nobody else is found to have
+gone on with the queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from rocketapp.client.instance import ClientInstance
+from rocketapp.consumer.assignment import Assignment
+from rocketapp.consumer.brokers import Brokers
+from rocketapp.consumer.tasks import Tasks
+from rocketapp.errors import RocketAppError, TransportError
+from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.rebalance import Membership, change, handed_over, membership, share
+
+TRUST = 60.0
+"""Seconds that an assignment is trusted after a list of members confirmed it."""
+HAND_OVER = 1.0
+"""Seconds in which a concurrent queue is given back: its next owner waits a little longer than that."""
+_AGAIN = 1.0
+"""Seconds until a rebalance that was not complete is repeated."""
+_LEAST = 0.05
+"""Seconds between two rebalances: notifications come in swarms."""
+
+
+class Rebalancer:
+    """The queues of one group that this member owns."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        topics: Sequence[str],
+        client: ClientInstance,
+        brokers: Brokers,
+        make: Callable[[MessageQueue, bool], Assignment],
+        interval: float,
+        observe: Observe,
+    ) -> None:
+        """`make(queue, handed_over)`: a new assignment, not running yet."""
+        self._group, self._topics, self._client, self._brokers = group, topics, client, brokers
+        self._make, self._interval, self._observe = make, interval, observe
+        self._loop = asyncio.get_running_loop()
+        self._tasks = Tasks(observe)
+        self._news = asyncio.Event()
+        self._confirmed: dict[str, float] = {}
+        self._members: dict[str, frozenset[str]] = {}
+        self._told: str | None = None
+        self._stopped = False
+        self._running: dict[MessageQueue, asyncio.Task[None]] = {}
+        self.owned: dict[MessageQueue, Assignment] = {}
+        """Every assignment that has not been given back completely."""
+        self.wanted: dict[str, frozenset[MessageQueue]] = {}
+        """By topic the queues that are ours by the last list of members."""
+        self.is_complete = False
+        """Whether the last rebalance could decide on every topic."""
+        self.is_fresh_start = False
+        """The whole group is starting: nobody has consumed anything that would have to be handed over."""
+
+    def __repr__(self) -> str:
+        return f"<Rebalancer {self._group}: {len(self.owned)} queues>"
+
+    @property
+    def members(self) -> frozenset[str]:
+        """Everybody in the group, as far as the last rebalance knows."""
+        return frozenset[str]().union(*self._members.values())
+
+    def trusted(self, topic: str) -> bool:
+        """Whether the queues of this topic are certainly still ours."""
+        return self._loop.time() < self._confirmed.get(topic, -TRUST) + TRUST
+
+    def wake(self) -> None:
+        """Something changed: look soon."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Keep owned and wanted queues in step, for ever."""
+        while True:
+            try:
+                async with asyncio.timeout(self._interval if self.is_complete else _AGAIN):
+                    await self._news.wait()
+            except TimeoutError:
+                pass
+            self._news.clear()
+            await self.rebalance()
+            await asyncio.sleep(_LEAST)
+
+    async def rebalance(self) -> bool:
+        """Look once; whether every topic could be decided on."""
+        problems: list[str] = []
+        asked: dict[str, list[str] | RocketAppError] = {}
+        for topic in self._topics:
+            try:
+                await self._rebalance_topic(topic, asked)
+            except RocketAppError as error:
+                problems.append(str(error))
+            except Exception as error:
+                # A bug with one topic must not keep the others, or the next look, from happening.
+                problems.append(f"{topic}: {type(error).__name__}: {error}")
+        problem = problems[0] if problems else None
+        if problem is not None and problem != self._told:
+            self._observe(LoopFailed("rebalance", problem))
+        self._told = problem
+        self.is_complete = not problems
+        return self.is_complete
+
+    async def give_back_all(self, cut: asyncio.Event, drain_timeout: float) -> bool:
+        """Give every queue back; whether all that was started has been finished and committed."""
+        self._stopped = True
+        assignments = list(self.owned.values())
+        for assignment in assignments:
+            assignment.end(patience=drain_timeout)
+        cutting = self._tasks.start(_cut_when(cut, assignments), "cut the drain")
+        if self._running:
+            await asyncio.wait(self._running.values())
+        cutting.cancel()
+        await self._tasks.close()
+        return all(assignment.is_clean for assignment in assignments)
+
+    async def _rebalance_topic(self, topic: str, asked: dict[str, list[str] | RocketAppError]) -> None:
+        route = self._client.routes.get(topic)
+        if route is None:
+            return
+        now = self._loop.time()
+        members = await self._trustworthy_members(topic, asked)
+        me, queues = self._client.client_id, route.readable_queues(topic)
+        mine = share(queues, members, me)
+        if not self.trusted(topic):
+            kept = [assignment for queue, assignment in self.owned.items() if queue in mine]
+            await asyncio.gather(*(assignment.look_whether_overtaken() for assignment in kept))
+        before = self._members.get(topic, frozenset())
+        theirs = frozenset[MessageQueue]()
+        if not self.is_fresh_start:
+            theirs = handed_over(queues, before, members, me)
+        self._confirmed[topic], self._members[topic] = now, frozenset(members)
+        self._apply(topic, mine, theirs)
+
+    async def _trustworthy_members(self, topic: str, asked: dict[str, list[str] | RocketAppError]) -> list[str]:
+        """A list of members that may be acted on; raises when there is none."""
+        me = self._client.client_id
+        members = await self._members_of(topic, asked)
+        if membership(members, me) is Membership.MISSING:
+            # The broker forgot us, or never heard of us. Tell it, before its list is believed.
+            accepted = await self._client.heartbeat()
+            asked.clear()
+            members = await self._members_of(topic, asked)
+            if membership(members, me) is Membership.MISSING and not accepted:
+                raise TransportError(topic, "no broker accepts our heartbeat; the present queues are kept")
+        if membership(members, me) is Membership.UNKNOWN:
+            raise TransportError(topic, "its broker knows no member of the group; the present queues are kept")
+        return members
+
+    async def _members_of(self, topic: str, asked: dict[str, list[str] | RocketAppError]) -> list[str]:
+        """What some broker of the topic says. Each is asked once per look, for all topics."""
+        problem: RocketAppError = TransportError(topic, "no broker of it is known")
+        for name in self._brokers.brokers_of(topic):
+            if name not in asked:
+                try:
+                    asked[name] = await self._brokers.members(name)
+                except RocketAppError as error:
+                    asked[name] = error
+            answer = asked[name]
+            if not isinstance(answer, RocketAppError):
+                return answer
+            problem = answer
+        raise problem
+
+    def _apply(self, topic: str, mine: frozenset[MessageQueue], theirs: frozenset[MessageQueue]) -> None:
+        self.wanted[topic] = mine
+        if self._stopped:
+            return
+        active = [queue for queue, each in self.owned.items() if queue.topic == topic and not each.is_ending]
+        difference = change(active, mine)
+        for queue in difference.release:
+            assignment = self.owned[queue]
+            # An orderly queue stays locked until its handler has ended, however long that takes.
+            assignment.end(patience=None if assignment.is_orderly else HAND_OVER)
+        for queue in difference.acquire:
+            # One that is still being given back is acquired when that is done: it wakes us.
+            if queue not in self.owned:
+                self._acquire(queue, queue in theirs)
+
+    def _acquire(self, queue: MessageQueue, is_handed_over: bool) -> None:
+        assignment = self.owned[queue] = self._make(queue, is_handed_over)
+        task = self._running[queue] = self._tasks.start(assignment.run(), f"queue {queue}")
+        task.add_done_callback(lambda _: self._given_back(queue))
+
+    def _given_back(self, queue: MessageQueue) -> None:
+        del self.owned[queue], self._running[queue]
+        if queue in self.wanted.get(queue.topic, ()):
+            self.wake()
+
+
+async def _cut_when(cut: asyncio.Event, assignments: Sequence[Assignment]) -> None:
+    await cut.wait()
+    for assignment in assignments:
+        assignment.cut()

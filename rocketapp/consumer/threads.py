@@ -1,0 +1,52 @@
+"""Daemon threads that run jobs of sync handlers.
+
+Not an executor of the standard library: those are joined when the interpreter ends, and a
+handler that hangs would keep the process. Nothing can stop a thread, so nobody tries to:
+at a cut drain it is left behind.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+
+class Threads:
+    """At most `most` threads, started as needed."""
+
+    def __init__(self, name: str, most: int) -> None:
+        self._name, self._most = name, most
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._outstanding = 0
+        self._threads: list[threading.Thread] = []
+
+    def __repr__(self) -> str:
+        return f"<Threads {self._name}: {len(self._threads)} of {self._most}, {self._outstanding} jobs>"
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Run it in a thread, as soon as one is free; the job reports to the loop by itself."""
+        with self._lock:
+            self._outstanding += 1
+            needed = self._outstanding > len(self._threads) < self._most
+            if needed:
+                name = f"{self._name} {len(self._threads)}"
+                self._threads.append(threading.Thread(target=self._main, name=name, daemon=True))
+                thread = self._threads[-1]
+        self._jobs.put(job)
+        if needed:
+            thread.start()
+
+    def stop(self) -> None:
+        """Every thread ends when its job has ended."""
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def _main(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            finally:
+                with self._lock:
+                    self._outstanding -= 1

@@ -1,0 +1,92 @@
+"""Looks once a second at what handlers do: counts what they finished, and warns of those that take very long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from rocketapp.consumer.standing import Standing
+from rocketapp.consumer.work import Tally
+from rocketapp.model.event import Handled, HandlerSlow, LoopFailed, Observe, Unmatched
+from rocketapp.wire.record import Message
+
+_LOOK = 1.0
+"""Seconds between counts."""
+_SWEEP = 10.0
+"""Seconds between looks at how long handlers have been running; less when the warning comes sooner."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    item: Any
+    since: float
+    warned: bool = False
+
+
+class Watch:
+    """Counts and warnings of one group."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        tallies: Iterable[Tally],
+        in_hand: Callable[[], list[tuple[Tally, Any]]],
+        standing: Standing,
+        warning: float,
+        observe: Observe,
+    ) -> None:
+        """`warning`: seconds after which a running handler is warned about."""
+        self._group, self._tallies, self._in_hand, self._standing = group, list(tallies), in_hand, standing
+        self._warning, self._observe = warning, observe
+        self._loop = asyncio.get_running_loop()
+        self._seen: dict[int, _Seen] = {}
+        self._next_sweep = 0.0
+        self.unmatched: dict[str, int] = {}
+        """Messages that no handler wanted, by topic."""
+        self._told_unmatched: dict[str, int] = {}
+
+    def count_unmatched(self, topic: str, count: int) -> None:
+        """So many messages of a topic were taken that no handler wants."""
+        self.unmatched[topic] = self.unmatched.get(topic, 0) + count
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            try:
+                self.look()
+            except Exception as error:
+                self._observe(LoopFailed("watch", f"{type(error).__name__}: {error}"))
+
+    def look(self) -> None:
+        """Tell what is new since the last look."""
+        self._standing.tell()
+        for tally in self._tallies:
+            if count := tally.handled - tally.reported:
+                tally.reported = tally.handled
+                self._observe(Handled(self._group, tally.name, tally.handler.subscription.topic, count))
+        for topic, total in self.unmatched.items():
+            if count := total - self._told_unmatched.get(topic, 0):
+                self._told_unmatched[topic] = total
+                self._observe(Unmatched(self._group, topic, count))
+        now = self._loop.time()
+        if now >= self._next_sweep:
+            self._next_sweep = now + min(_SWEEP, self._warning / 2)
+            self._sweep(now)
+
+    def _sweep(self, now: float) -> None:
+        seen: dict[int, _Seen] = {}
+        for tally, item in self._in_hand():
+            known = self._seen.get(id(item))
+            if known is None or known.item is not item:
+                known = _Seen(item, now)
+            seen[id(item)] = known
+            if not known.warned and now - known.since >= self._warning:
+                known.warned = True
+                message: Message = item if isinstance(item, Message) else item[0]
+                seconds = now - known.since
+                self._observe(HandlerSlow(self._group, tally.name, message.topic, message.message_id, seconds))
+        self._seen = seen

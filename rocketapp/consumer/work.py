@@ -1,0 +1,82 @@
+"""Pulled messages on their way to one handler.
+
+All workers of a handler draw from the one iterator of a `Work`, so that handing over a
+message costs no queue operation, no tuple and no future. A list's iterator is advanced in
+one step under the interpreter's lock, so threads may share it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from operator import length_hint
+from typing import Any
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.wire.record import Message
+
+Queue = ProcessQueue[Message]
+
+
+class Tally:
+    """What one handler has done so far."""
+
+    __slots__ = ("dead_lettered", "handled", "handler", "reported", "retried")
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.handled = 0
+        self.retried = 0
+        self.dead_lettered = 0
+        self.reported = 0
+        """How many of the handled ones were told to whoever observes."""
+
+    @property
+    def name(self) -> str:
+        return self.handler.name
+
+
+class Work:
+    """Items of one queue for one handler: messages, or lists of messages for a batch handler."""
+
+    __slots__ = ("_batch", "finished", "items", "process_queue", "told")
+
+    def __init__(self, process_queue: Queue, batch: list[Any]) -> None:
+        self.process_queue = process_queue
+        self._batch = batch
+        self.items: Iterator[Any] = iter(batch)
+        """Shared by all workers: whoever takes an item has started it."""
+        self.finished: list[Any] = []
+        """What threads are done with and the loop has not collected."""
+        self.told = False
+        """The loop was told that there is something to collect."""
+
+    def __repr__(self) -> str:
+        return f"<Work {self.process_queue.queue}: {self.left} of {len(self._batch)} not started>"
+
+    @property
+    def left(self) -> int:
+        """How many items nobody has started."""
+        return length_hint(self.items)
+
+    @property
+    def started_to(self) -> int:
+        """The highest offset that was started, or -1."""
+        started = len(self._batch) - length_hint(self.items)
+        return last_offset(self._batch[started - 1]) if started else -1
+
+    def withdraw(self) -> list[Any]:
+        """Take away what nobody has started; the workers see the end of the work."""
+        left = list(self.items)
+        if left:
+            del self._batch[-len(left) :]
+        return left
+
+
+def last_offset(item: Message | Sequence[Message]) -> int:
+    """The highest offset of an item."""
+    return item.offset if isinstance(item, Message) else item[-1].offset
+
+
+Settle = Callable[[Tally, Queue, Any, object, bool], None]
+"""(tally, process queue, item, what came of it, whether that was raised): the way that is not fast."""

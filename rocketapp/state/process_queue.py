@@ -1,0 +1,118 @@
+"""Messages of one queue that were pulled and are not finished yet.
+
+After every change a process queue answers one question: up to which offset is
+everything done? Only that number may be committed. A crash can then repeat a
+message; it can never skip one.
+
+A process queue belongs to one assignment: it carries the assignment's epoch, and once
+it is closed it accepts nothing and names no offset any more, whatever is still finished.
+
+No clock, no lock, no task. Offsets come in; an offset comes out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.pulled import Pulled
+
+M = TypeVar("M", bound=Pulled)
+
+
+class ProcessQueue(Generic[M]):
+    """The unfinished messages of one queue, in offset order."""
+
+    __slots__ = ("_end", "_unfinished", "closed", "epoch", "queue", "size", "watcher")
+
+    def __init__(self, queue: MessageQueue, first_offset: int, epoch: int = 0) -> None:
+        self.queue, self.epoch = queue, epoch
+        # OrderedDict because finished messages leave from the front: a plain dict
+        # steps over its deleted slots each time it is asked for its first key.
+        self._unfinished: OrderedDict[int, M] = OrderedDict()
+        self._end = first_offset
+        self.size = 0
+        """Bytes of the unfinished messages' records."""
+        self.closed = False
+        self.watcher: Callable[[], None] | None = None
+        """Called whenever a message was finished; set only while somebody waits for that."""
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self)} unfinished, commit {self.commit_offset}"
+        return f"<ProcessQueue {self.queue} epoch {self.epoch}: {state}>"
+
+    def __len__(self) -> int:
+        """How many messages are unfinished."""
+        return len(self._unfinished)
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last message that was put: where the next pull begins."""
+        return self._end
+
+    @property
+    def commit_offset(self) -> int:
+        """The lowest offset that a restart must read again."""
+        return next(iter(self._unfinished), self._end)
+
+    @property
+    def span(self) -> int:
+        """Distance of the highest and the lowest unfinished offset."""
+        if not self._unfinished:
+            return 0
+        return next(reversed(self._unfinished)) - next(iter(self._unfinished))
+
+    def unfinished(self) -> list[M]:
+        """The unfinished messages in offset order."""
+        return list(self._unfinished.values())
+
+    def put(self, messages: Sequence[M]) -> Sequence[M]:
+        """Accept pulled messages and return the new ones: what was put before is ignored."""
+        if self.closed or not messages:
+            return ()
+        unfinished, end, size = self._unfinished, self._end, 0
+        if messages[0].offset < end:
+            # Pulled again, or a batch that begins below the wanted offset.
+            messages = [message for message in messages if message.offset >= end]
+        for message in messages:
+            unfinished[message.offset] = message
+            size += message.size
+        if messages:
+            self._end = messages[-1].offset + 1
+            self.size += size
+        return messages
+
+    def advance(self, next_offset: int) -> None:
+        """Nothing below `next_offset` is left to pull: filtered messages count as done."""
+        if next_offset > self._end and not self.closed:
+            self._end = next_offset
+
+    def finish(self, message: M) -> None:
+        """Forget a handled message."""
+        if self._unfinished.pop(message.offset, None) is not None:
+            self.size -= message.size
+            if self.watcher is not None:
+                self.watcher()
+
+    def finish_all(self, messages: Iterable[M]) -> None:
+        """Forget handled messages."""
+        pop, size = self._unfinished.pop, 0
+        for message in messages:
+            if pop(message.offset, None) is not None:
+                size += message.size
+        self.size -= size
+        if self.watcher is not None:
+            self.watcher()
+
+    def withdraw(self, offset: int) -> None:
+        """Give back every message from `offset` on: they were not started and are somebody else's now."""
+        unfinished = self._unfinished
+        while unfinished and next(reversed(unfinished)) >= offset:
+            self.size -= unfinished.popitem()[1].size
+        self._end = min(self._end, offset)
+
+    def close(self) -> None:
+        """The assignment is over: accept nothing more, and name no offset to commit."""
+        self.closed = True

@@ -1,0 +1,65 @@
+"""Owned and wanted queues → what to acquire and what to release.
+
+The rule of all of it: no answer is no reason to give anything up. Only a list of members
+that says something decides; an error or an empty list keeps the present assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.allocation import average, sorted_members, sorted_queues
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What turns the owned queues into the wanted ones."""
+
+    acquire: tuple[MessageQueue, ...]
+    release: tuple[MessageQueue, ...]
+
+
+def change(owned: Collection[MessageQueue], wanted: Collection[MessageQueue]) -> Change:
+    """Queues to acquire and to release, each sorted."""
+    have, want = frozenset(owned), frozenset(wanted)
+    return Change(tuple(sorted_queues(want - have)), tuple(sorted_queues(have - want)))
+
+
+class Membership(Enum):
+    """What a list of members says about ourselves."""
+
+    MEMBER = "in the list"
+    UNKNOWN = "the list is empty"
+    MISSING = "not in the list"
+
+
+def membership(members: Collection[str], me: str) -> Membership:
+    """Whether a list may be acted on. A restarted broker lists nobody until heartbeats arrive."""
+    if me in members:
+        return Membership.MEMBER
+    return Membership.MISSING if members else Membership.UNKNOWN
+
+
+def share(queues: Iterable[MessageQueue], members: Iterable[str], me: str) -> frozenset[MessageQueue]:
+    """The queues of one topic that are mine."""
+    return frozenset(average(sorted_members(members), me, sorted_queues(queues)))
+
+
+def handed_over(
+    queues: Collection[MessageQueue], before: Collection[str], members: Collection[str], me: str
+) -> frozenset[MessageQueue]:
+    """My queues that a living member owned before: it may still be finishing what it started.
+
+    `before` are the members of the previous rebalance; a newcomer does not know them, and
+    takes them to be the others. What a member left behind that is gone now is free at once.
+    """
+    mine = share(queues, members, me)
+    previous = set(before) or set(members) - {me}
+    living = previous & set(members) - {me}
+    theirs: set[MessageQueue] = set()
+    for member in living:
+        theirs |= share(queues, previous, member)
+    return mine & theirs

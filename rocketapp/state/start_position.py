@@ -1,0 +1,66 @@
+"""Where consumption of a queue begins, and where it goes on when a broker calls an offset illegal.
+
+A committed offset decides; the start rule is only for a group without one. "Unknown" is
+never read as "none": this module is asked only when the broker has said that there is none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum
+
+from rocketapp.model.names import is_retry_topic
+from rocketapp.model.subscription import Start
+
+
+class Edge(Enum):
+    """An end of a queue."""
+
+    MIN = "min"
+    MAX = "max"
+
+
+StartAt = Edge | int
+"""An end of the queue, or the first message stored at or after so many milliseconds since 1970."""
+
+
+def start_at(topic: str, start: Start, *, is_new: bool) -> StartAt:
+    """Where a group without an offset begins.
+
+    `is_new`: the queue had no route when this member joined. Everything in it came later,
+    so nothing of it may be missed, whatever the rule says.
+    """
+    if is_new or is_retry_topic(topic) or start == "first":
+        return Edge.MIN
+    if isinstance(start, datetime):
+        return int(start.timestamp() * 1000)
+    return Edge.MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """Where to go on, and why, in words."""
+
+    offset: int
+    reason: str
+
+
+def correct(offset: int, *, next_offset: int, min_offset: int, max_offset: int) -> Correction:
+    """The offset to use instead of one that the broker refused (code 21).
+
+    Inside the queue's bounds the broker's answer is an operator's reset and is followed.
+    Above them the broker lost its tail: go back to its end, never further, whatever it
+    suggests (old brokers suggest 0). Below them messages were deleted before we read them.
+    """
+    if offset > max_offset:
+        lost = offset - max_offset
+        return Correction(
+            max_offset, f"offset {offset} is {lost} beyond the broker's end {max_offset}: it lost its tail"
+        )
+    if offset < min_offset:
+        gone = min_offset - offset
+        return Correction(
+            min_offset, f"offset {offset} is below the broker's first {min_offset}: {gone} were deleted unread"
+        )
+    return Correction(next_offset, f"the broker moved the group from offset {offset} to {next_offset}")
