@@ -1,0 +1,178 @@
+"""One measurement per function: it starts a process, waits for its figures and ends it. Nothing runs beside it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.peers import toolchain
+from tests.peers.clusters import Cluster
+
+HERE = Path(__file__).resolve().parent
+Figures = dict[str, Any]
+_numbers = itertools.count(1)
+
+
+class Bench:
+    """Where measurements keep their files, and the group names that no measurement shares."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def fresh(self, kind: str) -> str:
+        """A name that was never used: a group that begins at the first message."""
+        return f"bench_{kind}_{os.getpid()}_{next(_numbers)}"
+
+    def java(self, name_server: str, *arguments: str, timeout: float = 900) -> Figures:
+        """One run of the Java client (tests/peers/java/Bench.java)."""
+        home = self.directory / "java"
+        command = toolchain.java_command(
+            "Bench", *arguments, home=home, heap="1g", properties=(f"-Dns={name_server}", "-XX:-UseSerialGC")
+        )
+        return _printed(command, timeout=timeout)
+
+    def consume_java(self, name_server: str, topic: str, count: int, mode: str) -> Figures:
+        return self.java(name_server, "consume", topic, str(count), self.fresh("java"), mode)
+
+    def produce(
+        self, name_server: str, topic: str, count: int, *, batch: int, threads: int, size: int = 1024
+    ) -> Figures:
+        """Messages with tag TagA from the Java producer."""
+        return self.java(name_server, "produce", topic, str(count), str(size), str(batch), str(threads))
+
+    def consume_go(self, name_server: str, topic: str, count: int) -> Figures | str:
+        """One run of the Go client, or why there is none."""
+        program = self._go_program()
+        if isinstance(program, str):
+            return program
+        return _printed([str(program), name_server, topic, str(count), self.fresh("go")], timeout=400)
+
+    def _go_program(self) -> Path | str:
+        if shutil.which("go") is None:
+            return "no go command"
+        target = toolchain.CACHE / "peers" / "gobench"
+        built = subprocess.run(
+            ["go", "build", "-o", str(target), "."],
+            cwd=HERE / "peers" / "go",
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        return target if built.returncode == 0 else f"go build failed: {built.stderr.strip().splitlines()[-1]}"
+
+    def floor(self, broker_address: str, topic: str, count: int, mode: str, loop: str) -> Figures:
+        """The least that pure Python must do (peers/floor.py)."""
+        arguments = [broker_address, topic, str(count), mode, *(["--stdlib"] if loop == "asyncio" else [])]
+        return _printed([sys.executable, str(HERE / "peers" / "floor.py"), *arguments], timeout=400)
+
+    def consume_ours(self, name_server: str, topic: str, count: int, kind: str, loop: str) -> Figures:
+        """`rocketapp run` with a handler that only counts (apps/counting.py)."""
+        environment = {"BENCH_KIND": kind}
+        with self._ours("counting", name_server, topic, count, loop, environment) as (process, started, result):
+            figures = _await_result(process, result, 600)
+        figures["start_to_first_s"] = figures["first_at"] - started
+        figures["per_second"] = figures["count"] / figures["seconds"]
+        return figures
+
+    def latency_ours(self, name_server: str, topic: str, count: int, rate: int, loop: str) -> Figures:
+        """From the Java producer's send to our handler (apps/latency.py), paced."""
+        self.java(name_server, "warm", topic)
+        with self._ours("latency", name_server, topic, count, loop, {}) as (process, _, result):
+            _await_result(process, result.with_suffix(".warm"), 60)
+            sent = self.java(name_server, "pace", topic, str(count), str(rate))
+            figures = _await_result(process, result, 60)
+        return {**figures, "send_ms_p50": sent["send_ms_p50"], "send_ms_p99": sent["send_ms_p99"]}
+
+    def idle_ours(self, name_server: str, topic: str, loop: str) -> Figures:
+        """Resident memory of an app that handled its one message and waits for the next."""
+        with self._ours("counting", name_server, topic, 1, loop, {"BENCH_KIND": "async"}) as (process, started, result):
+            figures = _await_result(process, result, 60)
+            time.sleep(3)
+            return {"rss_mb": resident_mb(process.pid), "start_to_first_s": figures["first_at"] - started}
+
+    @contextmanager
+    def _ours(
+        self, app: str, name_server: str, topic: str, count: int, loop: str, environment: dict[str, str]
+    ) -> Iterator[tuple[subprocess.Popen[bytes], float, Path]]:
+        """`rocketapp run` of one of our apps, its start time, and the file where its figures will lie."""
+        place = self.directory / self.fresh(app)
+        place.mkdir()
+        result = place / "result.json"
+        variables = {
+            **os.environ,
+            **environment,
+            "BENCH_TOPIC": topic,
+            "BENCH_GROUP": self.fresh("ours"),
+            "BENCH_COUNT": str(count),
+            "BENCH_RESULT": str(result),
+            "PYTHONPATH": str(toolchain.ROOT),
+        }
+        command = toolchain.rocketapp_command(
+            "run", f"benchmarks.apps.{app}", "--name-server", name_server, "--loop", loop
+        )
+        with (place / "log.txt").open("wb") as log:
+            started = time.monotonic()
+            process = subprocess.Popen(command, cwd=place, env=variables, stdout=log, stderr=log)
+        try:
+            yield process, started, result
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(40)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _printed(command: list[str], *, timeout: float) -> Figures:
+    """Run a peer and read its line of JSON; the time to its first message counts from here."""
+    started = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        raise RuntimeError(f"{command[0]} printed no figures:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    figures: Figures = json.loads(lines[-1])
+    if figures.get("complete") is False:
+        raise RuntimeError(f"incomplete: {figures}")
+    if "first_at" in figures:
+        figures["start_to_first_s"] = figures["first_at"] - started
+    return figures
+
+
+def _await_result(process: subprocess.Popen[bytes], result: Path, seconds: float) -> Figures:
+    deadline = time.monotonic() + seconds
+    while not result.exists():
+        if process.poll() is not None or time.monotonic() > deadline:
+            log = (result.parent / "log.txt").read_text()[-3000:]
+            raise RuntimeError(f"no {result.name} (exit code {process.returncode}):\n{log}")
+        time.sleep(0.05)
+    figures: Figures = json.loads(result.read_text())
+    return figures
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process in MB (10^6 bytes), as the kernel counts it."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise RuntimeError(f"no VmRSS of {pid}")
+
+
+def sends(bench: Bench, cluster: Cluster, threads: int, count: int) -> Figures:
+    """Sends of 1 KiB from the Java producer, one message each."""
+    figures = bench.produce(cluster.name_server, bench.fresh("sends"), count, batch=1, threads=threads)
+    if figures["failed_sends"]:
+        raise RuntimeError(f"{figures['failed_sends']} sends failed on {cluster.name}")
+    return figures
