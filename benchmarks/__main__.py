@@ -1,0 +1,214 @@
+"""`python -m benchmarks`: ours beside Java, Go and the floor of pure Python, on the same messages of one broker.
+
+Starts Apache RocketMQ in a directory of its own, fills one topic, lets every consumer take all of it in turn, each with
+a fresh group, and prints one table with ratios. A number without its peer from the same run is not a result. Then
+latency, memory, and the embedded broker beside Apache's. `--json FILE` keeps every single figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import table
+from benchmarks.runs import Bench, Figures, resident_mb, sends
+from benchmarks.table import Row
+from tests.peers import toolchain
+from tests.peers.clusters import Apache, Cluster, Embedded
+
+PARTS = ("consuming", "latency", "idle", "brokers")
+FLOOR_OF = {"async": "async", "sync": "threads", "orderly": "orderly"}
+
+
+def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--count", type=int, default=480_000, help="messages of 1 KiB that every consumer takes (480000)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=1, help="how often every consumer runs; the table shows medians (1)"
+    )
+    parser.add_argument("--only", choices=PARTS, action="append", help="one part; may be given again (all)")
+    parser.add_argument("--rate", type=int, default=500, help="messages per second of the latency part (500)")
+    parser.add_argument("--dir", type=Path, help="where brokers keep their data (a temporary directory)")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    return parser.parse_args(arguments)
+
+
+def loops() -> list[str]:
+    """The event loops that can be measured here."""
+    return ["asyncio", *(["uvloop"] if importlib.util.find_spec("uvloop") else [])]
+
+
+class Run:
+    """One run of the command: the brokers it started, and what it measured."""
+
+    def __init__(self, options: argparse.Namespace, home: Path) -> None:
+        self.options, self.home = options, home
+        self.bench = Bench(home / "bench")
+        self.figures: dict[str, Any] = {
+            "count": options.count,
+            "rounds": options.rounds,
+            "python": sys.version,
+            "machine": platform.platform(),
+        }
+        self.goals: list[table.Goal] = []
+        started = time.monotonic()
+        self.apache = Apache(home / "apache", heap="1g")
+        self.apache_start_s = time.monotonic() - started
+
+    def measure(self) -> None:
+        """Every part that was asked for, one after the other."""
+        parts: dict[str, Callable[[], None]] = {
+            "consuming": self.consuming,
+            "latency": self.latency,
+            "idle": self.idle,
+            "brokers": self.brokers,
+        }
+        for name, part in parts.items():
+            if not self.options.only or name in self.options.only:
+                part()
+
+    def consuming(self) -> None:
+        topic, count = self.bench.fresh("topic"), self.options.count
+        _tell(f"{count} messages of 1 KiB to {topic}")
+        self.figures["filling"] = self.bench.produce(self.apache.name_server, topic, count, batch=32, threads=4)
+        rows, ways = self._ways(topic)
+        for number in range(self.options.rounds):
+            for name, way in ways:
+                _tell(f"round {number + 1}: {name}")
+                figures = way()
+                if isinstance(figures, str):
+                    _tell(f"  not run: {figures}")
+                else:
+                    _tell(f"  {figures['per_second']:,.0f}/s, {figures['cpu_us_per_message']:.1f} us/message")
+                    rows[name].append(figures)
+        self._show(self._table(rows))
+        self.figures["consuming"] = rows
+
+    def _ways(self, topic: str) -> tuple[dict[str, list[Figures]], list[tuple[str, Callable[[], Figures | str]]]]:
+        """Every consumer by name, in the order in which they take their turns."""
+        server, count, bench = self.apache.name_server, self.options.count, self.bench
+        ways: list[tuple[str, Callable[[], Figures | str]]] = [
+            ("java concurrently", partial(bench.consume_java, server, topic, count, "concurrently")),
+            ("java orderly", partial(bench.consume_java, server, topic, count, "orderly")),
+            ("go concurrently", partial(bench.consume_go, server, topic, count)),
+        ]
+        for loop in loops():
+            for mode in ("bare", "async", "threads", "orderly"):
+                run = partial(bench.floor, self.apache.broker_address, topic, count, mode, loop)
+                ways.append((f"floor {mode}, {loop}", run))
+            for kind in FLOOR_OF:
+                ways.append((f"ours {kind}, {loop}", partial(bench.consume_ours, server, topic, count, kind, loop)))
+        return {name: [] for name, _ in ways}, ways
+
+    def _table(self, rounds: dict[str, list[Figures]]) -> list[str]:
+        rows = []
+        for name, figures in rounds.items():
+            who, _, rest = name.partition(" ")
+            kind, _, loop = rest.partition(", ")
+            java = "java orderly" if kind == "orderly" else "java concurrently"
+            floor = f"floor {FLOOR_OF[kind]}, {loop}" if who == "ours" else ""
+            rows.append(Row(name, figures, java, floor))
+        self.goals += table.consuming_goals(rows, loops())
+        return table.consuming(rows)
+
+    def latency(self) -> None:
+        server, rate, bench = self.apache.name_server, self.options.rate, self.bench
+        count = min(10_000, max(1000, self.options.count // 48))
+        lines = [f"| latency at {rate}/s | p50 ms | p99 ms |", "| --- | ---: | ---: |"]
+        _tell(f"latency: {count} messages at {rate}/s, Java")
+        java = bench.java(server, "latency", bench.fresh("latency"), str(count), str(rate))
+        found = {"java": java}
+        for loop in loops():
+            _tell(f"latency: ours, {loop}")
+            found[f"ours, {loop}"] = bench.latency_ours(server, bench.fresh("latency"), count, rate, loop)
+        lines += [f"| {name} | {one['e2e_ms_p50']:.2f} | {one['e2e_ms_p99']:.2f} |" for name, one in found.items()]
+        self.goals += table.latency_goals(found[f"ours, {loops()[-1]}"], java)
+        self.figures["latency"] = found
+        self._show(lines)
+
+    def idle(self) -> None:
+        topic = self.bench.fresh("idle")
+        self.bench.produce(self.apache.name_server, topic, 1, batch=1, threads=1)
+        found = {loop: self.bench.idle_ours(self.apache.name_server, topic, loop) for loop in loops()}
+        for loop, one in found.items():
+            self.goals.append(
+                table.Goal(f"an idle app, {loop}: at most 80 MB resident", one["rss_mb"], one["rss_mb"] <= 80)
+            )
+        self.figures["idle"] = found
+
+    def brokers(self) -> None:
+        started = time.monotonic()
+        embedded = Embedded(self.home / "embedded")
+        try:
+            ours = self._broker(embedded, time.monotonic() - started)
+            theirs = self._broker(self.apache, self.apache_start_s)
+        finally:
+            embedded.stop()
+        self.goals += table.broker_goals(ours, theirs)
+        self.figures["brokers"] = {"embedded": ours, "apache": theirs}
+        self._show(table.brokers(ours, theirs))
+
+    def _broker(self, cluster: Cluster, start_s: float) -> Figures:
+        """Sends with 1, 16 and 64 threads, draining by our consumer, resident memory."""
+        count, server, bench = self.options.count, cluster.name_server, self.bench
+        rates = {}
+        for threads, share in ((1, 24), (16, 6), (64, 6)):
+            _tell(f"sends to {cluster.name}, {threads} threads")
+            rates[threads] = sends(bench, cluster, threads, max(2000, count // share))["per_second"]
+        topic = bench.fresh("drain")
+        bench.produce(server, topic, count, batch=32, threads=4)
+        _tell(f"draining {cluster.name}")
+        drained = bench.consume_ours(server, topic, count, "async", loops()[-1])
+        return {
+            "sends": rates,
+            "drained_per_second": drained["per_second"],
+            "start_s": start_s,
+            "rss_mb": resident_mb(cluster.broker_pid),
+        }
+
+    def _show(self, lines: list[str]) -> None:
+        print("\n" + "\n".join(lines) + "\n", flush=True)
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> int:
+    options = options_of()
+    problem = toolchain.missing()
+    if problem is not None:
+        print(f"the benchmarks need Apache RocketMQ and its Java client: {problem}", file=sys.stderr)
+        return 2
+    home = Path(tempfile.mkdtemp(prefix="rocketapp-bench-", dir=options.dir))
+    run = None
+    try:
+        run = Run(options, home)
+        run.measure()
+    finally:
+        if run is not None:
+            run.apache.stop()
+        shutil.rmtree(home, ignore_errors=True)
+    print("\n".join(table.goals(run.goals)))
+    run.figures["goals"] = [goal._asdict() for goal in run.goals]
+    if options.json is not None:
+        options.json.write_text(json.dumps(run.figures, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

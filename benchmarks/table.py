@@ -1,0 +1,131 @@
+"""Figures as a table, and the goals they are held against. Pure: figures in, text out."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+Figures = dict[str, Any]
+
+
+class Row(NamedTuple):
+    """One way to consume the messages, measured in every round."""
+
+    name: str
+    rounds: Sequence[Figures]
+    java: str
+    """The row whose rate is 1.0 for this one."""
+    floor: str = ""
+    """The row that bounds this one; empty for peers."""
+
+    def median(self, key: str) -> float:
+        return statistics.median(float(figures.get(key, 0.0)) for figures in self.rounds)
+
+
+class Goal(NamedTuple):
+    """One promise of docs/design.md, what was measured, and whether it holds."""
+
+    text: str
+    measured: float
+    met: bool
+
+
+def consuming(rows: Sequence[Row]) -> list[str]:
+    """The table of consumers: rate, ratio to Java and to the floor, processor time, time to the first message."""
+    by_name = {row.name: row for row in rows}
+    lines = [
+        "| consumer | messages/s | x Java | of its floor | CPU us/message | start to first s |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        if not row.rounds:
+            lines.append(f"| {row.name} | not run | | | | |")
+            continue
+        rate = row.median("per_second")
+        times = ratio(by_name, row.name, row.java)
+        floor = ratio(by_name, row.name, row.floor)
+        lines.append(
+            f"| {row.name} | {rate:,.0f} | {_shown(times)} | {_shown(floor)} | {row.median('cpu_us_per_message'):.1f} "
+            f"| {row.median('start_to_first_s'):.2f} |"
+        )
+    return lines
+
+
+def ratio(rows: Mapping[str, Row], name: str, other: str) -> float | None:
+    """Median rate of one row over that of another, from the same run; None when one of them was not run."""
+    if name not in rows or other not in rows or not rows[name].rounds or not rows[other].rounds:
+        return None
+    return rows[name].median("per_second") / rows[other].median("per_second")
+
+
+def _shown(number: float | None) -> str:
+    return "" if number is None else f"{number:.2f}"
+
+
+def consuming_goals(rows: Sequence[Row], loops: Sequence[str]) -> list[Goal]:
+    """What docs/design.md promises of our consumer."""
+    by_name = {row.name: row for row in rows}
+    least = {
+        "uvloop": {"async": 2.0, "orderly": 2.0, "sync": 1.5},
+        "asyncio": {"async": 1.5, "orderly": 1.5, "sync": 1.2},
+    }
+    goals: list[Goal] = []
+    for loop in loops:
+        for kind, wanted in least[loop].items():
+            name = f"ours {kind}, {loop}"
+            row = by_name.get(name)
+            if row is None or not row.rounds:
+                continue
+            times = ratio(by_name, name, row.java)
+            if times is not None:
+                goals.append(Goal(f"{name}: at least {wanted} x Java", times, times >= wanted))
+            floor = ratio(by_name, name, row.floor)
+            if floor is not None:
+                goals.append(Goal(f"{name}: at least 0.7 of its floor", floor, floor >= 0.7))
+            cpu = row.median("cpu_us_per_message")
+            goals.append(Goal(f"{name}: at most 4 us CPU per message", cpu, cpu <= 4))
+            first = row.median("start_to_first_s")
+            goals.append(Goal(f"{name}: first message within 1 s of the process's start", first, first <= 1))
+    return goals
+
+
+def latency_goals(ours: Figures, java: Figures) -> list[Goal]:
+    """Latency no worse than Java's in the same run."""
+    return [
+        Goal(f"latency {name} (ms) at most Java's {java[key]:.2f}", ours[key], ours[key] <= java[key])
+        for name, key in (("p50", "e2e_ms_p50"), ("p99", "e2e_ms_p99"))
+    ]
+
+
+def broker_goals(embedded: Figures, apache: Figures) -> list[Goal]:
+    """The embedded broker beside Apache RocketMQ's."""
+    goals = []
+    for threads, rate in embedded["sends"].items():
+        times = rate / apache["sends"][threads]
+        goals.append(Goal(f"sends with {threads} threads: at least 1.2 x Apache's broker", times, times >= 1.2))
+    drained = embedded["drained_per_second"] / apache["drained_per_second"]
+    goals.append(Goal("drained by our consumer at least as fast as Apache's broker", drained, drained >= 1))
+    goals.append(Goal("serves within 0.5 s of its start", embedded["start_s"], embedded["start_s"] <= 0.5))
+    goals.append(Goal("broker: at most 80 MB resident", embedded["rss_mb"], embedded["rss_mb"] <= 80))
+    return goals
+
+
+def brokers(embedded: Figures, apache: Figures) -> list[str]:
+    """The table of the two brokers."""
+    lines = ["| broker | embedded | Apache | ratio |", "| --- | ---: | ---: | ---: |"]
+    for threads, rate in embedded["sends"].items():
+        other = apache["sends"][threads]
+        lines.append(f"| sends/s, {threads} threads | {rate:,.0f} | {other:,.0f} | {rate / other:.2f} |")
+    for name, key in (
+        ("drained by ours, messages/s", "drained_per_second"),
+        ("start to serving, s", "start_s"),
+        ("resident at the end, MB", "rss_mb"),
+    ):
+        lines.append(f"| {name} | {embedded[key]:,.2f} | {apache[key]:,.2f} | {embedded[key] / apache[key]:.2f} |")
+    return lines
+
+
+def goals(found: Sequence[Goal]) -> list[str]:
+    """One line per promise, the broken ones marked."""
+    return [f"{'met   ' if goal.met else 'MISSED'} {goal.text}: {goal.measured:.2f}" for goal in found]
