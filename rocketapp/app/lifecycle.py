@@ -117,7 +117,10 @@ class Lifecycle:
     async def idle(self) -> Idle:
         """Whether anything is left to do, over all consumers."""
         reports = await asyncio.gather(*(consumer.idle() for consumer in self._consumers))
-        return merge_idle([(repr(consumer), report) for consumer, report in zip(self._consumers, reports, strict=True)])
+        plans = [plan for plan, _ in self._assembly.groups[: len(reports)]] if self._assembly is not None else []
+        # The same in every worker of a group: their reports are put together.
+        names = [f"{plan.group} on {plan.cluster}" if plan.cluster else plan.group for plan in plans]
+        return merge_idle(list(zip(names, reports, strict=True)))
 
     def standing_still(self) -> Mapping[Any, str]:
         """Every queue that does not move, and why."""
