@@ -209,6 +209,8 @@ def _provided(slot: Slot, subscription: Subscription) -> Get:
     def get(_message: Any) -> Any:
         value = provide()  # type: ignore[misc]
         if inspect.isawaitable(value):
+            if inspect.iscoroutine(value):
+                value.close()
             raise SetupError(
                 subscription.place,
                 f"argument {slot.name!r}: its provider is asynchronous, so the handler must be `async def`",

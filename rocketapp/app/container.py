@@ -87,23 +87,22 @@ class ContainerProviders:
     """The user's container as `signature` sees it: where handlers' arguments come from."""
 
     def __init__(self, container: Any) -> None:
-        from dependency_injector.wiring import Closing, Provider, ProvidersMap
-
         self._container = container
-        self._map = ProvidersMap(container)
-        self._closing, self._provider = Closing, Provider
 
     def marked(self, marker: Any) -> Callable[[], Any]:
         """`Provide["db"]`, `Provide[Shop.db]`: what to call for the value; for `Provider[...]` the provider itself."""
-        if isinstance(marker, cast(type, self._closing)):
+        # Who has a marker has imported the module; it is slow, so nobody else does.
+        from dependency_injector.wiring import Closing, Provider, ProvidersMap
+
+        if isinstance(marker, cast(type, Closing)):
             raise LookupError(
-                "Closing[...] has no meaning for a handler: use Provide[...], and a Resource closes when the app stops"
+                "Closing[...] has no meaning for a handler: use Provide[...]; Resources close with the app"
             )
-        provider = self._map.resolve_provider(marker.provider, marker.modifier)
+        provider = ProvidersMap(self._container).resolve_provider(marker.provider, marker.modifier)
         if provider is None:
             raise LookupError(f"the container has no provider {marker.provider!r}: it has {self._names()}")
         found = cast(Callable[[], Any], provider)
-        return (lambda: found) if isinstance(marker, cast(type, self._provider)) else found
+        return (lambda: found) if isinstance(marker, cast(type, Provider)) else found
 
     def of_type(self, kind: Any) -> Callable[[], Any] | None:
         """The provider whose class is exactly this one."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 import msgspec
 import pydantic
 import pytest
-from rocketapp import Context, DeadLetter, Message, Outcomes, Retry, RocketApp, SetupError, Skip
 
+from rocketapp import Context, DeadLetter, Message, Outcomes, Retry, RocketApp, SetupError, Skip
 from tests.unit.app.given import QUEUE, bound, call_of, line_of, message
 
 if TYPE_CHECKING:
@@ -264,7 +264,7 @@ def test_a_body_that_is_no_utf8_is_a_dead_letter_for_a_handler_of_text() -> None
     @app.subscribe("orders")
     def settle(text: str, message: Message) -> None: ...
 
-    with pytest.raises(DeadLetter, match="is no str: .*utf-8"):
+    with pytest.raises(DeadLetter, match=r"is no str: .*utf-8"):
         call_of(app)(message(b"\xff"))
 
 

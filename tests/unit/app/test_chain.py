@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from rocketapp import Message, PluginError, RocketApp, Skip, Wrapper, hookimpl
 from rocketapp.app.chain import FilterCount, fold
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.subscription import Subscription
-
 from tests.unit.app.given import bound, call_of, message
 
 

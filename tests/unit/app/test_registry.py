@@ -6,10 +6,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from rocketapp import Message, RocketApp, Router, SetupError
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.subscription import SubscriptionData
-
 from tests.unit.app.given import bound, plans
 
 
@@ -126,7 +126,7 @@ def test_topics_of_a_group_share_a_consumer() -> None:
         ({"timeout": 3}, "needs an async handler"),
         ({"timeout": 0}, "more than 0"),
         ({"start": "now"}, 'give "first", "last" or an aware datetime'),
-        ({"start": datetime(2026, 1, 1)}, "has no time zone"),  # noqa: DTZ001
+        ({"start": datetime(2026, 1, 1)}, "has no time zone"),
         ({"cluster": "eu"}, "is unknown: RocketApp(clusters=...) names none"),
         ({"cluster": 3}, "is no name"),
         ({"topic": "%RETRY%shop"}, "the group's own retry topic"),

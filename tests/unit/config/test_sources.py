@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from rocketapp import ConfigError
 from rocketapp.app.settings import Settings
 from rocketapp.app.sources import load_settings
@@ -113,23 +114,23 @@ def test_development_is_the_environment_unless_another_is_named(directory: Path,
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("[consumer]\npull_batch_sise = 1", "settings.toml: unknown key consumer.pull_batch_sise; did you mean pull_batch_size?"),
-        ("[consumer]\npull-batch-size = 1", "settings.toml: unknown key consumer.pull-batch-size; did you mean pull_batch_size?"),
-        ("[consumr]\npull_batch_size = 1", "settings.toml: unknown table [consumr]; did you mean consumer?"),
+        ("[consumer]\npull_batch_sise = 1", "unknown key {table}.pull_batch_sise; did you mean pull_batch_size?"),
+        ("[consumer]\npull-batch-size = 1", "unknown key {table}.pull-batch-size; did you mean pull_batch_size?"),
+        ("[consumr]\npull_batch_size = 1", "unknown table [consumr]; did you mean consumer?"),
         ("[consumr]\n[consumer]", None),
-        ("[default.consumr]\npull_batch_size = 1", "settings.toml: unknown table [consumr]; did you mean consumer?"),
-        ("pull_batch_size = 1", "settings.toml: key pull_batch_size stands outside of any table; it belongs below [consumer]"),
-        ("[default]\nconsumer = 1", "settings.toml: consumer is no table: write [consumer] and the options below it"),
-        ("[consumer]\npull_batch_size = '32'", "settings.toml: consumer.pull_batch_size: '32' is text, not a whole number"),
-        ("[consumer]\npull_batch_size = true", "settings.toml: consumer.pull_batch_size: True is true or false, not a whole number"),
-        ("[consumer]\npull_batch_size = 32.0", "settings.toml: consumer.pull_batch_size: 32.0 is a number, not a whole number"),
-        ("[consumer]\npull_batch_size = 0", "settings.toml: consumer.pull_batch_size: 0 is below the least, 1"),
-        ("[consumer]\npull_batch_size = 1025", "settings.toml: consumer.pull_batch_size: 1025 is above the most, 1024"),
-        ("[consumer]\nsuspend = 'x'", "settings.toml: consumer.suspend: 'x' is text, not a number"),
-        ("[consumer]\nsuspend = nan", "settings.toml: consumer.suspend: nan is no finite number"),
-        ("[app]\nlog_format = 'xml'", "settings.toml: app.log_format: 'xml' is none of text, json"),
-        ("[app]\ngroup = 7", "settings.toml: app.group: 7 is a whole number, not text"),
-        ("[broker]\nauto_create_topics = 1", "settings.toml: broker.auto_create_topics: 1 is a whole number, not true or false"),
+        ("[default.consumr]\npull_batch_size = 1", "unknown table [consumr]; did you mean consumer?"),
+        ("pull_batch_size = 1", "key pull_batch_size stands outside of any table; it belongs below [consumer]"),
+        ("[default]\nconsumer = 1", "consumer is no table: write [consumer] and the options below it"),
+        ("[consumer]\npull_batch_size = '32'", "{size}: '32' is text, not a whole number"),
+        ("[consumer]\npull_batch_size = true", "{size}: True is true or false, not a whole number"),
+        ("[consumer]\npull_batch_size = 32.0", "{size}: 32.0 is a number, not a whole number"),
+        ("[consumer]\npull_batch_size = 0", "{size}: 0 is below the least, 1"),
+        ("[consumer]\npull_batch_size = 1025", "{size}: 1025 is above the most, 1024"),
+        ("[consumer]\nsuspend = 'x'", "consumer.suspend: 'x' is text, not a number"),
+        ("[consumer]\nsuspend = nan", "consumer.suspend: nan is no finite number"),
+        ("[app]\nlog_format = 'xml'", "app.log_format: 'xml' is none of text, json"),
+        ("[app]\ngroup = 7", "app.group: 7 is a whole number, not text"),
+        ("[broker]\nauto_create_topics = 1", "broker.auto_create_topics: 1 is a whole number, not true or false"),
     ],
 )  # fmt: skip
 def test_what_a_file_says_wrongly_names_file_and_key(directory: Path, text: str, error: str | None) -> None:
@@ -137,7 +138,8 @@ def test_what_a_file_says_wrongly_names_file_and_key(directory: Path, text: str,
         # An empty table belongs to an environment that was not chosen.
         assert settings(text) == Settings()
     else:
-        assert refused(text) == error
+        said = error.format(size="consumer.pull_batch_size", table="consumer")
+        assert refused(text) == f"settings.toml: {said}"
 
 
 @pytest.mark.parametrize(

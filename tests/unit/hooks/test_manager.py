@@ -5,6 +5,7 @@ import types
 from typing import Any
 
 import pytest
+
 from rocketapp import PluginError, hookimpl
 from rocketapp.hooks.manager import Plugins
 

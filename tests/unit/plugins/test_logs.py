@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from rocketapp import DeadLetter, Message, Retry, RocketApp
 from rocketapp.app.chain import FilterCount, fold
 from rocketapp.hooks.manager import Plugins
@@ -15,7 +16,6 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.plugins import logs
 from rocketapp.plugins.log_format import make_formatter
 from rocketapp.plugins.logs import EventLog
-
 from tests.unit.app.given import bound, call_of, message
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
@@ -110,7 +110,7 @@ def test_a_background_failure_that_goes_on_is_told_once(lines: Callable[[], list
     assert len(lines()) == 1
 
 
-@pytest.mark.parametrize("kind", [kind for kind in events.Event.__subclasses__()])
+@pytest.mark.parametrize("kind", list(events.Event.__subclasses__()))
 def test_every_event_is_a_line_or_a_count_and_a_json_object(
     kind: type[events.Event], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -1,0 +1,132 @@
+"""Parts of an app that only write down what is asked of them, wired by a container as users override theirs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from dependency_injector import providers
+
+from rocketapp import RocketApp, SendResult
+from rocketapp.app.container import Container
+from rocketapp.app.lifecycle import Lifecycle
+from rocketapp.app.settings import Settings
+from rocketapp.clock import SystemClock
+from rocketapp.config.app import AppConfig
+from rocketapp.config.client import ClientConfig
+from rocketapp.consumer.idle import IdleReport
+from rocketapp.consumer.push_consumer import Counters
+from rocketapp.errors import ConnectError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outgoing import Outgoing
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+
+
+class Diary:
+    """What happened, in order."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.failing: dict[str, BaseException] = {}
+        self.unreachable = 0
+        """So many starts of clients fail first."""
+
+    def note(self, line: str) -> None:
+        self.lines.append(line)
+        if line in self.failing:
+            raise self.failing[line]
+
+
+class NotedClient:
+    def __init__(self, diary: Diary, *, config: ClientConfig, **_: Any) -> None:
+        self.diary, self.config = diary, config
+
+    async def start(self) -> None:
+        if self.diary.unreachable:
+            self.diary.unreachable -= 1
+            raise ConnectError(self.config.name_server, "connection refused")
+        self.diary.note(f"client {self.config.name_server} starts")
+
+    async def stop(self) -> None:
+        self.diary.note(f"client {self.config.name_server} stops")
+
+
+class NotedProducer:
+    def __init__(self, diary: Diary, *, client: NotedClient, group: str, **_: Any) -> None:
+        self.diary, self.client, self.group = diary, client, group
+        self._offsets = itertools.count()
+        self.sent: list[Outgoing] = []
+
+    async def start(self) -> None:
+        self.diary.note(f"producer {self.group} starts")
+
+    async def stop(self) -> None:
+        self.diary.note(f"producer {self.group} stops")
+
+    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
+        await asyncio.sleep(0)
+        self.diary.note(f"send {message.topic} {message.body.decode()} to {self.client.config.name_server}")
+        return SendResult("id", "offset-id", QUEUE, next(self._offsets))
+
+    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
+        return [await self.send(message) for message in messages]
+
+    async def send_one_way(self, message: Outgoing) -> None:
+        await self.send(message)
+
+
+class NotedConsumer:
+    def __init__(self, diary: Diary, *, group: str, topics: Sequence[Any], expected_members: int, **_: Any) -> None:
+        self.diary, self.group, self.topics, self.expected_members = diary, group, topics, expected_members
+        self.counters = Counters(handled=2, retried=1, dead_lettered=1, unmatched=3)
+
+    async def join(self) -> None:
+        self.diary.note(f"consumer {self.group} joins")
+
+    def begin(self) -> None:
+        self.diary.note(f"consumer {self.group} begins")
+
+    async def stop(self, *, drain_timeout: float, cut: asyncio.Event) -> bool:
+        self.diary.note(f"consumer {self.group} stops")
+        return not cut.is_set()
+
+    async def idle(self) -> IdleReport:
+        return IdleReport(frozenset(), frozenset({QUEUE}), (f"{self.group} is busy",))
+
+    def standing_still(self) -> dict[MessageQueue, str]:
+        return {QUEUE: "no lock"}
+
+    def __repr__(self) -> str:
+        return f"<{self.group}>"
+
+
+class Noted(Container):
+    """Our container with every part of the engine replaced."""
+
+    diary = providers.Dependency(instance_of=Diary)
+    client = providers.Factory(NotedClient, diary)
+    producer = providers.Factory(NotedProducer, diary)
+    consumer = providers.Factory(NotedConsumer, diary)
+
+
+def container_of(diary: Diary) -> Any:
+    return Noted(diary=diary)
+
+
+async def never_dial(*_: Any) -> Any:
+    raise AssertionError("nothing dials here")
+
+
+def lifecycle_of(app: RocketApp, *, settings: Settings | None = None, expected_members: int = 1) -> Lifecycle:
+    return Lifecycle(
+        app,
+        settings or Settings(client=ClientConfig(name_server="h:1"), app=AppConfig(connect_timeout=2.0)),
+        dial=never_dial,
+        clock=SystemClock(),
+        random=Random(1),
+        expected_members=expected_members,
+    )

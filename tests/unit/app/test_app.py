@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from rocketapp import PluginError, RocketApp, SetupError, hookimpl
+from rocketapp.config.option import option
+from tests.unit.app.given import line_of, plans
+
+
+def test_two_apps_in_one_process_do_not_meet() -> None:
+    one, other = RocketApp("shop"), RocketApp("shop")
+    one.subscribe("orders")(lambda message: None)
+    other.subscribe("orders")(lambda message: None)
+    assert len(plans(one)) == len(plans(other)) == 1
+
+
+def nothing() -> None: ...
+
+
+async def whole(app: RocketApp) -> None: ...
+
+
+def untyped(app): ...  # type: ignore[no-untyped-def]
+
+
+def with_default(app: RocketApp, again: int = 2) -> None: ...
+
+
+@pytest.mark.parametrize("moment", ["on_startup", "on_shutdown", "lifespan"])
+@pytest.mark.parametrize("function", [nothing, whole, untyped, with_default])
+def test_a_start_or_stop_function_takes_nothing_or_the_app(moment: str, function: Callable[..., Any]) -> None:
+    assert getattr(RocketApp("shop"), moment)(function) is function
+
+
+def two(app: RocketApp, database: object) -> None: ...
+
+
+def wrong(database: int) -> None: ...
+
+
+def by_name(*, app: RocketApp) -> None: ...
+
+
+@pytest.mark.parametrize("moment", ["on_startup", "on_shutdown", "lifespan"])
+@pytest.mark.parametrize("function", [two, wrong, by_name])
+def test_other_arguments_are_refused_with_the_function_s_line(moment: str, function: Callable[..., Any]) -> None:
+    with pytest.raises(SetupError, match=moment) as caught:
+        getattr(RocketApp("shop"), moment)(function)
+    assert caught.value.place == line_of(function)
+
+
+def test_a_decorator_with_brackets_says_how_it_is_written() -> None:
+    with pytest.raises(SetupError, match="write it without brackets"):
+        RocketApp("shop").on_startup(None)  # type: ignore[type-var]
+
+
+def test_clusters_need_a_name_and_an_address() -> None:
+    with pytest.raises(SetupError, match="each needs a name and the addresses"):
+        RocketApp("shop", clusters={"eu": ""})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsConfig:
+    port: int = option(9100, "Where it serves.")
+
+
+@dataclass(kw_only=True)
+class Thawed:
+    port: int = option(9100, "Where it serves.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nested:
+    ports: tuple[int, ...] = option((), "Where it serves.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    port: int = 1
+
+
+class Options:
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    @hookimpl
+    def options(self) -> object:
+        return self.answer
+
+
+def test_a_plugin_adds_a_table_of_settings() -> None:
+    assert RocketApp("shop", plugins=[Options(("metrics", MetricsConfig))]).declared.tables == {
+        "metrics": MetricsConfig
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (MetricsConfig, "return \\(table name, dataclass\\)"),
+        (("consumer", MetricsConfig), "table \\[consumer\\] is taken"),
+        (("My-Table", MetricsConfig), "is no table's name"),
+        (("a__b", MetricsConfig), "is no table's name"),
+        (("metrics", dict), "a frozen dataclass"),
+        (("metrics", Thawed), "a frozen dataclass"),
+        (("metrics", Nested), "an option is int, float, bool or str"),
+        (("metrics", Plain), "declare it with option"),
+    ],
+)
+def test_a_table_that_cannot_be_checked_names_the_plugin(answer: object, problem: str) -> None:
+    with pytest.raises(PluginError, match=problem) as caught:
+        _ = RocketApp("shop", plugins=[Options(answer)]).declared.tables
+    assert caught.value.plugin == f"{__name__}.Options"
+
+
+def test_options_in_code_are_the_version_and_the_tables_given() -> None:
+    app = RocketApp("shop", version="1.2", settings={"app": {"drain_timeout": 5.0}, "consumer": {"threads": 3}})
+    assert app.declared.settings == {"app": {"drain_timeout": 5.0, "version": "1.2"}, "consumer": {"threads": 3}}
