@@ -1,0 +1,51 @@
+"""Ratios come from medians of the same run; a missing peer leaves a gap and no number."""
+
+from __future__ import annotations
+
+from benchmarks.table import Figures, Row, broker_goals, brokers, consuming, consuming_goals, latency_goals, ratio
+
+
+def figures(rate: float, cpu: float = 3.0, first: float = 0.5) -> Figures:
+    return {"per_second": rate, "cpu_us_per_message": cpu, "start_to_first_s": first}
+
+
+def rows(ours: float = 300_000) -> list[Row]:
+    return [
+        Row("java concurrently", [figures(100_000), figures(140_000), figures(150_000)], "java concurrently"),
+        Row("go concurrently", [], "java concurrently"),
+        Row("floor async, uvloop", [figures(400_000)], "java concurrently"),
+        Row("ours async, uvloop", [figures(ours)], "java concurrently", "floor async, uvloop"),
+    ]
+
+
+def test_ratios_are_of_medians() -> None:
+    by_name = {row.name: row for row in rows(280_000)}
+    assert ratio(by_name, "ours async, uvloop", "java concurrently") == 2.0
+    assert ratio(by_name, "ours async, uvloop", "floor async, uvloop") == 0.7
+    assert ratio(by_name, "ours async, uvloop", "go concurrently") is None
+    assert ratio(by_name, "ours async, uvloop", "nobody") is None
+
+
+def test_a_peer_that_could_not_run_is_named_without_numbers() -> None:
+    lines = consuming(rows())
+    assert "| go concurrently | not run | | | | |" in lines
+    assert "| ours async, uvloop | 300,000 | 2.14 | 0.75 | 3.0 | 0.50 |" in lines
+
+
+def test_goals_are_met_or_missed() -> None:
+    met = consuming_goals(rows(300_000), ["uvloop"])
+    assert [goal.met for goal in met] == [True, True, True, True]
+    missed = consuming_goals(rows(150_000), ["uvloop"])
+    assert [goal.met for goal in missed] == [False, False, True, True]
+
+
+def test_latency_is_held_against_javas() -> None:
+    ours, java = {"e2e_ms_p50": 0.9, "e2e_ms_p99": 7.0}, {"e2e_ms_p50": 1.0, "e2e_ms_p99": 6.0}
+    assert [goal.met for goal in latency_goals(ours, java)] == [True, False]
+
+
+def test_brokers_are_compared_row_by_row() -> None:
+    ours = {"sends": {1: 6000.0, 16: 10_000.0}, "drained_per_second": 300.0, "start_s": 0.4, "rss_mb": 60.0}
+    apache = {"sends": {1: 4000.0, 16: 10_000.0}, "drained_per_second": 200.0, "start_s": 12.0, "rss_mb": 700.0}
+    assert [goal.met for goal in broker_goals(ours, apache)] == [True, False, True, True, True]
+    assert "| sends/s, 1 threads | 6,000 | 4,000 | 1.50 |" in brokers(ours, apache)
