@@ -99,8 +99,9 @@ class Broker:
         )
         groups, offsets = GroupTable(DataVersion(now)), OffsetTable(DataVersion(now))
         saving = Saving(files, clock=clock, observe=observe, topics=topics, groups=groups, offsets=offsets)
-        saving.load()
+        saving.load(store)
         saving.save_names()
+        saving.save_offsets()
         core = Core(
             config=config,
             clock=clock,
@@ -219,6 +220,7 @@ class Broker:
             self._core.store.end_flush(flush)
 
     async def _save_offsets(self) -> None:
+        self._saving.save_names()  # what could not be written when it changed
         save = self._saving.offsets_to_save()
         if save is not None:
             await self._run(save)

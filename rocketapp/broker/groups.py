@@ -86,7 +86,7 @@ class GroupConfig:
 
     def _number(self, name: str) -> int:
         value = self.members[name]
-        if not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
             raise ValueError(f"{name} of group {self.name}: {value!r} is no 32-bit number")
         return value
 

@@ -14,6 +14,7 @@ from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.store.config_files import CONSUMER_OFFSETS, GROUPS, TOPICS, ConfigFile
 from rocketapp.broker.store.files import Files
+from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.topics import TopicTable
 from rocketapp.clock import Clock
 from rocketapp.errors import ConfigError
@@ -50,11 +51,15 @@ class Saving:
         self._groups = (ConfigFile(files, GROUPS), groups)
         self._offsets = (ConfigFile(files, CONSUMER_OFFSETS), offsets)
 
-    def load(self) -> None:
-        """Fill the tables. ConfigError names the file that cannot be read, and what to do about it."""
+    def load(self, store: MessageStore) -> None:
+        """Fill the tables. ConfigError names the file that cannot be read, and what to do about it.
+
+        A store whose files are gone altogether gives back its topics, and its groups begin anew: that is told.
+        """
         for file, table in (self._topics, self._groups, self._offsets):
             saved = file.load()
             if saved is None:
+                table.dirty = True
                 continue
             try:
                 table.load(saved)
@@ -64,10 +69,25 @@ class Saving:
                     f"cannot be used: {error}. Put back its .bak, or move it away to begin without it",
                 ) from None
 
+        if self._topics[1].dirty:
+            for topic in store.topics():
+                self._topics[1].ensure(topic, max(store.queue_ids(topic)) + 1)
+        if self._offsets[1].dirty and store.topics():
+            self._observe(
+                LoopFailed(
+                    "offsets",
+                    f"{self._offsets[0].place} is gone although messages are there: consumer groups begin anew",
+                )
+            )
+
     def save_names(self) -> None:
         """Write topics and groups if they changed. Raises what the disk raises: the change then is not announced."""
         self._save(*self._topics)
         self._save(*self._groups)
+
+    def save_offsets(self) -> None:
+        """Write offsets if they changed, and return when they are on disk."""
+        self._save(*self._offsets)
 
     def offsets_to_save(self) -> Callable[[], None] | None:
         """What writes the offsets as they are now, in any thread; None if they have not changed."""

@@ -1,0 +1,181 @@
+"""Members of groups, told of each other."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.requests.clients import decode_members
+from tests.unit.broker.asking import Client, running
+from tests.unit.scripted import in_virtual_time
+
+CHANGED = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+
+
+async def members(client: Client, group: str = "billing") -> list[str] | None:
+    answer = await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+    return decode_members(answer.body) if answer.code == ResponseCode.SUCCESS else None
+
+
+@in_virtual_time
+async def test_a_newcomer_is_told_to_all_and_so_is_its_leaving() -> None:
+    async with running() as broker:
+        one, two = await broker.client("one"), await broker.client("two")
+        await one.heartbeat("billing", "orders")
+        assert (one.told(CHANGED), two.told(CHANGED)) == (1, 0)
+        await two.heartbeat("billing", "orders")
+        await one.heartbeat("billing", "orders")
+        assert (one.told(CHANGED), two.told(CHANGED)) == (2, 1)
+        assert await members(one) == ["one", "two"]
+        await two.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "two", "consumerGroup": "billing"})
+        assert await members(one) == ["one"]
+        assert (one.told(CHANGED), two.told(CHANGED)) == (3, 1)
+
+
+@in_virtual_time
+async def test_the_news_are_one_way_and_name_the_group() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await client.heartbeat("billing", "orders")
+        (news,) = client.asked
+        assert (news.is_one_way, news.fields) == (True, {"consumerGroup": "billing"})
+
+
+@in_virtual_time
+async def test_another_topic_is_news_and_another_version_is_not() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await client.heartbeat("billing", "orders", version=1)
+        await client.heartbeat("billing", "orders", version=2)
+        await client.heartbeat("billing", "orders", "stock", version=2)
+        await client.heartbeat("billing", "stock", version=2)
+        await members(client)
+        assert client.told(CHANGED) == 3
+
+
+@in_virtual_time
+async def test_a_lost_connection_is_told_at_once() -> None:
+    async with running() as broker:
+        one, two = await broker.client("one"), await broker.client("two")
+        await one.heartbeat("billing", "orders")
+        await two.heartbeat("billing", "orders")
+        before = one.told(CHANGED)
+        await two.connection.close()
+        assert await members(one) == ["one"]
+        assert one.told(CHANGED) == before + 1
+        assert broker.loop.time() < 1
+
+
+@in_virtual_time
+async def test_a_group_without_members_is_an_error_not_an_empty_list() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        answer = await client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "billing"})
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert answer.remark == "no consumer for this group, billing"
+
+
+@in_virtual_time
+async def test_a_heartbeat_makes_the_groups_retry_topic() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        route = {"topic": "%RETRY%billing"}
+        assert (await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, route)).code == ResponseCode.TOPIC_NOT_EXIST
+        answer = await client.heartbeat("billing", "orders")
+        assert answer.code == ResponseCode.SUCCESS
+        assert not answer.fields, "the short form of the heartbeat must not be offered"
+        assert (await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, route)).code == ResponseCode.SUCCESS
+
+
+@in_virtual_time
+async def test_broadcasting_members_are_not_told() -> None:
+    async with running() as broker:
+        one, two = await broker.client("one"), await broker.client("two")
+        await one.heartbeat("billing", "orders", model="BROADCASTING")
+        await two.heartbeat("billing", "orders", model="BROADCASTING")
+        await members(one)
+        assert one.told(CHANGED) == two.told(CHANGED) == 0
+
+
+@in_virtual_time
+async def test_a_group_may_be_configured_not_to_be_told() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        body = b'{"groupName":"billing","notifyConsumerIdsChangedEnable":false}'
+        await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+        await client.heartbeat("billing", "orders")
+        await members(client)
+        assert client.told(CHANGED) == 0
+
+
+@in_virtual_time
+async def test_a_client_that_sends_no_heartbeat_any_more_is_forgotten() -> None:
+    async with running(client_expiry=60.0) as broker:
+        one, two = await broker.client("one"), await broker.client("two")
+        await one.heartbeat("billing", "orders")
+        await two.heartbeat("billing", "orders")
+        for _ in range(3):
+            await asyncio.sleep(15)
+            await one.heartbeat("billing", "orders")
+            assert await members(two) == ["one", "two"]  # it speaks, but that is no heartbeat
+        await asyncio.sleep(30)
+        assert await members(one) == ["one"]
+        assert two.connection.is_closed
+        assert one.told(CHANGED) == 3
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"clientID":null}',
+        b'{"clientID":"c","consumerDataSet":[{}]}',
+        b"\xff\x00",
+        b"[" * 100_000,
+    ],
+)
+def test_a_hostile_heartbeat_is_refused(body: bytes) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with running() as broker:
+            client = await broker.client()
+            answer = await client.ask(RequestCode.HEART_BEAT, {}, body)
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert (await client.heartbeat("billing", "orders")).code == ResponseCode.SUCCESS
+
+    story()
+
+
+@in_virtual_time
+async def test_a_heartbeat_with_an_illegal_group_makes_no_topic() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        answer = await client.heartbeat("../up", "orders")
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+        assert not [path for path in broker.files.paths() if ".." in path]
+        assert (await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "%RETRY%../up"})).code == 17
+
+
+@pytest.mark.parametrize(
+    ("subscription", "code"),
+    [
+        (b'{"topic":"orders","subString":"a || b"}', ResponseCode.SUCCESS),
+        (b'{"topic":"orders","subString":"||"}', ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        (b'{"topic":"orders","subString":"a > 1","expressionType":"SQL92"}', ResponseCode.SYSTEM_ERROR),
+        (b"[]", ResponseCode.SYSTEM_ERROR),
+    ],
+)
+def test_a_subscription_is_checked_before_it_is_used(subscription: bytes, code: int) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with running() as broker:
+            client = await broker.client()
+            body = b'{"clientId":"c","group":"g","subscriptionData":' + subscription + b"}"
+            assert (await client.ask(RequestCode.CHECK_CLIENT_CONFIG, None, body)).code == code
+
+    story()

@@ -1,0 +1,219 @@
+"""Sends: what is stored, what is refused, and how the answer looks."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire import properties
+from rocketapp.wire.batch import encode_batch
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.message_id import parse_offset_id
+from rocketapp.wire.requests.locks import LockBody
+from rocketapp.wire.requests.send import SendRequest, SendResponse
+from tests.unit.broker.asking import running
+from tests.unit.scripted import in_virtual_time
+
+
+@in_virtual_time
+async def test_a_send_creates_its_topic_and_comes_back_from_a_pull() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        answer = await client.send(
+            "orders", b"five", "TAGS\x01paid\x02UNIQ_KEY\x01A1\x02", queue_id=2, born_ms=17, flag=3
+        )
+        assert answer.code == ResponseCode.SUCCESS
+        sent = SendResponse.from_fields(answer.fields)
+        assert (sent.queue_id, sent.queue_offset, sent.transaction_id) == (2, 0, "A1")
+        assert answer.fields is not None
+        assert (answer.fields["MSG_REGION"], answer.fields["TRACE_ON"]) == ("DefaultRegion", "true")
+        (message,) = await client.messages("orders", queue_id=2)
+        assert (message.body, message.tag, message.message_id) == (b"five", "paid", "A1")
+        assert (message.born_ms, message.flag) == (17, 3)
+        assert message.offset_message_id == sent.message_id
+        assert parse_offset_id(sent.message_id) == (b"\x7f\x00\x00\x01", 9876, 0)
+        assert message.born_host == client.connection.local
+        assert message.properties["CLUSTER"] == "DefaultCluster"
+
+
+@in_virtual_time
+async def test_offsets_of_a_queue_are_dense_and_its_own() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        for queue_id in (0, 1, 0, 0, 1):
+            await client.send("orders", queue_id=queue_id)
+        answer = await client.send("orders", queue_id=1)
+        assert SendResponse.from_fields(answer.fields).queue_offset == 2
+
+
+@in_virtual_time
+async def test_a_negative_queue_id_lets_the_broker_choose() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        chosen = {
+            SendResponse.from_fields((await client.send("orders", queue_id=-100)).fields).queue_id for _ in range(40)
+        }
+        assert chosen == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("topic", "body", "more", "code"),
+    [
+        ("SCHEDULE_TOPIC_XXXX", b"x", {}, ResponseCode.NO_PERMISSION),
+        ("../../etc", b"x", {}, ResponseCode.INVALID_PARAMETER),
+        ("a" * 128, b"x", {}, ResponseCode.INVALID_PARAMETER),
+        ("nul\x00", b"x", {}, ResponseCode.INVALID_PARAMETER),
+        ("", b"x", {}, ResponseCode.INVALID_PARAMETER),
+        ("orders", b"", {}, ResponseCode.MESSAGE_ILLEGAL),
+        ("orders", b"x" * 2_001, {}, ResponseCode.MESSAGE_ILLEGAL),
+        ("orders", b"x", {"queue_id": 100}, ResponseCode.INVALID_PARAMETER),
+        ("orders", b"x", {"default_queues": 0, "queue_id": -1}, ResponseCode.NO_PERMISSION),
+        ("orders", b"x", {"properties": "TRAN_MSG\x01true\x02"}, ResponseCode.NO_PERMISSION),
+        ("orders", b"x", {"properties": "a\x01" + "x" * 32_767}, ResponseCode.MESSAGE_ILLEGAL),
+        ("orders", b"x", {"default_topic": "none"}, ResponseCode.TOPIC_NOT_EXIST),
+        ("%RETRY%" + "g" * 121, b"x", {}, ResponseCode.INVALID_PARAMETER),
+        ("%RETRY%", b"x", {}, ResponseCode.INVALID_PARAMETER),
+    ],
+)
+def test_what_may_not_be_stored_is_refused_with_the_fields_that_java_needs(
+    topic: str, body: bytes, more: dict[str, object], code: int
+) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with running(max_message_bytes=2_000) as broker:
+            client = await broker.client()
+            answer = await client.send(topic, body, **more)
+            assert answer.code == code
+            assert answer.fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+            assert answer.remark
+            assert (await client.send("fine")).code == ResponseCode.SUCCESS
+
+    story()
+
+
+@pytest.mark.parametrize(
+    "fields", [None, {}, {"b": "orders"}, {"b": "orders", "e": "x"}, {"b": "orders", "e": "9" * 5000}]
+)
+def test_hostile_fields_are_answered_and_the_broker_lives_on(fields: dict[str, str] | None) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with running() as broker:
+            client = await broker.client()
+            answer = await client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x")
+            assert answer.code == ResponseCode.SYSTEM_ERROR
+            assert answer.fields == {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+            assert (await client.send("fine")).code == ResponseCode.SUCCESS
+
+    story()
+
+
+@in_virtual_time
+async def test_without_automatic_creation_an_unknown_topic_is_refused() -> None:
+    async with running(auto_create_topics=False) as broker:
+        client = await broker.client()
+        assert (await client.send("orders")).code == ResponseCode.TOPIC_NOT_EXIST
+
+
+@in_virtual_time
+async def test_a_batch_is_stored_message_by_message_each_with_its_own_key() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        items = [(b"one", b"UNIQ_KEY\x01A1\x02KEYS\x01k\x02", 1), (b"two", b"TAGS\x01t\x02", 2)]
+        request = SendRequest("makers", "orders", queue_id=1, properties="UNIQ_KEY\x01WRAPPER\x02", batch=True)
+        answer = await client.ask(RequestCode.SEND_BATCH_MESSAGE, request.to_fields(), encode_batch(items))
+        assert answer.code == ResponseCode.SUCCESS
+        first, second = await client.messages("orders", queue_id=1)
+        assert (first.body, first.message_id, first.keys, first.flag) == (b"one", "A1", ["k"], 1)
+        assert (second.body, second.tag, second.flag) == (b"two", "t", 2)
+        assert len({first.message_id, second.message_id, "WRAPPER"}) == 3
+        sent = SendResponse.from_fields(answer.fields)
+        assert sent.message_id == f"{first.offset_message_id},{second.offset_message_id}"
+        assert (first.offset, second.offset) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("topic", "body"),
+    [
+        ("orders", b""),
+        ("orders", b"not a batch"),
+        ("orders", encode_batch([(b"x", b"DELAY\x013\x02", 0)])),
+        ("orders", encode_batch([(b"x", b"", 0), (b"", b"", 0)])),
+        ("%RETRY%billing", encode_batch([(b"x", b"", 0)])),
+    ],
+)
+def test_a_bad_batch_is_refused_as_a_whole(topic: str, body: bytes) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with running() as broker:
+            client = await broker.client()
+            request = SendRequest("makers", topic, batch=True)
+            answer = await client.ask(RequestCode.SEND_BATCH_MESSAGE, request.to_fields(), body)
+            assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+            assert await client.messages(topic) == []
+
+    story()
+
+
+@in_virtual_time
+async def test_a_one_way_send_is_stored_and_not_answered() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await client.send("orders")
+        from rocketapp.wire.command import Command
+
+        request = SendRequest("makers", "orders")
+        client.connection.send_one_way(Command(RequestCode.SEND_MESSAGE_V2, request.to_fields(), b"quiet"))
+        bodies = [message.body for message in await client.messages("orders")]
+        assert bodies == [b"hello", b"quiet"]
+
+
+@in_virtual_time
+async def test_a_delayed_message_appears_when_it_is_due_and_not_before() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await client.send("orders")
+        began = broker.loop.time()
+        answer = await client.send("orders", b"later", "DELAY\x012\x02")
+        assert answer.code == ResponseCode.SUCCESS
+        held = client.pull("orders", offset=1)
+        assert (await held).code == ResponseCode.SUCCESS
+        assert 5.0 <= broker.loop.time() - began <= 5.05
+        (message,) = await client.messages("orders", offset=1)
+        assert message.body == b"later"
+
+
+@in_virtual_time
+async def test_a_retry_goes_to_the_dead_letters_when_its_attempts_are_used_up() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        for times in (2, 3):
+            answer = await client.send(
+                "%RETRY%billing", b"%d" % times, "DELAY\x013\x02", reconsume_times=times, max_reconsume_times=2
+            )
+            assert answer.code == ResponseCode.SUCCESS
+        assert await client.messages("%RETRY%billing") == []
+        (dead,) = await client.messages("%DLQ%billing")
+        assert (dead.body, dead.reconsume_times) == (b"3", 3)
+
+
+@in_virtual_time
+async def test_a_group_that_holds_a_lock_gets_no_retries_but_dead_letters() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        lock = LockBody("billing", "client", [MessageQueue("orders", "broker-a", 0)])
+        await client.ask(RequestCode.LOCK_BATCH_MQ, {}, lock.encode())
+        await client.send("%RETRY%billing", b"dead")
+        assert [message.body for message in await client.messages("%DLQ%billing")] == [b"dead"]
+        await client.ask(RequestCode.UNLOCK_BATCH_MQ, {}, lock.encode())
+        await client.send("%RETRY%billing", b"again")
+        assert [message.body for message in await client.messages("%RETRY%billing")] == [b"again"]
+
+
+@in_virtual_time
+async def test_a_dead_letter_keeps_the_properties_that_came_with_it() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await client.send("%RETRY%billing", b"x", "reason\x01boom\x02", reconsume_times=99)
+        (dead,) = await client.messages("%DLQ%billing")
+        assert dead.properties["reason"] == "boom"
+        assert properties.decode(dead.raw_properties)["DELAY"] == "-1"

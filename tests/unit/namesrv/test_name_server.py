@@ -1,0 +1,73 @@
+"""Where topics live."""
+
+from __future__ import annotations
+
+from rocketapp.broker.dispatch import Dispatch
+from rocketapp.model.route import BrokerData, QueueData, TopicRoute
+from rocketapp.namesrv.name_server import NameServer
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.routes import decode_cluster_info, decode_route, decode_topic_list
+from tests.unit.scripted import in_virtual_time
+
+
+class Source:
+    """One broker with one topic."""
+
+    def brokers(self, local: str) -> tuple[BrokerData, ...]:
+        return (BrokerData("DefaultCluster", "broker-a", {0: local}),)
+
+    def route(self, topic: str, local: str) -> TopicRoute | None:
+        if topic != "orders":
+            return None
+        return TopicRoute((QueueData("broker-a", 4, 4, 6),), self.brokers(local))
+
+    def topics(self) -> list[str]:
+        return ["orders"]
+
+
+def ask(code: int, **fields: str) -> Command:
+    connection = Connection(serve=None, max_frame_bytes=1024)
+    connection.local = "10.0.0.1:9876"
+    answer = Dispatch(NameServer(Source()).table()).serve(connection, Command(code, fields))
+    assert answer is not None
+    return answer
+
+
+@in_virtual_time
+async def test_a_route_names_the_address_at_which_we_were_reached() -> None:
+    route = decode_route(ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="orders").body)
+    assert route.queues == (QueueData("broker-a", 4, 4, 6),)
+    assert route.brokers[0].master == "10.0.0.1:9876"
+
+
+@in_virtual_time
+async def test_an_unknown_topic_is_answered_as_apache_does() -> None:
+    answer = ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="none")
+    assert answer.code == ResponseCode.TOPIC_NOT_EXIST
+    assert (answer.remark or "").startswith("No topic route info in name server for the topic: none\nSee https://")
+
+
+@in_virtual_time
+async def test_the_cluster_its_topics_and_its_names() -> None:
+    (broker,) = decode_cluster_info(ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    assert (broker.cluster, broker.broker_name) == ("DefaultCluster", "broker-a")
+    assert decode_topic_list(ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body) == ["orders"]
+    assert decode_topic_list(ask(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="DefaultCluster").body) == ["orders"]
+    assert decode_topic_list(ask(RequestCode.GET_TOPICS_BY_CLUSTER, cluster="other").body) == []
+    names = decode_topic_list(ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS).body)
+    assert names == ["DefaultCluster", "broker-a"]
+
+
+@in_virtual_time
+async def test_a_topic_is_forgotten_with_its_broker_so_there_is_nothing_to_delete() -> None:
+    assert ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic="orders").code == ResponseCode.SUCCESS
+    assert ask(RequestCode.DELETE_TOPIC_IN_NAMESRV).code == ResponseCode.SYSTEM_ERROR
+
+
+@in_virtual_time
+async def test_nobody_registers_here() -> None:
+    answer = ask(RequestCode.REGISTER_BROKER)
+    assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert answer.remark == " request type 103 not supported"
