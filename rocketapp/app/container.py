@@ -53,18 +53,22 @@ class Container(containers.DeclarativeContainer):
 
 
 class Wiring:
-    """One container while one app runs: the user's, if it derives from ours, or a fresh one."""
+    """The container of one run: ours, with what the user's replaces."""
 
     def __init__(self, container: Any, given: Mapping[str, object]) -> None:
-        """`given`: values for the providers that nobody redeclared."""
-        self.own: Any = container if _derives(container) else Container()
+        """`given`: values for the providers that the user's container leaves open."""
+        self.own = Container()
         self._user: Any = container
-        self._overridden: list[providers.Provider[Any]] = []
+        self._filled: list[providers.Provider[Any]] = []
+        replaced = _replaced(container)
         for name, value in given.items():
-            provider: Any = self.own.providers[name]
-            if isinstance(provider, providers.Dependency) and provider.last_overriding is None:
-                provider.override(providers.Object(value))
-                self._overridden.append(provider)
+            self.own.providers[name].override(providers.Object(value))
+            if _derives(container) and name not in replaced:
+                # A redeclared factory may refer to what its container left open.
+                self._filled.append(container.providers[name])
+                container.providers[name].override(providers.Object(value))
+        for name, provider in replaced.items():
+            self.own.providers[name].override(provider)
 
     async def start_resources(self) -> None:
         """Initialize the Resource providers of the user's container."""
@@ -76,11 +80,9 @@ class Wiring:
             await _awaited(self._user.shutdown_resources())
 
     def release(self) -> None:
-        """Take back what was given: the user's container is as it was, and may serve another start."""
-        for provider in self._overridden:
+        """Take back what was given: the user's container is as it was, and may serve another run."""
+        for provider in self._filled:
             provider.reset_last_overriding()
-        if isinstance(self.own.cache, providers.Singleton):
-            self.own.cache.reset()
 
 
 class ContainerProviders:
@@ -135,6 +137,20 @@ def _derives(instance: Any) -> bool:
     """Instances are dynamic containers; what they were made from is their declarative parent."""
     parent = getattr(instance, "declarative_parent", None)
     return isinstance(parent, type) and issubclass(parent, Container)
+
+
+def _replaced(container: Any) -> dict[str, providers.Provider[Any]]:
+    """The parts that a container redeclares or has overridden. (Inheritance alone rewires nothing: what refers
+    to the inherited provider goes on doing so.)
+    """
+    if not _derives(container):
+        return {}
+    ours, theirs = Container.providers, container.declarative_parent.providers
+    return {
+        name: container.providers[name]
+        for name in ours
+        if theirs[name] is not ours[name] or container.providers[name].last_overriding is not None
+    }
 
 
 async def _awaited(value: Any) -> None:

@@ -159,17 +159,28 @@ async def test_what_a_derived_container_declares_is_used_and_what_it_leaves_open
     class Mine(Container):
         clock = providers.Object("my clock")
 
+        random = providers.Object("my chance")
+        producer = providers.Factory(dict, mine=True, dial=Container.dial)
+
     container = Mine()
-    for _ in range(2):
-        wiring = Wiring(container, {"clock": "given", "dial": "dial"})
-        assert wiring.own is container
-        assert (wiring.own.clock(), wiring.own.dial()) == ("my clock", "dial")
+    container.random.override(providers.Object("overridden"))
+    container.observe.override(providers.Object("observed"))
+    for dial in ("first", "second"):
+        wiring = Wiring(container, {"clock": "given", "dial": dial, "random": "given", "observe": "given"})
+        made = wiring.own.client.kwargs
+        assert {name: provider() for name, provider in made.items()} == {
+            "clock": "my clock",
+            "dial": dial,
+            "random": "overridden",
+            "observe": "observed",
+        }
+        assert wiring.own.producer(group="g") == {"mine": True, "dial": dial, "group": "g"}
         wiring.release()
     assert container.dial.last_overriding is None
 
 
 async def test_resources_live_as_long_as_the_app_runs() -> None:
-    the_diary = diary = Diary()
+    diary = Diary()
 
     def open_pool() -> Iterator[str]:
         diary.note("pool opens")
@@ -177,10 +188,9 @@ async def test_resources_live_as_long_as_the_app_runs() -> None:
         diary.note("pool closes")
 
     class Mine(Noted):
-        diary = providers.Object(the_diary)
         pool = providers.Resource(open_pool)
 
-    app = RocketApp("shop", container=Mine)
+    app = RocketApp("shop", container=Mine(diary=diary))
     lifecycle = lifecycle_of(app)
     await lifecycle.start()
     assert diary.lines[0] == "pool opens"
