@@ -4,8 +4,8 @@ Entry n of a queue stands at byte 20 n of its files: physical offset, size, tags
 Entries wait in memory until `write` is called: the log has everything that is needed to make
 them again, so that losing them costs time and no message.
 
-Rule: entries are numbered without gaps. What the log no longer tells is a hole: an entry that
-no reader takes for a message, as Apache RocketMQ writes it before the first one of a young file.
+Rule: entries are numbered without gaps. A queue whose first messages are gone may begin with holes: entries
+that no reader takes for a message, as Apache RocketMQ writes them before the first one of a file.
 """
 
 from __future__ import annotations
@@ -108,17 +108,12 @@ class ConsumeQueue:
         self.last_physical = physical
         self.max_offset += 1
 
-    def skip_to(self, offset: int) -> None:
-        """Let the next entry have this offset, which is beyond the end: what lies between are holes."""
-        if self.max_offset == 0:
-            # Begin in the file of that offset instead of filling all files up to it.
-            self._first_file = offset // FILE_ENTRIES
-            self._written = self.max_offset = self._first_file * FILE_ENTRIES
-        has_messages = self.min_offset < self.max_offset
-        self._unwritten += HOLE * (offset - self.max_offset)
-        self.max_offset = offset
-        if not has_messages or self.min_offset < self._first_file * FILE_ENTRIES:
-            self.min_offset = offset
+    def begin_at(self, offset: int) -> None:
+        """Let the first entry of a queue without any have this offset: holes fill its file up to there."""
+        self._first_file = offset // FILE_ENTRIES
+        self._written = self._first_file * FILE_ENTRIES
+        self._unwritten += HOLE * (offset - self._written)
+        self.min_offset = self.max_offset = offset
 
     def entries(self, start: int, count: int) -> bytes:
         """`count` entries from offset `start` on, all within the queue."""

@@ -16,17 +16,14 @@ from dataclasses import dataclass
 from rocketapp.broker.store.checkpoint import Hint, forget_hint, load_hint
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, OpenFiles
+from rocketapp.broker.store.dispatch import Dispatch, Queues
 from rocketapp.broker.store.files import Files
-from rocketapp.broker.store.stored import HEAD_BYTES, Stored, TagsCodes, announced_size, blank_at, parse
+from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, parse
 from rocketapp.model.event import LogCut, Observe, RecordDamaged, StoreRecovered
 from rocketapp.model.names import topic_problem
 from rocketapp.wire.record import MAGIC_V1, MAGIC_V2
 
-Queues = dict[tuple[str, int], ConsumeQueue]
-
 _CHUNK_BYTES = 1 << 20
-_MOST_HOLES = 1_000_000
-"""A queue offset that is so far ahead of its queue is damage, not a hole."""
 _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 
 
@@ -59,6 +56,7 @@ def recover(files: Files, log: CommitLog, opened: OpenFiles, *, flushed: int | N
         dispatch(stored)
         last = stored
         records += 1
+    dispatch.finish()
     _cut_behind(log, scan.end, scan.reason, observe)
     for queue in queues.values():
         queue.find_min(log.min_position)
@@ -74,42 +72,13 @@ def queue_ids(opened: OpenFiles) -> Iterator[tuple[str, int]]:
                 yield topic, int(name)
 
 
-class Dispatch:
-    """Gives records of the log their entries in the queues."""
-
-    def __init__(self, queues: Queues, opened: OpenFiles, observe: Observe) -> None:
-        self._queues, self._opened, self._observe = queues, opened, observe
-        self._tags_codes = TagsCodes()
-        self._put = 0
-
-    def __call__(self, stored: Stored) -> None:
-        if not stored.is_queued:
-            return
-        key = stored.topic, stored.queue_id
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = self._queues[key] = ConsumeQueue(*key, self._opened)
-        offset = stored.queue_offset
-        if offset == 0 and queue.max_offset > 0:
-            queue.cut(0)  # the topic was deleted and made again: only its new life counts
-        if not queue.max_offset <= offset < queue.max_offset + _MOST_HOLES and queue.max_offset > 0:
-            self._observe(RecordDamaged(stored.topic, stored.queue_id, offset, stored.physical))
-            return
-        if offset > queue.max_offset:
-            queue.skip_to(offset)
-        tags_code = self._tags_codes.of(stored.topic, stored.queue_id, stored.raw_properties, stored.stored_ms)
-        queue.put(stored.physical, stored.size, tags_code)
-        if queue.unwritten >= 16_384:
-            queue.write()
-
-
 def _trusted(hint: Hint, log: CommitLog, opened: OpenFiles) -> Queues | None:
     """The queues as the hint promises them, or None if anything disagrees with it."""
     if not log.min_position <= hint.position <= log.files_end:
         return None
     last = _last_stored(log, hint.last_record)
-    if hint.last_record >= 0 and (last is None or not _leads_to(log, last, hint.position)):
-        return None
+    if last is not None and not _leads_to(log, last, hint.position):
+        return None  # a damaged one says nothing: then the ends of the queues have to agree
     queues: Queues = {}
     for (topic, queue_id), (max_offset, last_physical) in hint.queues.items():
         queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, opened)
@@ -225,6 +194,8 @@ class _Scan:
         if size and (stored := self._damaged(position, size)):
             return stored
         following = self._next_record(position + 4)
+        if not following and position < self._synced <= self._log.files_end:
+            following = self._synced  # what is lost was there: nothing may take its place
         if not following:
             self.reason = "unreadable, and nothing readable behind it"
             return 0

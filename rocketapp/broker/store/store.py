@@ -18,11 +18,12 @@ from typing import NamedTuple
 from rocketapp.broker.store.checkpoint import Checkpoint, Hint
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, OpenFiles
+from rocketapp.broker.store.dispatch import Queues
 from rocketapp.broker.store.files import Files, replace_whole
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
-from rocketapp.broker.store.recovery import Queues, recover
+from rocketapp.broker.store.recovery import recover
 from rocketapp.broker.store.stored import TagsCodes, is_queued
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
@@ -190,6 +191,7 @@ class MessageStore:
             pending.clear()
         place = log.place_for(len(data))
         if place != position:
+            self._write_queues()  # Apache RocketMQ makes entries anew only for the last segments of a killed broker
             data = encode_record(record._replace(queue_offset=offset, physical_offset=place, stored_ms=stored_ms))
         return data, place
 
@@ -350,6 +352,10 @@ class MessageStore:
         """The tags code of a message: of a delayed one, the time in milliseconds when it is due."""
         entry = self.entry(topic, queue_id, offset)
         return None if entry is None else entry[2]
+
+    def topics(self) -> set[str]:
+        """The topics that hold, or once held, messages."""
+        return {topic for topic, _ in self._queues}
 
     def queue_ids(self, topic: str) -> list[int]:
         """The queues of a topic that hold, or once held, messages."""

@@ -1,0 +1,82 @@
+"""Small stores and what is in them."""
+
+from __future__ import annotations
+
+from rocketapp.broker.store.files import Files, MemoryFiles
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.model.event import Event
+from rocketapp.wire.record import Record, decode_record
+
+SEGMENT = 65_536
+
+
+class SetClock:
+    """A clock that stands until it is set."""
+
+    def __init__(self, now: float = 1_700_000_000.0) -> None:
+        self.time = now
+
+    def now(self) -> float:
+        return self.time
+
+
+class Events(list[Event]):
+    """Everything that was told."""
+
+    def __call__(self, event: Event) -> None:
+        self.append(event)
+
+    def of(self, kind: type[Event]) -> list[Event]:
+        return [event for event in self if isinstance(event, kind)]
+
+
+def config(*, flush: str = "async", segment_bytes: int = SEGMENT) -> BrokerConfig:
+    return BrokerConfig(segment_bytes=segment_bytes, flush=flush)
+
+
+def open_store(
+    files: Files | None = None,
+    *,
+    clock: SetClock | None = None,
+    observe: Events | None = None,
+    flush: str = "async",
+    segment_bytes: int = SEGMENT,
+) -> MessageStore:
+    return MessageStore.open(
+        MemoryFiles() if files is None else files,
+        config(flush=flush, segment_bytes=segment_bytes),
+        SetClock() if clock is None else clock,
+        Events() if observe is None else observe,
+    )
+
+
+def record(
+    body: bytes = b"hello", topic: str = "T", queue_id: int = 0, *, tag: str = "", sys_flag: int = 0, more: bytes = b""
+) -> Record:
+    raw = b"UNIQ_KEY\x01AAAABBBB\x02" + (f"TAGS\x01{tag}\x02".encode() if tag else b"") + more
+    return Record(
+        topic, body, raw, queue_id, sys_flag=sys_flag, born_ms=1_600_000_000_000, born_port=4000, store_port=10911
+    )
+
+
+def messages(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[Record]:
+    """All messages of a queue that can be read, taken apart; their offsets are checked."""
+    offset, found = store.min_offset(topic, queue_id), []
+    while offset < store.max_offset(topic, queue_id):
+        result = store.read(topic, queue_id, offset, max_messages=32, max_bytes=1 << 30)
+        assert result.next_offset > offset
+        at = 0
+        taken = []
+        while at < len(result.body):
+            taken.append(decode_record(result.body, at))
+            at += int.from_bytes(result.body[at : at + 4], "big")
+        assert len(taken) == result.count
+        assert all(offset <= each.queue_offset < result.next_offset for each in taken)
+        found += taken
+        offset = result.next_offset
+    return found
+
+
+def bodies(store: MessageStore, topic: str = "T", queue_id: int = 0) -> list[bytes]:
+    return [each.body for each in messages(store, topic, queue_id)]
