@@ -1,0 +1,1 @@
+"""A small shop: read app.py first, then handlers/."""

@@ -1,0 +1,53 @@
+"""A small shop. Run it with `make run`, or `rocketapp run example_app.app:app`.
+
+At every start it sells six orders to itself, and the log tells their story:
+
+    orders   → placed by a handler that knows its payload's type; paid ones are shipped (told apart by tag)
+    stock    → moved in order, one after the other per queue (orderly)
+    payments → one meets a bank that is busy and succeeds a second later; one card is stolen, one is broken:
+               both become dead letters, at once and after one more try
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+
+from example_app.handlers import orders, payments, stock
+from example_app.model import Order
+from rocketapp import RocketApp
+
+log = logging.getLogger("shop")
+
+app = RocketApp("shop", version="1.0")
+app.include(orders.router)
+app.include(payments.router)
+app.include(stock.router)
+
+# Handlers publish through the app. It is handed to them and not imported by them, so that tests can hand over another.
+orders.publish = app.publish
+payments.publish = app.publish
+
+CUSTOMERS = [
+    ("Ada", "tea", 2, "4000"),
+    ("Ben", "coffee", 1, "4000"),
+    ("Cho", "tea", 1, payments.BUSY_BANK),
+    ("Dia", "cocoa", 3, payments.STOLEN_CARD),
+    ("Eve", "coffee", 2, payments.BROKEN_CARD),
+    ("Fay", "cocoa", 1, "4000"),
+]
+
+
+@app.on_startup
+async def open_shop() -> None:
+    """Sell something. What is published here is seen by the handlers: their start positions are fixed already."""
+    day = secrets.token_hex(2)
+    for number, (customer, item, count, card) in enumerate(CUSTOMERS, start=1):
+        order = Order(id=f"{day}-{number}", customer=customer, item=item, count=count, card=card)
+        await app.publish("shop-orders", order, tag="placed", keys=[order.id], order_key=order.id)
+    log.info("the shop is open: orders %s-1 to %s-%d are placed", day, day, len(CUSTOMERS))
+
+
+@app.on_shutdown
+def close_shop() -> None:
+    log.info("the shop is closed; stock: %s", ", ".join(f"{item} {left}" for item, left in sorted(stock.shelf.items())))

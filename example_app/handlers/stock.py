@@ -1,0 +1,23 @@
+"""Stock: movements of one item happen in the order in which they were sent."""
+
+from __future__ import annotations
+
+import logging
+
+from example_app.model import Movement
+from rocketapp import Router
+
+log = logging.getLogger("shop.stock")
+router = Router(prefix="shop-", group="shop-stock")
+
+shelf = {"tea": 10, "coffee": 10, "cocoa": 10}
+"""A real shop asks a database; this one forgets at every restart."""
+
+
+@router.subscribe("stock", orderly=True)
+async def move(movement: Movement) -> None:
+    """Per queue one after the other, across all workers; equal order keys (the item) share a queue."""
+    shelf[movement.item] -= movement.count
+    log.info(
+        "stock: %d %s for order %s, %d left", movement.count, movement.item, movement.order_id, shelf[movement.item]
+    )
