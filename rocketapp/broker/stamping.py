@@ -6,6 +6,7 @@ a rare property makes it worth decoding. Of equal names the last wins, so append
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rocketapp.errors import BrokerError, ProtocolError
@@ -41,11 +42,12 @@ def value_of(text: str, name: str) -> str | None:
 class Stamp:
     """Adds what a broker adds: a unique key if there is none, region, trace switch and cluster."""
 
-    def __init__(self, *, cluster: str, region: str) -> None:
+    def __init__(self, *, cluster: str, region: str, new_key: Callable[[], str]) -> None:
+        self._new_key = new_key
         self._suffix = f"MSG_REGION\x01{region}\x02TRACE_ON\x01true\x02CLUSTER\x01{cluster}\x02"
 
-    def single(self, text: str, new_key: str) -> Stamped:
-        """The properties of a message that was sent alone. `new_key` is used if it has no unique key."""
+    def single(self, text: str) -> Stamped:
+        """The properties of a message that was sent alone."""
         if text and not text.endswith("\x02"):
             text += "\x02"
         if _POP_CK in text and value_of(text, _POP_CK) is not None:
@@ -59,17 +61,17 @@ class Stamp:
             delay_level = _level(value_of(text, names.DELAY))
         unique_key = value_of(text, names.UNIQ_KEY)
         if not unique_key:
-            unique_key = new_key
-            text = f"{text}UNIQ_KEY\x01{new_key}\x02"
+            unique_key = self._new_key()
+            text = f"{text}UNIQ_KEY\x01{unique_key}\x02"
         return Stamped(_limited(text + self._suffix), unique_key, delay_level)
 
-    def batched(self, raw: bytes, new_key: str) -> Stamped:
+    def batched(self, raw: bytes) -> Stamped:
         """The properties of one message of a batch: its own unique key stays the only one."""
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"properties of a batched message: {error}") from None
-        return self.single(text, new_key)
+        return self.single(text)
 
 
 def _without(text: str, name: str) -> str:

@@ -34,7 +34,9 @@ class SendProcessor:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._stamp = Stamp(cluster=core.config.cluster, region=REGION)
+        self._stamp = Stamp(
+            cluster=core.config.cluster, region=REGION, new_key=lambda: core.unique_ids.next(core.clock.now())
+        )
 
     def table(self) -> dict[int, Process]:
         return {
@@ -97,7 +99,7 @@ class SendProcessor:
         core = self._core
         body = command.body
         self._check_body(body)
-        stamped = self._stamp.single(request.properties, core.unique_ids.next(core.clock.now()))
+        stamped = self._stamp.single(request.properties)
         topic = request.topic
         if topic.startswith(RETRY_PREFIX):
             dead = self._dead_letter_topic(command, request)
@@ -124,11 +126,10 @@ class SendProcessor:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
         if not items:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
-        now = core.clock.now()
         records = []
         for body, raw, flag in items:
             self._check_body(body)
-            stamped = self._stamp.batched(raw, core.unique_ids.next(now))
+            stamped = self._stamp.batched(raw)
             if stamped.delay_level:
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed: send its messages singly")
             record = self._record(connection, request, body, stamped.raw, topic=request.topic, queue_id=queue_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rocketapp.model.message_queue import MessageQueue
@@ -76,7 +78,7 @@ async def test_a_negative_queue_id_lets_the_broker_choose() -> None:
     ],
 )
 def test_what_may_not_be_stored_is_refused_with_the_fields_that_java_needs(
-    topic: str, body: bytes, more: dict[str, object], code: int
+    topic: str, body: bytes, more: dict[str, Any], code: int
 ) -> None:
     @in_virtual_time
     async def story() -> None:

@@ -9,29 +9,29 @@ from rocketapp.errors import BrokerError
 from rocketapp.wire import properties
 from rocketapp.wire.codes import ResponseCode
 
-STAMP = Stamp(cluster="DefaultCluster", region="DefaultRegion")
+STAMP = Stamp(cluster="DefaultCluster", region="DefaultRegion", new_key=lambda: "NEW")
 ADDED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
 
 
 def test_a_message_keeps_its_properties_and_gets_the_brokers() -> None:
-    stamped = STAMP.single("TAGS\x01paid\x02UNIQ_KEY\x01A1\x02", "NEW")
+    stamped = STAMP.single("TAGS\x01paid\x02UNIQ_KEY\x01A1\x02")
     assert properties.decode(stamped.raw) == {"TAGS": "paid", "UNIQ_KEY": "A1", **ADDED}
     assert (stamped.unique_key, stamped.delay_level) == ("A1", 0)
 
 
 def test_a_message_without_a_unique_key_gets_one() -> None:
     for text in ("", "TAGS\x01paid", "XUNIQ_KEY\x01no\x02", "UNIQ_KEY\x01\x02"):
-        stamped = STAMP.single(text, "NEW")
+        stamped = STAMP.single(text)
         assert stamped.unique_key == "NEW"
         assert properties.decode(stamped.raw)["UNIQ_KEY"] == "NEW"
 
 
 def test_a_last_entry_without_its_end_is_not_glued_to_the_next() -> None:
-    assert properties.decode(STAMP.single("UNIQ_KEY\x01A1\x02a\x01b", "NEW").raw)["a"] == "b"
+    assert properties.decode(STAMP.single("UNIQ_KEY\x01A1\x02a\x01b").raw)["a"] == "b"
 
 
 def test_what_a_pop_left_behind_is_taken_out() -> None:
-    stamped = STAMP.single("POP_CK\x011 2 3\x02UNIQ_KEY\x01A1\x02MY_POP_CK\x01x\x02", "NEW")
+    stamped = STAMP.single("POP_CK\x011 2 3\x02UNIQ_KEY\x01A1\x02MY_POP_CK\x01x\x02")
     assert properties.decode(stamped.raw) == {"UNIQ_KEY": "A1", "MY_POP_CK": "x", **ADDED}
 
 
@@ -39,7 +39,7 @@ def test_what_a_pop_left_behind_is_taken_out() -> None:
     ("text", "level"), [("DELAY\x013\x02", 3), ("DELAY\x01-1\x02", 0), ("DELAY\x010", 0), ("XDELAY\x013\x02", 0)]
 )
 def test_the_delay_level_is_found(text: str, level: int) -> None:
-    assert STAMP.single(text, "NEW").delay_level == level
+    assert STAMP.single(text).delay_level == level
 
 
 @pytest.mark.parametrize(
@@ -56,19 +56,19 @@ def test_the_delay_level_is_found(text: str, level: int) -> None:
 )
 def test_what_cannot_be_stored_is_refused(text: str, code: ResponseCode) -> None:
     with pytest.raises(BrokerError) as refused:
-        STAMP.single(text, "NEW")
+        STAMP.single(text)
     assert refused.value.code == code
 
 
 def test_a_batched_message_has_one_unique_key_its_own() -> None:
-    stamped = STAMP.batched(b"UNIQ_KEY\x01A1\x02KEYS\x01k\x02", "NEW")
+    stamped = STAMP.batched(b"UNIQ_KEY\x01A1\x02KEYS\x01k\x02")
     assert stamped.raw.count(b"UNIQ_KEY\x01") == 1
     assert stamped.unique_key == "A1"
 
 
 def test_properties_that_are_no_text_are_refused() -> None:
     with pytest.raises(BrokerError):
-        STAMP.batched(b"a\x01\xff\x02", "NEW")
+        STAMP.batched(b"a\x01\xff\x02")
 
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00\x01\x02"), max_size=5)
