@@ -7,6 +7,7 @@ relative, with `/`, and never leave the directory.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -198,9 +199,11 @@ def _take_lock(root: Path) -> int:
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fcntl.lockf(opened, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-    except OSError:
+    except OSError as error:
         holder = os.pread(opened, 32, 0).decode("ascii", "replace").strip()
         os.close(opened)
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
         who = f" (process {holder})" if holder.isdigit() else ""
         raise ConfigError(
             str(root),

@@ -63,13 +63,13 @@ def read_queue(
     log: CommitLog,
     queue: ConsumeQueue | None,
     offset: int,
+    limits: tuple[int, int],
     *,
-    max_messages: int,
-    max_bytes: int,
     matches: Matches | None,
     observe: Observe,
 ) -> ReadResult:
-    """Messages of a queue from `offset` on, within the limits; the first one whatever its size."""
+    """Messages of a queue from `offset` on: so many at most, and bytes; the first one whatever its size."""
+    max_messages, max_bytes = limits
     if queue is None:
         return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, b"", 0, 0, 0, 0)
     first, end = queue.min_offset, queue.max_offset

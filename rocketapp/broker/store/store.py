@@ -66,9 +66,10 @@ class MessageStore:
     def __init__(self, files: Files, config: BrokerConfig, clock: Clock, observe: Observe) -> None:
         self._files, self._clock, self._observe = files, clock, observe
         self._is_sync = config.flush == "sync"
-        self._problem: StoreError | None = None
+        self._problem: str | None = None
         self._tags_codes = TagsCodes()
         self._opened = OpenFiles(files)
+        self._is_closed = False
         self._unwritten = 0
         self._log = CommitLog(files, config.segment_bytes)
         self._checkpoint = self._begin()
@@ -102,13 +103,16 @@ class MessageStore:
 
     def close(self) -> None:
         """Bring everything to disk, say that it ended well, and give the directory up."""
+        if self._is_closed:
+            return
         self.flush()
+        self._is_closed = True
         self._checkpoint.close()
         self._opened.close()
-        self._log.close()
-        if self._problem is None:
+        if self._problem is None and self._hinted_end == self._log.end:
             self._files.remove(ABORT)
-            self._problem = StoreError("the store is closed")
+        self._log.close()
+        self._problem = self._problem or "the store is closed"
         self._files.close()
 
     # Writing
@@ -166,7 +170,7 @@ class MessageStore:
     def _queue_for(self, record: Record) -> ConsumeQueue:
         """The queue of a record that may be stored; StoreError says why it may not."""
         if self._problem is not None:
-            raise self._problem
+            raise StoreError(self._problem)
         if 0 in record.raw_properties:
             raise StoreError("a property holds a NUL character")
         queue = self._queues.get((record.topic, record.queue_id))
@@ -230,7 +234,7 @@ class MessageStore:
     def _failed(self, error: StoreError) -> None:
         """After an error that leaves the disk in an unknown state nothing is written any more."""
         if error.is_unknown and self._problem is None:
-            self._problem = StoreError(f"the store is read-only since: {error.problem}")
+            self._problem = f"the store is read-only since: {error.problem}"
             self._observe(StoreReadOnly(error.problem))
 
     # Flushing
@@ -314,7 +318,7 @@ class MessageStore:
     @property
     def problem(self) -> str | None:
         """Why nothing is stored any more, or None."""
-        return None if self._problem is None else self._problem.problem
+        return self._problem
 
     def read(
         self,
@@ -327,15 +331,8 @@ class MessageStore:
         matches: Matches | None = None,
     ) -> ReadResult:
         """What a pull gets."""
-        return read_queue(
-            self._log,
-            self._queues.get((topic, queue_id)),
-            offset,
-            max_messages=max_messages,
-            max_bytes=max_bytes,
-            matches=matches,
-            observe=self._observe,
-        )
+        queue, limits = self._queues.get((topic, queue_id)), (max_messages, max_bytes)
+        return read_queue(self._log, queue, offset, limits, matches=matches, observe=self._observe)
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The whole record that begins there, or None: bytes inside a body are never taken for one."""
@@ -388,14 +385,16 @@ class MessageStore:
         return offset_by_time(self._log, self._queues.get((topic, queue_id)), timestamp_ms, boundary)
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues; a topic of the same name begins at offset 0 again."""
-        keys = [key for key in self._queues if key[0] == topic]
-        doomed = [self._queues.pop(key) for key in keys]
-        if not doomed or self._problem is not None:
-            return
+        """Forget a topic's queues; a topic of the same name begins at offset 0 again. StoreError if it stays."""
+        doomed = {key: queue for key, queue in self._queues.items() if key[0] == topic}
+        for key in doomed:
+            del self._queues[key]
         # Recovery must not miss them: the hint forgets them before they are gone.
         self._hinted_end = -1
         self.flush()
-        for queue in doomed:
+        if self._hinted_end != self._log.end:
+            self._queues.update(doomed)
+            raise StoreError(f"topic {topic} is not deleted: {self._problem or 'the disk refuses the recovery hint'}")
+        for queue in doomed.values():
             queue.remove()
         self._files.remove(f"{DIRECTORY}/{topic}")
