@@ -98,6 +98,9 @@ async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool) -> t
         return broker, await broker.start((host, port))
     except RocketAppError as error:
         raise CommandError(str(error)) from error
+    except OSError as error:
+        problem = (error.strerror or str(error)).lower()
+        raise CommandError(f"{config.dir}: {problem}: choose another directory with --dir") from error
 
 
 def bind_problem(host: str, port: int) -> str | None:

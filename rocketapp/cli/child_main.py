@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, user_place
+from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, user_place
 from rocketapp.cli.reports import Report
 
 Spec = Mapping[str, Any]
@@ -185,11 +185,13 @@ def _set_up_logging(spec: Spec, settings: Any) -> None:
 
 
 def start_failure(error: Exception) -> CommandError:
-    """What a start that raised means for the exit code: the user's configuration, their hook, or the cluster."""
+    """What a start that raised means for the exit code: their declarations and settings, or their code as it ran."""
     from rocketapp.errors import ConfigError, PluginError, SetupError, TransportError
 
     if isinstance(error, CommandError):
         return error
     if isinstance(error, (ConfigError, SetupError, PluginError, TransportError)):
-        return CommandError(str(error))
+        # A start-up function that raised is no wrong declaration: the next start may succeed.
+        ran = error.__cause__ is not None and user_place(error.__cause__) is not None
+        return CommandError(str(error), FAILED if ran else USAGE)
     return CommandError(f"{user_place(error) or 'start'}: {describe(error)}", FAILED)

@@ -85,7 +85,13 @@ def print_failure(text: str, error: BaseException | None = None, *, traceback: b
         import traceback as traces
 
         traces.print_exception(error, file=sys.stderr)
-    print(f"rocketapp: {one_line(text)}", file=sys.stderr, flush=True)
+    print(f"rocketapp: {one_line(_with_short_paths(text))}", file=sys.stderr, flush=True)
+
+
+def _with_short_paths(text: str) -> str:
+    """Files below the current directory are easier to read and to click without it."""
+    here = str(Path.cwd())
+    return text if here == os.sep else text.replace(here + os.sep, "")
 
 
 def _is_foreign(file: str) -> bool:

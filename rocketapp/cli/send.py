@@ -31,7 +31,7 @@ CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
 
 @click.command("send")
 @click.argument("topic")
-@click.argument("body", default="")
+@click.argument("body", required=False)
 @click.option("--tag", help="What subscriptions select by.")
 @click.option("--key", "keys", multiple=True, help="An index key, by which operators find it; may be repeated.")
 @click.option("--property", "properties", multiple=True, metavar="K=V", help="A property; may be repeated.")
@@ -42,7 +42,7 @@ CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
 def command(
     *,
     topic: str,
-    body: str,
+    body: str | None,
     tag: str | None,
     keys: tuple[str, ...],
     properties: tuple[str, ...],
@@ -51,11 +51,13 @@ def command(
     count: int,
     name_server: str | None,
 ) -> int:
-    """Send BODY to TOPIC, or with `-` every line of stdin; prints message id, queue and offset."""
+    """Send BODY to TOPIC, or with `-` each line of stdin that is not empty; prints message id, queue and offset."""
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.cli.settings import read_settings
     from rocketapp.model.outgoing import Outgoing
 
+    if not body:
+        raise CommandError(f"send {topic}: an empty message cannot be stored: give a BODY, or - to read lines of stdin")
     like = Outgoing(
         topic=_legal_topic(topic),
         body=b"",
@@ -125,11 +127,16 @@ async def _lines(stdin: BinaryIO, count: int) -> AsyncIterator[list[bytes]]:
     rest = b""
     while chunk := await chunks.get():
         room.release()
-        *lines, rest = (rest + chunk).split(b"\n")
+        *whole, rest = (rest + chunk).split(b"\n")
+        lines = [line for line in map(_without_return, whole) if line]
         for begin in range(0, len(lines), AT_ONCE):
-            yield [line.removesuffix(b"\r") for line in lines[begin : begin + AT_ONCE] for _ in range(count)]
-    if rest:
-        yield [rest] * count
+            yield [line for line in lines[begin : begin + AT_ONCE] for _ in range(count)]
+    if _without_return(rest):
+        yield [_without_return(rest)] * count
+
+
+def _without_return(line: bytes) -> bytes:
+    return line.removesuffix(b"\r")
 
 
 async def _send(settings: Settings, like: Outgoing, bodies: AsyncIterator[list[bytes]]) -> int:

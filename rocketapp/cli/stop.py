@@ -27,6 +27,7 @@ GRACE = 1.5
 SLACK = 2 * GRACE + 1.0
 """Seconds beyond its own limits after which a parent kills a worker."""
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _log = logging.getLogger("rocketapp.run")
 
 
@@ -49,7 +50,7 @@ class Stop:
         """Take SIGINT and SIGTERM from now on; inside the running loop, in the main thread."""
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._wait_for_the_end, name="rocketapp-stop", daemon=True).start()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             signal.signal(number, self._on_signal)
 
     def request(self, reason: str) -> None:
@@ -65,7 +66,7 @@ class Stop:
     def finished(self) -> None:
         """The loop came to its end by itself and is closed; signals mean nothing any more."""
         if self._loop is not None:
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in _SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
         self._news.put(None)
 
@@ -90,6 +91,9 @@ class Stop:
             self.cut.set()
 
     def _wait_for_the_end(self) -> None:
+        # Of two signals that come at once the second may be given to any thread that takes it, and would then not
+        # wake a main thread that is blocked.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         timeout: float | None = None
         while True:
             try:

@@ -1,0 +1,54 @@
+"""A folder of its own for each test, and commands that end with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.processes import Command
+
+Start = Callable[..., Command]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Where commands run."""
+    return tmp_path
+
+
+@pytest.fixture
+def start(folder: Path) -> Iterator[Start]:
+    """`start("run", "app:app")`: a command in the folder. What a test leaves is ended, the last one first."""
+    commands: list[Command] = []
+
+    def start_one(*arguments: str, **options: dict[str, str]) -> Command:
+        commands.append(Command(folder, *arguments, **options))
+        return commands[-1]
+
+    yield start_one
+    for command in reversed(commands):
+        command.discard()
+
+
+@pytest.fixture
+def write_app(folder: Path) -> Callable[[str], None]:
+    """Write `app.py`; it may use `app`, `note(text)` and what rocketapp exports."""
+
+    def write(source: str) -> None:
+        (folder / "app.py").write_text(PRELUDE + source)
+
+    return write
+
+
+PRELUDE = """\
+import asyncio, os, signal, threading
+from rocketapp import *
+
+app = RocketApp("shop")
+
+def note(*words):
+    os.write(1, (" ".join(map(str, words)) + "\\n").encode())
+
+"""

@@ -1,0 +1,98 @@
+"""`rocketapp broker`: it says when it serves, and refuses what it should not do."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Start
+
+
+def test_it_prints_the_real_address_when_it_serves(start: Start, folder: Path) -> None:
+    broker = start("broker", "--listen", "127.0.0.1:0")
+    address = broker.says(r"^serving on (127\.0\.0\.1:\d+)\n$")[1]
+    host, _, port = address.partition(":")
+    socket.create_connection((host, int(port)), 5).close()
+    assert json.loads((folder / ".rocketapp/broker.json").read_text()) == {
+        "address": address,
+        "pid": broker.process.pid,
+    }
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_cleanly(start: Start, folder: Path, number: signal.Signals) -> None:
+    broker = start("broker")
+    broker.says("serving on")
+    broker.signal(number)
+    broker.ends(0)
+    assert not (folder / ".rocketapp/broker.json").exists()
+    assert not (folder / ".rocketapp/abort").exists()
+
+
+def test_messages_survive_a_restart_in_the_named_directory(start: Start, folder: Path) -> None:
+    broker = start("broker", "--dir", "data")
+    address = broker.says(r"serving on (\S+)")[1]
+    start("send", "orders", "one", "--name-server", address).ends(0)
+    broker.stops()
+    again = start("broker", "--dir", "data")
+    address = again.says(r"serving on (\S+)")[1]
+    tail = start("tail", "orders", "--from", "first", "--count", "1", "--name-server", address)
+    tail.ends(0)
+    assert tail.out.endswith(" one\n")
+    assert not (folder / ".rocketapp").exists()
+
+
+def test_in_memory_nothing_is_left(start: Start, folder: Path) -> None:
+    broker = start("broker", "--memory")
+    address = broker.says(r"serving on (\S+)")[1]
+    start("send", "orders", "one", "--name-server", address).ends(0)
+    broker.stops()
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == []
+
+
+def refused(start: Start, *arguments: str) -> str:
+    """The one line of a command that ends with 2."""
+    command = start(*arguments)
+    command.ends(2)
+    assert command.err.count("\n") == 1, command.err
+    assert command.out == ""
+    return command.err
+
+
+def test_a_taken_port_is_refused_with_its_mend(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        text = refused(start, "broker", "--listen", address)
+    assert f"{address}: address already in use" in text
+    assert "--listen" in text
+
+
+def test_a_directory_in_use_is_refused_by_name(start: Start) -> None:
+    start("broker", "--dir", "data").says("serving on")
+    text = refused(start, "broker", "--dir", "data")
+    assert "data: data directory is in use" in text
+
+
+@pytest.mark.parametrize("listen", ["0.0.0.0:0", "[::]:0", "192.0.2.1:9876", "example.com:9876"])
+def test_what_others_could_reach_is_refused_with_the_reason(start: Start, listen: str) -> None:
+    text = refused(start, "broker", "--memory", "--listen", listen)
+    assert f"--listen {listen}" in text
+    assert "no access keys" in text
+
+
+@pytest.mark.parametrize("listen", ["9876", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", ":1"])
+def test_what_is_no_address_is_answered_with_an_example(start: Start, listen: str) -> None:
+    assert "127.0.0.1:9876" in refused(start, "broker", "--memory", "--listen", listen)
+
+
+def test_a_directory_and_memory_exclude_each_other(start: Start) -> None:
+    assert "--dir and --memory" in refused(start, "broker", "--memory", "--dir", "data")
+
+
+def test_a_directory_that_cannot_be_is_refused(start: Start, folder: Path) -> None:
+    (folder / "data").write_text("a file")
+    assert "data" in refused(start, "broker", "--dir", "data")

@@ -1,0 +1,344 @@
+"""`rocketapp run` as a worker: what it says, how it ends, and whose broker it uses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rocketapp.cli.running import read_running
+from tests.unit.cli.conftest import Start
+from tests.unit.cli.processes import children_of, is_running, wait_until
+
+WriteApp = Callable[[str], None]
+
+HANDLER = """
+@app.subscribe("orders", start="first")
+async def settle(message):
+    note("settled", message.text())
+"""
+READY = """
+@app.on_startup
+def ready():
+    note("ready")
+"""
+
+
+@pytest.fixture
+def broker(start: Start) -> str:
+    """The address of a broker that belongs to nobody."""
+    return start("broker", "--memory").says(r"serving on (\S+)")[1]
+
+
+def test_it_starts_a_broker_says_so_and_ends_when_idle(start: Start, write_app: WriteApp, folder: Path) -> None:
+    write_app(HANDLER + '@app.on_startup\nasync def first():\n    await app.publish("orders", "one")\n')
+    run = start("run", "app:app", "--exit-when-idle", "0.5")
+    run.ends(0)
+    assert re.search(r"INFO +embedded broker serves on 127\.0\.0\.1:\d+, its messages are in \.rocketapp\n", run.err)
+    assert run.out == "settled one\nhandled=1 retried=0 dead_lettered=0 unmatched=0\n"
+    assert not (folder / ".rocketapp/broker.json").exists()
+
+
+def test_what_was_handled_does_not_come_again(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER + READY)
+    run = start("run", "app")
+    run.says("ready")
+    start("send", "orders", "one").ends(0)
+    run.says("settled one")
+    run.stops()
+    again = start("run", "app", "--exit-when-idle", "0.5")
+    again.ends(0)
+    assert again.summary == (0, 0, 0, 0)
+
+
+def test_the_last_line_counts_what_became_of_messages(start: Start, write_app: WriteApp) -> None:
+    write_app(
+        """
+@app.subscribe("orders", tags="good || worse || bad", start="first")
+async def settle(message):
+    if message.tag == "worse" and message.attempt == 1:
+        raise Retry(after=1)
+    if message.tag == "bad":
+        raise DeadLetter("bad")
+
+@app.on_startup
+async def first():
+    for tag in ("good", "good", "worse", "bad"):
+        await app.publish("orders", "x", tag=tag)
+"""
+    )
+    run = start("run", "app:app", "--exit-when-idle", "1")
+    run.ends(0)
+    assert run.summary == (3, 1, 1, 0)
+
+
+def test_messages_that_no_handler_wants_are_counted(start: Start, write_app: WriteApp, broker: str) -> None:
+    """`Aa` and `BB` have one hash: the broker sends both, the handler wants one."""
+    for tag in ("Aa", "BB"):
+        start("send", "orders", tag, "--tag", tag, "--name-server", broker).ends(0)
+    write_app(HANDLER.replace('"orders"', '"orders", tags="Aa"'))
+    run = start("run", "app:app", "--exit-when-idle", "0.5", "--name-server", broker)
+    run.ends(0)
+    assert run.summary == (1, 0, 0, 1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_the_first_signal_lets_handlers_finish(
+    start: Start, write_app: WriteApp, number: signal.Signals, loop: str
+) -> None:
+    write_app(
+        """
+@app.subscribe("orders", start="first")
+async def settle(message):
+    note("begins")
+    await asyncio.sleep(0.5)
+    note("finished")
+"""
+        + READY
+    )
+    run = start("run", "app:app", "--loop", loop)
+    run.says("ready")
+    start("send", "orders", "one").ends(0)
+    run.says("begins")
+    run.signal(number)
+    run.ends(0)
+    assert "finished" in run.out
+    assert run.summary == (1, 0, 0, 0)
+
+
+SLEEPER = """
+@app.subscribe("orders", start="first")
+async def settle(message):
+    note("begins")
+    await asyncio.Event().wait()
+"""
+BLOCKER = """
+@app.subscribe("orders", start="first")
+async def settle(message):
+    note("begins")
+    threading.Event().wait()
+"""
+THREAD = BLOCKER.replace("async def", "def")
+
+
+@pytest.mark.parametrize("handler", [SLEEPER, BLOCKER, THREAD], ids=["async", "blocks the loop", "sync"])
+def test_a_second_signal_cuts_whatever_a_handler_does(start: Start, write_app: WriteApp, handler: str) -> None:
+    write_app(handler + READY)
+    run = start("run", "app:app")
+    run.says("ready")
+    start("send", "orders", "one").ends(0)
+    run.says("begins")
+    run.signal(signal.SIGTERM)
+    if handler != BLOCKER:
+        run.says("draining: SIGTERM")
+    run.signal(signal.SIGINT)
+    run.ends(1, within=8)
+    assert run.summary == (0, 0, 0, 0)
+    again = start("run", "app:app")
+    again.says("begins")  # nothing was lost
+    again.process.kill()
+
+
+@pytest.mark.parametrize("handler", [SLEEPER, BLOCKER, THREAD], ids=["async", "blocks the loop", "sync"])
+def test_the_drain_is_cut_after_its_time(start: Start, write_app: WriteApp, handler: str) -> None:
+    write_app(handler + READY)
+    run = start("run", "app:app", "--drain-timeout", "0.3")
+    run.says("ready")
+    start("send", "orders", "one").ends(0)
+    run.says("begins")
+    run.signal(signal.SIGTERM)
+    run.ends(1, within=8)
+    assert run.summary == (0, 0, 0, 0)
+
+
+def test_a_signal_during_the_start_ends_it_cleanly(start: Start, write_app: WriteApp, broker: str) -> None:
+    write_app(HANDLER + '@app.on_startup\nasync def first():\n    note("starting")\n    await asyncio.Event().wait()\n')
+    run = start("run", "app:app", "--name-server", broker)
+    run.says("starting")
+    run.signal(signal.SIGTERM)
+    run.ends(0)
+    assert run.summary == (0, 0, 0, 0)
+
+
+def test_a_start_up_function_that_fails_is_a_failure_with_its_place(
+    start: Start, write_app: WriteApp, broker: str
+) -> None:
+    write_app(HANDLER + '@app.on_startup\nasync def first():\n    raise OSError("no database")\n')
+    run = start("run", "app:app", "--name-server", broker)
+    run.ends(1)
+    assert re.search(r"^rocketapp: \S*app\.py:\d+: .*first.*OSError: no database$", run.err.splitlines()[-1])
+    assert run.summary == (0, 0, 0, 0)
+
+
+def test_the_broker_lives_in_a_session_of_its_own_and_ends_last(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER + READY)
+    run = start("run", "app:app")
+    run.says("ready")
+    (child,) = children_of(run.process.pid)
+    assert os.getsid(child) == child
+    run.signal(signal.SIGINT)
+    run.ends(0)
+    assert not is_running(child)
+    assert run.err.index("draining: SIGINT") < run.err.index("[broker] draining: SIGTERM")
+
+
+def test_a_broker_whose_run_was_killed_ends_by_itself(start: Start, write_app: WriteApp, folder: Path) -> None:
+    write_app(HANDLER + READY)
+    run = start("run", "app:app")
+    run.says("ready")
+    (child,) = children_of(run.process.pid)
+    run.process.kill()
+    wait_until(lambda: not is_running(child), "the broker has ended")
+    assert read_running(folder / ".rocketapp") is None
+    assert "[broker] draining: the parent process is gone" in run.err
+
+
+def test_a_broker_that_died_is_started_again_at_the_same_address(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER + READY)
+    run = start("run", "app:app")
+    run.says("ready")
+    address = run.says(r"serves on (\S+),")[1]
+    (child,) = children_of(run.process.pid)
+    os.kill(child, signal.SIGKILL)
+    run.says(r"the embedded broker died \(killed by SIGKILL\); starting it again")
+    wait_until(lambda: run.err.count(f"serves on {address},") == 2, "it serves again")
+    start("send", "orders", "after the crash").ends(0)
+    run.says("settled after the crash")
+    run.stops()
+
+
+def test_a_second_run_joins_the_broker_and_takes_it_over(start: Start, write_app: WriteApp, folder: Path) -> None:
+    write_app(HANDLER + READY)
+    first = start("run", "app:app")
+    first.says("ready")
+    (child,) = children_of(first.process.pid)
+    second = start("run", "app:app")
+    second.says("ready")
+    second.says(rf"joined the embedded broker at \S+, process {child}")
+    assert children_of(second.process.pid) == []
+    address = first.says(r"serves on (\S+),")[1]
+    first.stops()
+    second.says(rf"embedded broker serves on {address}")
+    start("send", "orders", "to whoever is left").ends(0)
+    second.says("settled to whoever is left")
+    second.stops()
+    assert not (folder / ".rocketapp/broker.json").exists()
+
+
+def test_runs_that_start_at_once_share_one_broker(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER + READY)
+    runs = [start("run", "app:app") for _ in range(3)]
+    for run in runs:
+        run.says("ready")
+    assert sum(len(children_of(run.process.pid)) for run in runs) == 1
+    for run in reversed(runs):
+        run.discard()
+
+
+def test_a_file_left_by_a_killed_broker_is_not_believed(start: Start, write_app: WriteApp, folder: Path) -> None:
+    write_app(HANDLER)
+    (folder / ".rocketapp").mkdir()
+    (folder / ".rocketapp/broker.json").write_text('{"address": "127.0.0.1:1", "pid": 1}')
+    run = start("run", "app:app", "--exit-when-idle", "0.3")
+    run.ends(0)
+    assert "embedded broker serves on" in run.err
+
+
+def test_embedded_names_the_directory_and_beats_the_settings(start: Start, write_app: WriteApp, folder: Path) -> None:
+    write_app(HANDLER)
+    (folder / "settings.toml").write_text('[client]\nname_server = "127.0.0.1:1"\n')
+    run = start("run", "app:app", "--embedded", "data", "--exit-when-idle", "0.3")
+    run.ends(0)
+    assert "its messages are in data" in run.err
+    assert (folder / "data").is_dir()
+    assert not (folder / ".rocketapp").exists()
+
+
+def test_the_name_server_of_the_command_line_beats_the_settings(start: Start, write_app: WriteApp, broker: str) -> None:
+    write_app(HANDLER + READY)
+    run = start("run", "app:app", "--name-server", broker, environment={"ROCKETAPP_CLIENT__NAME_SERVER": "127.0.0.1:1"})
+    run.says("ready")
+    assert children_of(run.process.pid) == []
+    run.stops()
+
+
+def test_an_outage_after_the_start_is_waited_out(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER + READY)
+    broker = start("broker", "--dir", "data")
+    address = broker.says(r"serving on (\S+)")[1]
+    run = start("run", "app:app", "--name-server", address, "--connect-timeout", "1")
+    run.says("ready")
+    broker.process.kill()
+    run.says(f"lost {address}")
+    start("broker", "--dir", "data", "--listen", address).says("serving on")
+    start("send", "orders", "after the outage", "--name-server", address).ends(0)
+    run.says("settled after the outage", within=40)
+    run.stops()
+
+
+def test_log_lines_may_be_json(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER)
+    run = start("run", "app:app", "--exit-when-idle", "0.3", "--log-format", "json")
+    run.ends(0)
+    lines = [json.loads(line) for line in run.err.splitlines()]
+    assert all({"time", "level", "message"} <= line.keys() for line in lines)
+    assert {"broker"} == {line["process"] for line in lines if "process" in line}
+
+
+def test_the_log_level_decides_what_is_told(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER + '@app.on_startup\nasync def first():\n    await app.publish("orders", "one")\n')
+    quiet = start("run", "app:app", "--exit-when-idle", "0.3", "--log-level", "error")
+    quiet.ends(0)
+    assert quiet.err == ""
+    usual = start("run", "app:app", "--exit-when-idle", "0.3")
+    usual.ends(0)
+    assert "took <Message" not in usual.err
+    loud = start("run", "app:app", "--exit-when-idle", "0.3", "--log-level", "DEBUG")
+    loud.ends(0)
+    assert "group shop" in loud.err
+
+
+def test_one_line_per_handled_message_at_debug_only(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER + '@app.on_startup\nasync def first():\n    await app.publish("orders", "one")\n')
+    loud = start("run", "app:app", "--exit-when-idle", "0.3", "--log-level", "DEBUG")
+    loud.ends(0)
+    assert "app:settle took <Message orders@" in loud.err
+
+
+def test_a_retry_that_is_due_later_keeps_the_run_going(start: Start, write_app: WriteApp) -> None:
+    write_app(
+        """
+@app.subscribe("orders", start="first")
+async def settle(message):
+    note("attempt", message.attempt)
+    if message.attempt == 1:
+        raise Retry(after=5)
+
+@app.on_startup
+async def first():
+    await app.publish("orders", "one")
+"""
+    )
+    run = start("run", "app:app", "--exit-when-idle", "0.3")
+    run.ends(0, within=30)
+    assert "attempt 2" in run.out
+    assert run.summary == (1, 1, 0, 0)
+
+
+def test_an_app_of_named_clusters_alone_needs_no_broker(start: Start, folder: Path, broker: str) -> None:
+    (folder / "app.py").write_text(
+        f"from rocketapp import RocketApp\n"
+        f'app = RocketApp("shop", clusters={{"eu": "{broker}"}})\n'
+        f'@app.subscribe("orders", cluster="eu")\n'
+        f"async def settle(message): ...\n"
+    )
+    run = start("run", "app:app", "--exit-when-idle", "0.3")
+    run.ends(0)
+    assert "embedded" not in run.err
+    assert not (folder / ".rocketapp").exists()
