@@ -1,25 +1,57 @@
-"""Flask for RocketMQ handlers: the public names and nothing else."""
+"""Flask for RocketMQ handlers: the public names and nothing else.
 
-from rocketapp.app.app import RocketApp
-from rocketapp.app.context import Context
-from rocketapp.app.router import Router
-from rocketapp.errors import (
-    BrokerError,
-    ConfigError,
-    NoRouteError,
-    PluginError,
-    ProtocolError,
-    RocketAppError,
-    SendRefused,
-    SendUnknown,
-    SetupError,
-    TransportError,
-)
-from rocketapp.hooks.markers import hookimpl
-from rocketapp.hooks.wrapper import Wrapper
-from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
-from rocketapp.model.outgoing import SendResult
-from rocketapp.wire.record import Message
+They are imported at the first use, so that a process that needs few of them (a broker, a
+parent of workers) starts without the rest.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rocketapp.app.app import RocketApp
+    from rocketapp.app.context import Context
+    from rocketapp.app.router import Router
+    from rocketapp.errors import (
+        BrokerError,
+        ConfigError,
+        NoRouteError,
+        PluginError,
+        ProtocolError,
+        RocketAppError,
+        SendRefused,
+        SendUnknown,
+        SetupError,
+        TransportError,
+    )
+    from rocketapp.hooks.markers import hookimpl
+    from rocketapp.hooks.wrapper import Wrapper
+    from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
+    from rocketapp.model.outgoing import SendResult
+    from rocketapp.wire.record import Message
+
+_HOMES = {
+    "BrokerError": "rocketapp.errors",
+    "ConfigError": "rocketapp.errors",
+    "Context": "rocketapp.app.context",
+    "DeadLetter": "rocketapp.model.outcome",
+    "Message": "rocketapp.wire.record",
+    "NoRouteError": "rocketapp.errors",
+    "Outcomes": "rocketapp.model.outcome",
+    "PluginError": "rocketapp.errors",
+    "ProtocolError": "rocketapp.errors",
+    "Retry": "rocketapp.model.outcome",
+    "RocketApp": "rocketapp.app.app",
+    "RocketAppError": "rocketapp.errors",
+    "Router": "rocketapp.app.router",
+    "SendRefused": "rocketapp.errors",
+    "SendResult": "rocketapp.model.outgoing",
+    "SendUnknown": "rocketapp.errors",
+    "SetupError": "rocketapp.errors",
+    "Skip": "rocketapp.model.outcome",
+    "TransportError": "rocketapp.errors",
+    "Wrapper": "rocketapp.hooks.wrapper",
+    "hookimpl": "rocketapp.hooks.markers",
+}
 
 __all__ = [
     "BrokerError",
@@ -44,3 +76,16 @@ __all__ = [
     "Wrapper",
     "hookimpl",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Called for a name that is not here yet (PEP 562)."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-import msgspec.inspect
 
 from rocketapp.app.bodies import is_pydantic
 
@@ -41,6 +40,8 @@ def decoder_of(kind: Any) -> Decode | None:
     if hasattr(kind, "__pydantic_validator__"):
         validate: Decode = sys.modules["pydantic"].TypeAdapter(kind).validate_json
         return validate
+    import msgspec.inspect  # slow, and only typed payloads need it
+
     try:
         unfit = next(_unfit_parts(msgspec.inspect.type_info(kind), set()), None)
         decode: Decode = msgspec.json.Decoder(kind, dec_hook=_decode_other).decode
@@ -71,10 +72,12 @@ def _is_payload(kind: Any) -> bool:
 
 def _unfit_parts(node: Any, seen: set[int]) -> Iterator[Any]:
     """Every class inside a type that msgspec does not know and pydantic does not either."""
+    from msgspec.inspect import CustomType
+
     if id(node) in seen:
         return
     seen.add(id(node))
-    if isinstance(node, msgspec.inspect.CustomType):
+    if isinstance(node, CustomType):
         if not is_pydantic(node.cls):
             yield node.cls
     elif isinstance(node, msgspec.Struct):
