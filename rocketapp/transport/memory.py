@@ -1,18 +1,21 @@
 """A network inside one process: the embedded broker of a test, and the faults of a simulation.
 
 Bytes arrive in order and never before the loop's next turn, as over TCP. With a `random` they also
-arrive cut and joined at places that the seed chooses. `cut` ends connections, `hold` makes them
-half-open: nothing arrives and nobody is told, until `release`.
+arrive cut and joined at places, and after times, that the seed chooses. `cut` ends connections, `hold`
+makes them half-open: nothing arrives and nobody is told, until `release`. Each end lives in the context of
+whoever dialled or listened, so that a simulation can tell the processes apart that share its loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from contextvars import Context, copy_context
 from random import Random
 
 from rocketapp.errors import ConnectError
-from rocketapp.transport.stream import WRITE_HIGH_BYTES, MakeReceiver, Receiver, join_address
+from rocketapp.transport.stream import WRITE_HIGH_BYTES, Dial, MakeReceiver, Receiver, join_address
 
 _FIRST_PORT = 40_000
 """Where the ports begin that this network hands out."""
@@ -21,8 +24,10 @@ _FIRST_PORT = 40_000
 class MemoryStream:
     """One end; `other` is the one that hears what is written here."""
 
-    def __init__(self, network: MemoryNetwork, local: str, peer: str, server: str) -> None:
-        self._network, self.local, self.peer, self.server = network, local, peer, server
+    def __init__(self, network: MemoryNetwork, local: str, peer: str, names: frozenset[str], context: Context) -> None:
+        """`names`: the server's address and the client's link, by which it can be cut or held."""
+        self._network, self.local, self.peer, self.names = network, local, peer, names
+        self._context = context
         self.receiver: Receiver
         self.other: MemoryStream
         self._inbox: deque[bytes] = deque()
@@ -64,7 +69,7 @@ class MemoryStream:
 
     def abort(self) -> None:
         # Like a TCP reset: what the other end did not hear yet, it never hears.
-        if not self._ended and not self._network.is_held(self.server):
+        if not (self._ended or self._is_held):
             self.other._inbox.clear()
             self.other._inbox_bytes = 0
         self._finish("closed here")
@@ -85,21 +90,25 @@ class MemoryStream:
         self._inbox.clear()
         self._inbox_bytes = 0
         self._network.forget(self)
-        asyncio.get_running_loop().call_soon(self._lost, reason)
+        asyncio.get_running_loop().call_soon(self._lost, reason, context=self._context)
 
     def _lost(self, reason: str) -> None:
         self.receiver.lost(reason)
 
     def schedule(self) -> None:
-        """Deliver at the loop's next turn, if there is something and nothing is in the way."""
+        """Deliver later, if there is something and nothing is in the way."""
         something = self._inbox or self._end_of_inbox is not None
-        if something and not (self._scheduled or self._ended or self._network.is_held(self.server)):
+        if something and not (self._scheduled or self._ended or self._is_held):
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._deliver)
+            self._network.later(self._deliver, self._context)
+
+    @property
+    def _is_held(self) -> bool:
+        return self._network.is_held(*self.names)
 
     def _deliver(self) -> None:
         self._scheduled = False
-        if self._ended or self._network.is_held(self.server):
+        if self._ended or self._is_held:
             return
         if self._inbox and self._reading:
             data = self._network.portion(self._inbox)
@@ -115,7 +124,7 @@ class MemoryStream:
         writer = self.other
         if writer._paused and not writer._ended and self._inbox_bytes < WRITE_HIGH_BYTES // 4:
             writer._paused = False
-            asyncio.get_running_loop().call_soon(writer._resume)
+            asyncio.get_running_loop().call_soon(writer._resume, context=writer._context)
 
     def _resume(self) -> None:
         if not self._ended and not self._paused:
@@ -135,9 +144,10 @@ class MemoryListening:
 class MemoryNetwork:
     """Addresses, who listens there, and which of them are in trouble."""
 
-    def __init__(self, random: Random | None = None) -> None:
-        self._random = random
-        self._listeners: dict[str, MakeReceiver] = {}
+    def __init__(self, random: Random | None = None, *, latency: float = 0.0) -> None:
+        """`latency`: most seconds that bytes are under way; needs a `random`, which chooses anew for each delivery."""
+        self._random, self._latency = random, latency
+        self._listeners: dict[str, tuple[MakeReceiver, Context]] = {}
         self._streams: dict[MemoryStream, None] = {}
         self._held: set[str] = set()
         self._released = asyncio.Event()
@@ -148,51 +158,70 @@ class MemoryNetwork:
         address = join_address(host, port or self._free_port())
         if address in self._listeners:
             raise OSError(f"{address} is in use")
-        self._listeners[address] = make_receiver
+        self._listeners[address] = make_receiver, copy_context()
         return MemoryListening(self, address)
 
-    async def dial(self, address: str, receiver: Receiver, timeout: float) -> MemoryStream:
-        """Connect, as transport.stream.Dial says."""
+    async def dial(self, address: str, receiver: Receiver, timeout: float, *, link: str = "") -> MemoryStream:
+        """Connect, as transport.stream.Dial says. `link` names the client, so that it can be cut or held alone."""
+        names = frozenset((address, link)) if link else frozenset((address,))
         try:
             async with asyncio.timeout(timeout):
-                while self.is_held(address):
+                while self.is_held(*names):
                     await self._released.wait()
-                await asyncio.sleep(0)
+                await asyncio.sleep(self._delay())
         except TimeoutError:
             raise ConnectError(address, f"no connection within {timeout:g} s") from None
-        make_receiver = self._listeners.get(address)
-        if make_receiver is None:
+        make_receiver, context = self._listeners.get(address, (None, None))
+        if make_receiver is None or context is None:
             raise ConnectError(address, "Connection refused")
         local = join_address("127.0.0.1", self._free_port())
-        near, far = MemoryStream(self, local, address, address), MemoryStream(self, address, local, address)
+        near = MemoryStream(self, local, address, names, copy_context())
+        far = MemoryStream(self, address, local, names, context)
         near.other, far.other = far, near
         near.receiver = receiver
         self._streams[near] = self._streams[far] = None
-        far.receiver = make_receiver(far)
+        far.receiver = context.run(make_receiver, far)
         return near
 
-    def cut(self, address: str | None = None) -> int:
-        """Break every connection of that address (None: of all) at both ends; how many ends there were."""
-        ends = [stream for stream in self._streams if address in (None, stream.server)]
+    def dialer(self, link: str) -> Dial:
+        """`dial` for the client of this name."""
+
+        async def dial(address: str, receiver: Receiver, timeout: float) -> MemoryStream:
+            return await self.dial(address, receiver, timeout, link=link)
+
+        return dial
+
+    def cut(self, name: str | None = None) -> int:
+        """Break every connection of that address or link (None: all) at both ends; how many ends there were."""
+        ends = [stream for stream in self._streams if name is None or name in stream.names]
         for stream in ends:
             stream.break_off("connection reset")
         return len(ends)
 
-    def hold(self, address: str) -> None:
-        """Let nothing through to and from that address, and tell nobody: connections are half-open."""
-        self._held.add(address)
+    def hold(self, name: str) -> None:
+        """Let nothing through to and from that address or link, and tell nobody: connections are half-open."""
+        self._held.add(name)
 
-    def release(self, address: str) -> None:
+    def release(self, name: str) -> None:
         """What was held back arrives."""
-        self._held.discard(address)
+        self._held.discard(name)
         self._released.set()
         self._released = asyncio.Event()
         for stream in list(self._streams):
-            if stream.server == address:
+            if name in stream.names:
                 stream.schedule()
 
-    def is_held(self, address: str) -> bool:
-        return address in self._held
+    def is_held(self, *names: str) -> bool:
+        return not self._held.isdisjoint(names)
+
+    def later(self, deliver: Callable[[], None], context: Context) -> None:
+        """Call it when bytes that leave now arrive: at the loop's next turn at the earliest."""
+        delay = self._delay()
+        loop = asyncio.get_running_loop()
+        if delay:
+            loop.call_later(delay, deliver, context=context)
+        else:
+            loop.call_soon(deliver, context=context)
 
     def unlisten(self, address: str) -> None:
         self._listeners.pop(address, None)
@@ -211,6 +240,9 @@ class MemoryNetwork:
                 inbox.appendleft(joined[at:])
             joined = joined[:at]
         return joined
+
+    def _delay(self) -> float:
+        return self._random.uniform(0.0, self._latency) if self._random is not None and self._latency else 0.0
 
     def _free_port(self) -> int:
         self._port += 1

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from contextvars import ContextVar, copy_context
 from random import Random
+from typing import Any
 
 import pytest
 
 from rocketapp.errors import ConnectError
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.stream import WRITE_HIGH_BYTES, Stream
-from tests.unit.scripted import in_virtual_time, outcome
+from tests.unit.scripted import eventually, in_virtual_time, outcome
 
 ADDRESS = "10.0.0.1:10911"
 
@@ -149,3 +152,61 @@ async def test_nobody_listens_and_a_taken_address() -> None:
     await network.dial(listening.address, Recorder(), 3.0)
     await listening.close()
     assert "refused" in str(await outcome(network.dial(listening.address, Recorder(), 3.0)))
+
+
+@in_virtual_time
+async def test_one_client_of_a_server_is_held_and_cut_without_the_others() -> None:
+    network, far = MemoryNetwork(), Recorder()
+    await network.listen("10.0.0.1", 10911, far.accept)
+    near = {}
+    for link in ("one", "two"):
+        near[link] = Recorder()
+        near[link].stream = await network.dialer(link)(ADDRESS, near[link], 3.0)
+    network.hold("one")
+    for link, recorder in near.items():
+        recorder.stream.write(link.encode())
+    await asyncio.sleep(1)
+    assert far.chunks == [b"two"]
+    assert isinstance(await outcome(network.dialer("one")(ADDRESS, Recorder(), 3.0)), ConnectError)
+    network.release("one")
+    await asyncio.sleep(1)
+    assert far.chunks == [b"two", b"one"]
+    assert network.cut("one") == 2
+    await asyncio.sleep(1)
+    assert (near["one"].reasons, near["two"].reasons) == (["connection reset"], [])
+
+
+@in_virtual_time
+async def test_bytes_are_under_way_as_long_as_the_seed_says_and_stay_in_order() -> None:
+    loop = asyncio.get_running_loop()
+    times = []
+    for _ in range(2):
+        near, far = await pair(MemoryNetwork(Random(3), latency=0.05))
+        began = loop.time()
+        for number in range(20):
+            near.stream.write(bytes([number]))
+        await eventually(lambda: b"".join(far.chunks) == bytes(range(20)))
+        times.append(round(loop.time() - began, 6))
+    assert 0 < times[0] == times[1]
+
+
+@in_virtual_time
+async def test_each_end_lives_in_the_context_of_who_made_it() -> None:
+    network, who, seen = MemoryNetwork(), ContextVar("who", default=""), []
+
+    class Telling(Recorder):
+        def received(self, data: bytes) -> None:
+            seen.append((who.get(), data))
+
+    async def as_process(name: str, work: Coroutine[Any, Any, Any]) -> Any:
+        context = copy_context()
+        context.run(who.set, name)
+        return await asyncio.get_running_loop().create_task(work, context=context)
+
+    far, near = Telling(), Telling()
+    await as_process("server", network.listen("10.0.0.1", 10911, far.accept))
+    near.stream = await as_process("client", network.dial(ADDRESS, near, 3.0))
+    near.stream.write(b"request")
+    far.stream.write(b"response")
+    await asyncio.sleep(1)
+    assert sorted(seen) == [("client", b"response"), ("server", b"request")]
