@@ -36,7 +36,6 @@ from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.topics import TopicTable
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
-from rocketapp.errors import StoreError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.transport.connection import Connection
@@ -89,33 +88,11 @@ class Broker:
         `in_thread`: what waits for the disk does so in a thread.
         """
         store = MessageStore.open(files, config, clock, observe)
-        now = clock.now()
-        topics = TopicTable(
-            DataVersion(now),
-            cluster=config.cluster,
-            broker=config.name,
-            auto_create=config.auto_create_topics,
-            queues=config.topic_queues,
-        )
-        groups, offsets = GroupTable(DataVersion(now)), OffsetTable(DataVersion(now))
-        saving = Saving(files, clock=clock, observe=observe, topics=topics, groups=groups, offsets=offsets)
-        saving.load(store)
-        saving.save_names()
-        saving.save_offsets()
-        core = Core(
-            config=config,
-            clock=clock,
-            random=random,
-            monotonic=asyncio.get_running_loop().time,
-            store=store,
-            delays=DelayService(store, files, clock, observe),
-            topics=topics,
-            groups=groups,
-            offsets=offsets,
-            locks=LockTable(config.lock_expiry),
-            save=saving.save_names,
-            unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
-        )
+        try:
+            core, saving = _recover(store, files, config=config, clock=clock, random=random, observe=observe)
+        except BaseException:
+            store.close()
+            raise
         return cls(core=core, saving=saving, observe=observe, in_thread=in_thread)
 
     # Serving.
@@ -164,7 +141,7 @@ class Broker:
 
     async def start(self, address: str) -> None:
         """Run the loops. `address` is where clients reach the broker."""
-        self._core.serve_at(address)
+        self._core.address = address
         config = self._core.config
         self._every(config.flush_interval, "flush", self._flush)
         self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
@@ -239,11 +216,46 @@ class Broker:
         """Hand out delayed messages when they are due."""
         delays, clock = self._core.delays, self._core.clock
         while True:
-            due_ms = delays.next_due_ms()
-            wait = DELAY_GRAIN if due_ms is None else due_ms / 1000 - clock.now()
-            await asyncio.sleep(min(max(wait, 0.0), DELAY_GRAIN))
             try:
+                due_ms = delays.next_due_ms()
+                wait = DELAY_GRAIN if due_ms is None else due_ms / 1000 - clock.now()
+                await asyncio.sleep(min(max(wait, 0.0), DELAY_GRAIN))
                 delays.deliver_due(int(clock.now() * 1000))
-            except (StoreError, OSError) as error:
-                self._observe(LoopFailed("delays", str(error)))
+            except Exception as error:
+                # The disk may be full, or a message unreadable: none is given up, they are only late.
+                self._observe(LoopFailed("delays", f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(RESTART_DELAY)
+
+
+def _recover(
+    store: MessageStore, files: Files, *, config: BrokerConfig, clock: Clock, random: Random, observe: Observe
+) -> tuple[Core, Saving]:
+    """The tables of an open store, as their files say."""
+    now = clock.now()
+    topics = TopicTable(
+        DataVersion(now),
+        cluster=config.cluster,
+        broker=config.name,
+        auto_create=config.auto_create_topics,
+        queues=config.topic_queues,
+    )
+    groups, offsets = GroupTable(DataVersion(now)), OffsetTable(DataVersion(now))
+    saving = Saving(files, clock=clock, observe=observe, topics=topics, groups=groups, offsets=offsets)
+    saving.load(store)
+    saving.save_names()
+    saving.save_offsets()
+    core = Core(
+        config=config,
+        clock=clock,
+        random=random,
+        monotonic=asyncio.get_running_loop().time,
+        store=store,
+        delays=DelayService(store, files, clock, observe),
+        topics=topics,
+        groups=groups,
+        offsets=offsets,
+        locks=LockTable(config.lock_expiry),
+        save=saving.save_names,
+        unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
+    )
+    return core, saving

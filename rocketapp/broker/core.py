@@ -9,6 +9,7 @@ import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from rocketapp.broker.delays import DelayService
 from rocketapp.broker.groups import GroupConfig, GroupTable
@@ -20,9 +21,10 @@ from rocketapp.broker.topics import TopicTable
 from rocketapp.broker.traffic import Traffic
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
-from rocketapp.errors import BrokerError
+from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.names import group_problem, retry_topic, topic_problem
 from rocketapp.model.route import BrokerData
+from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.message_id import UniqueIds
@@ -55,6 +57,13 @@ class Host:
         return cls(ip.packed, port)
 
 
+class Channel(NamedTuple):
+    """Both ends of a client's connection, as the messages that it sends carry them."""
+
+    born: Host
+    store: Host
+
+
 @dataclass(slots=True)
 class Core:
     """The tables of one broker."""
@@ -70,18 +79,21 @@ class Core:
     offsets: OffsetTable
     locks: LockTable
     save: Callable[[], None]
-    """Write changed topics and groups to their files before anybody is told of them."""
+    """Write changed topics and groups to their files before anybody is told of them; StoreError."""
     unique_ids: UniqueIds
     consumers: Consumers = field(default_factory=Consumers)
     producers: Producers = field(default_factory=Producers)
     traffic: Traffic = field(default_factory=Traffic)
     address: str = ""
     """Where clients reach this broker: `host:port`."""
-    host: Host = Host(b"\x7f\x00\x00\x01", 0)
 
-    def serve_at(self, address: str) -> None:
-        """From now on the broker is reached here; stored messages name this host."""
-        self.address, self.host = address, Host.of(address)
+    def channel(self, connection: Connection) -> Channel:
+        """Worked out once per connection."""
+        known: Channel | None = connection.state
+        if known is None:
+            known = Channel(Host.of(connection.peer), Host.of(self.address_for(connection.local)))
+            connection.state = known
+        return known
 
     def address_for(self, local: str) -> str:
         """The address to announce to a peer that reached us at `local`."""
@@ -112,7 +124,11 @@ class Core:
         if problem is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
         config = self.groups.ensure(name)
-        self.save()
+        try:
+            self.save()
+        except StoreError:
+            self.groups.delete(name)
+            raise
         return config
 
     def ensure_topic(self, topic: str, queues: int) -> TopicConfig:
@@ -123,8 +139,20 @@ class Core:
         problem = topic_problem(topic)
         if problem is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
-        config = self.topics.ensure(topic, queues)
-        self.save()
+        return self.put_topic(TopicConfig(topic, queues, queues))
+
+    def put_topic(self, config: TopicConfig) -> TopicConfig:
+        """Create or change a topic: on disk first of all, or else not at all. StoreError when that fails."""
+        before = self.topics.get(config.name)
+        self.topics.put(config)
+        try:
+            self.save()
+        except StoreError:
+            if before is None:
+                self.topics.delete(config.name)
+            else:
+                self.topics.put(before)
+            raise
         return config
 
     def ensure_retry_topic(self, config: GroupConfig) -> TopicConfig:

@@ -17,7 +17,7 @@ from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.topics import TopicTable
 from rocketapp.clock import Clock
-from rocketapp.errors import ConfigError
+from rocketapp.errors import ConfigError, StoreError
 from rocketapp.model.event import LoopFailed, Observe
 
 
@@ -81,9 +81,12 @@ class Saving:
             )
 
     def save_names(self) -> None:
-        """Write topics and groups if they changed. Raises what the disk raises: the change then is not announced."""
-        self._save(*self._topics)
-        self._save(*self._groups)
+        """Write topics and groups if they changed. StoreError: the change is not to be announced."""
+        for file, table in (self._topics, self._groups):
+            try:
+                self._save(file, table)
+            except OSError as error:
+                raise StoreError(f"{file.place} cannot be written: {error}") from error
 
     def save_offsets(self) -> None:
         """Write offsets if they changed, and return when they are on disk."""

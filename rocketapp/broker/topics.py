@@ -66,21 +66,19 @@ class TopicTable:
             self.put(config)
         return config
 
-    def auto_create(self, topic: str, default_topic: str, queues: int) -> TopicConfig | None:
-        """Create an unknown topic as a producer asked for it; None if the default topic does not allow it."""
+    def inherited(self, topic: str, default_topic: str, queues: int) -> TopicConfig | None:
+        """What an unknown topic becomes that a producer sends to; None if the default topic does not allow it."""
         default = self._configs.get(default_topic)
         if default is None or not default.perm & PERM_INHERIT:
             return None
         queues = 1 if is_retry_topic(topic) else max(0, min(queues, default.write_queues))
-        config = dataclasses.replace(
+        return dataclasses.replace(
             default,
             name=topic,
             read_queues=queues,
             write_queues=queues,
             perm=default.perm & ~PERM_INHERIT,
         )
-        self.put(config)
-        return config
 
     def delete(self, topic: str) -> None:
         if self._configs.pop(topic, None) is not None:

@@ -7,10 +7,9 @@ to that.
 
 from __future__ import annotations
 
-from rocketapp.broker.core import Core, Host
+from rocketapp.broker.core import Core
 from rocketapp.broker.dispatch import Process
 from rocketapp.broker.stamping import Stamp, Stamped
-from rocketapp.broker.store.store import Appended
 from rocketapp.errors import BrokerError, ProtocolError
 from rocketapp.model.names import FORBIDDEN_TOPICS, RETRY_PREFIX, dlq_topic, is_retry_topic, topic_problem
 from rocketapp.model.route import PERM_WRITE
@@ -76,11 +75,8 @@ class SendProcessor:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
         if is_retry_topic(request.topic):
             return core.ensure_retry_topic(core.group(request.topic.removeprefix(RETRY_PREFIX)))
-        topic = core.topics.auto_create(request.topic, request.default_topic, request.default_queues)
-        if topic is None:
-            return core.known_topic(request.topic)
-        core.save()
-        return topic
+        topic = core.topics.inherited(request.topic, request.default_topic, request.default_queues)
+        return core.known_topic(request.topic) if topic is None else core.put_topic(topic)
 
     def _queue_id(self, request: SendRequest, topic: TopicConfig) -> int:
         queue_id = request.queue_id
@@ -112,7 +108,8 @@ class SendProcessor:
         else:
             appended = core.store.append(record)
         core.traffic.put += 1
-        return SendResponse(self._id(appended), queue_id, appended.queue_offset, stamped.unique_key)
+        message_id = offset_id(record.store_host, record.store_port, appended.physical_offset)
+        return SendResponse(message_id, queue_id, appended.queue_offset, stamped.unique_key)
 
     def _batch(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> SendResponse:
         core = self._core
@@ -136,7 +133,9 @@ class SendProcessor:
             records.append(record._replace(flag=flag))
         stored = core.store.append_batch(records)
         core.traffic.put += len(stored)
-        return SendResponse(",".join(map(self._id, stored)), queue_id, stored[0].queue_offset)
+        here = core.channel(connection).store
+        ids = [offset_id(here.raw, here.port, appended.physical_offset) for appended in stored]
+        return SendResponse(",".join(ids), queue_id, stored[0].queue_offset)
 
     def _check_body(self, body: bytes) -> None:
         if not body:
@@ -147,10 +146,7 @@ class SendProcessor:
     def _record(
         self, connection: Connection, request: SendRequest, body: bytes, raw: bytes, *, topic: str, queue_id: int
     ) -> Record:
-        born: Host | None = connection.state
-        if born is None:
-            born = connection.state = Host.of(connection.peer)
-        here = self._core.host
+        born, here = self._core.channel(connection)
         sys_flag = request.sys_flag & ~_OURS
         if born.is_ipv6:
             sys_flag |= BORN_IPV6
@@ -182,10 +178,6 @@ class SendProcessor:
         if request.reconsume_times > most or core.locks.holds_any(group.name, core.monotonic()):
             return core.ensure_topic(dlq_topic(group.name), 1).name
         return None
-
-    def _id(self, appended: Appended) -> str:
-        host = self._core.host
-        return offset_id(host.raw, host.port, appended.physical_offset)
 
 
 def _too_large(size: int, limit: int) -> BrokerError:

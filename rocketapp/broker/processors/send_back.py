@@ -55,7 +55,7 @@ class SendBackProcessor:
         topic, queue_id = retry.name, core.random.randrange(group.retry_queues)
         if level == 0:
             topic, queue_id = core.ensure_topic(dlq_topic(group.name), 1).name, 0
-        self._store(message, topic, queue_id, properties, level)
+        self._store(connection, message._replace(topic=topic, queue_id=queue_id), properties, level)
         return Command.response(command, ResponseCode.SUCCESS)
 
     def _message_at(self, physical_offset: int) -> Record:
@@ -77,9 +77,9 @@ class SendBackProcessor:
             return 0
         return request.delay_level or _FIRST_LEVEL + message.reconsume_times
 
-    def _store(self, message: Record, topic: str, queue_id: int, properties: dict[str, str], level: int) -> None:
+    def _store(self, connection: Connection, message: Record, properties: dict[str, str], level: int) -> None:
         core = self._core
-        here = core.host
+        here = core.channel(connection).store
         try:
             raw = names.encode(properties)
         except ProtocolError as error:
@@ -87,8 +87,6 @@ class SendBackProcessor:
         if len(raw) > names.LONGEST:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"properties of {len(raw)} bytes, limit {names.LONGEST}")
         record = message._replace(
-            topic=topic,
-            queue_id=queue_id,
             raw_properties=raw,
             sys_flag=message.sys_flag | STORE_IPV6 if here.is_ipv6 else message.sys_flag & ~STORE_IPV6,
             store_host=here.raw,

@@ -57,8 +57,7 @@ class TopicProcessor:
         request = UpdateTopicRequest.from_fields(command.fields)
         name = request.config.name
         self._check(request.config)
-        core.topics.put(request.applied_to(core.topics.get(name)))
-        core.save()
+        core.put_topic(request.applied_to(core.topics.get(name)))
         return Command.response(command, ResponseCode.SUCCESS, fields={})
 
     def _check(self, config: TopicConfig) -> None:

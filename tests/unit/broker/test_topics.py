@@ -13,34 +13,33 @@ def table(*, auto_create: bool = True) -> TopicTable:
 
 def test_an_unknown_topic_inherits_from_the_default_topic_without_its_right_to_be_inherited() -> None:
     topics = table()
-    assert topics.auto_create("orders", "TBW102", 4) == TopicConfig("orders", 4, 4, perm=6)
-    assert topics.get("orders") is not None
+    assert topics.inherited("orders", "TBW102", 4) == TopicConfig("orders", 4, 4, perm=6)
+    assert topics.get("orders") is None
 
 
 @pytest.mark.parametrize(("asked", "given"), [(100, 8), (8, 8), (0, 0), (-3, 0)])
 def test_it_gets_at_most_as_many_queues_as_the_default_topic(asked: int, given: int) -> None:
-    config = table().auto_create("orders", "TBW102", asked)
+    config = table().inherited("orders", "TBW102", asked)
     assert config is not None
     assert (config.read_queues, config.write_queues) == (given, given)
 
 
 def test_a_retry_topic_gets_one_queue() -> None:
-    config = table().auto_create("%RETRY%billing", "TBW102", 4)
+    config = table().inherited("%RETRY%billing", "TBW102", 4)
     assert config is not None
     assert config.read_queues == 1
 
 
 def test_without_automatic_creation_nothing_is_created() -> None:
     topics = table(auto_create=False)
-    assert topics.auto_create("orders", "TBW102", 4) is None
-    assert topics.get("orders") is None
+    assert topics.inherited("orders", "TBW102", 4) is None
 
 
 def test_only_a_topic_with_the_right_to_be_inherited_is_inherited_from() -> None:
     topics = table()
     topics.put(TopicConfig("template"))
-    assert topics.auto_create("orders", "template", 4) is None
-    assert topics.auto_create("orders", "unknown", 4) is None
+    assert topics.inherited("orders", "template", 4) is None
+    assert topics.inherited("orders", "unknown", 4) is None
 
 
 def test_an_existing_topic_is_not_created_again() -> None:

@@ -23,6 +23,7 @@ from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.tcp import dial_tcp
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.requests.routes import decode_route
 from rocketapp.wire.requests.send import SendRequest
 from tests.unit.broker.asking import running
@@ -194,3 +195,17 @@ def test_nothing_that_anybody_asks_ends_the_server(requests: list[tuple[int, dic
             assert not [path for path in broker.files.paths() if ".." in path]
 
     story()
+
+
+async def test_messages_name_a_host_that_can_be_reached(tmp_path: Path) -> None:
+    broker = new(tmp_path)
+    address = await broker.start(("0.0.0.0", 0))
+    port = int(address.rpartition(":")[2])
+    try:
+        send = SendRequest("makers", "orders")
+        command = Command(RequestCode.SEND_MESSAGE_V2, send.to_fields(), b"hello")
+        answer = await ask(f"127.0.0.1:{port}", command)
+        assert answer.fields is not None
+        assert parse_offset_id(answer.fields["msgId"]) == (b"\x7f\x00\x00\x01", port, 0)
+    finally:
+        await broker.stop()

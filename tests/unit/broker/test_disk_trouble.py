@@ -1,0 +1,98 @@
+"""A disk that refuses: what is not stored is not announced, and the broker lives on."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+
+from rocketapp.broker.store.files import File, MemoryFiles
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.requests.offsets import CommitRequest
+from tests.unit.broker.asking import running
+from tests.unit.scripted import in_virtual_time
+
+
+class FullDisk(MemoryFiles):
+    """No space for anything whose path begins like this."""
+
+    refused = "nothing"
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create and path.startswith(self.refused):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().open(path, create=create)
+
+
+@in_virtual_time
+async def test_a_topic_that_cannot_be_written_down_is_not_created() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        files.refused = "config/"
+        answer = await client.send("orders")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "No space left" in (answer.remark or "")
+        route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+        assert route.code == ResponseCode.TOPIC_NOT_EXIST
+        files.refused = "nothing"
+        assert (await client.send("orders")).code == ResponseCode.SUCCESS
+
+
+@in_virtual_time
+async def test_a_change_that_cannot_be_written_down_is_taken_back() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        await client.send("orders")
+        files.refused = "config/"
+        change = {"topic": "orders", "readQueueNums": "9", "writeQueueNums": "9", "perm": "6"}
+        answer = await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, change)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await client.send("orders", queue_id=8)).code == ResponseCode.INVALID_PARAMETER
+
+
+@in_virtual_time
+async def test_offsets_that_could_not_be_saved_are_saved_later() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        await client.send("orders")
+        await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, CommitRequest("billing", "orders", 0, 0).to_fields())
+        files.refused = "config/"
+        stranger = CommitRequest("shipping", "orders", 0, 1)
+        answer = await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, stranger.to_fields())
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        answer = await client.ask(
+            RequestCode.UPDATE_CONSUMER_OFFSET, CommitRequest("billing", "orders", 0, 1).to_fields()
+        )
+        assert answer.code == ResponseCode.SUCCESS
+        await asyncio.sleep(12)
+        assert [event for event in broker.events if "No space left" in str(event)]
+        files.refused = "nothing"
+        await asyncio.sleep(6)
+        await broker.restart(killed=True)
+        client = await broker.client()
+        query = {"consumerGroup": "billing", "topic": "orders", "queueId": "0", "setZeroIfNotFound": "false"}
+        assert (await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, query)).fields == {"offset": "1"}
+
+
+@in_virtual_time
+async def test_delayed_messages_wait_for_a_disk_that_has_room_again() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        await client.send("orders", b"late", "DELAY\x011\x02")
+        store = broker.broker._broker._core.store  # type: ignore[union-attr]
+        append, broken = store.append_batch, True
+
+        def refuse(records: object) -> object:
+            if broken:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return append(records)  # type: ignore[arg-type]
+
+        store.append_batch = refuse  # type: ignore[method-assign]
+        await asyncio.sleep(3)
+        assert await client.messages("orders") == []
+        broken = False
+        await asyncio.sleep(1.1)
+        assert [message.body for message in await client.messages("orders")] == [b"late"]
