@@ -16,8 +16,7 @@ from rocketapp.app.declared import Declared
 from rocketapp.app.moments import Moment, read_moment
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import outgoing
-from rocketapp.app.router import Router
-from rocketapp.app.subscribing import Subscribing
+from rocketapp.app.router import Router, Subscribing
 from rocketapp.errors import SendUnknown, SetupError
 from rocketapp.model.outgoing import Outgoing, SendResult
 

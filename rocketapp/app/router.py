@@ -1,13 +1,94 @@
-"""Subscriptions written in one module and registered in another."""
+"""`subscribe` and `include`, for RocketApp and Router alike: what is written goes to `_take`."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any, TypeVar
 
-from rocketapp.app.declaration import Declaration
-from rocketapp.app.places import place_of_call
-from rocketapp.app.subscribing import Subscribing
+from rocketapp.app.declaration import DEFAULT_RETRIES, Declaration
+from rocketapp.app.places import calling_frame, place_of_call, place_of_frame
 from rocketapp.errors import SetupError
+from rocketapp.model.subscription import Start
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Subscribing(ABC):
+    """Where handlers are declared."""
+
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        tags: str = "*",
+        group: str | None = None,
+        orderly: bool = False,
+        batch: int | None = None,
+        batch_wait: float = 0.1,
+        concurrency: int | None = None,
+        retries: int = DEFAULT_RETRIES,
+        start: Start = "last",
+        timeout: float | None = None,
+        cluster: str | None = None,
+        enabled: bool = True,
+    ) -> Callable[[F], F]:
+        """Make a function the handler of a topic. The function itself is returned unchanged.
+
+        topic: its name; behind the router's prefix, if any.
+        tags: `"paid || refunded"`; `"*"` takes what no other handler of the topic and group names.
+        group: the consumer group; None is the router's, else the settings', else the app's name.
+        orderly: per queue one message after the other, across the whole group.
+        batch: hand over lists of so many messages, or of what came within `batch_wait` seconds.
+        concurrency: messages in hand at once; None is `consumer.concurrency` (64) for an async
+            handler and `consumer.threads` (20) for a sync one.
+        retries: attempts after the first, then the message is dead; -1 is unlimited (orderly only).
+            Left out, `consumer.retries` may change it.
+        start: where a group without offsets begins: "first", "last" or an aware datetime.
+        timeout: seconds that one attempt of an async handler may take.
+        cluster: one of `RocketApp(clusters=...)`; None is the router's, else the unnamed one.
+        enabled: False checks the declaration and leaves it out.
+        """
+        frame = calling_frame()
+        place, names = place_of_frame(frame), dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
+
+        def decorate(function: F) -> F:
+            declaration = Declaration(
+                function=function,
+                place=place,
+                names=names,
+                topic=topic,
+                tags=tags,
+                group=group,
+                orderly=orderly,
+                batch=batch,
+                batch_wait=batch_wait,
+                concurrency=concurrency,
+                retries=retries,
+                start=start,
+                timeout=timeout,
+                cluster=cluster,
+                enabled=enabled,
+            )
+            self._take(declaration)
+            return function
+
+        return decorate
+
+    def include(self, router: Router) -> None:
+        """Register what the router holds, and what is still added to it later."""
+        if not isinstance(router, Router):
+            raise SetupError(place_of_call(), f"include takes a Router, not {router!r}")
+        self._may_include(router)
+        router.feed(self._take)
+
+    @abstractmethod
+    def _take(self, declaration: Declaration) -> None:
+        """Accept one declaration, or raise SetupError."""
+
+    @abstractmethod
+    def _may_include(self, router: Router) -> None:
+        """Raise SetupError when this router cannot be included here, or not now."""
 
 
 class Router(Subscribing):

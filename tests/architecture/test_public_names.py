@@ -1,0 +1,69 @@
+"""The list of public names: a change here is a decision in a diff."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import rocketapp
+
+PUBLIC = {
+    # What a user writes.
+    "RocketApp", "Router", "Message", "Context",
+    # What a handler says, and what publishing answers.
+    "Retry", "Skip", "DeadLetter", "Outcomes", "SendResult",
+    # What a plugin writes.
+    "hookimpl", "Wrapper",
+    # What a user catches.
+    "RocketAppError", "ConfigError", "SetupError", "PluginError", "ProtocolError", "TransportError", "BrokerError",
+    "NoRouteError", "SendRefused", "SendUnknown",
+}  # fmt: skip
+
+
+def test_the_public_names_are_these_and_no_others() -> None:
+    assert set(rocketapp.__all__) == PUBLIC
+    assert rocketapp.__all__ == sorted(rocketapp.__all__)
+    visible = {name for name in dir(rocketapp) if not name.startswith("_")}
+    submodules = {path.stem for path in Path(rocketapp.__path__[0]).iterdir()}
+    assert visible - submodules - PUBLIC == {"TYPE_CHECKING", "Any", "import_module"}
+
+
+def test_a_name_is_what_checkers_are_told_it_is() -> None:
+    tree = ast.parse(Path(rocketapp.__file__).read_text())
+    told = {
+        name.name: statement.module
+        for block in tree.body
+        if isinstance(block, ast.If)
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for name in statement.names
+    }
+    assert set(told) == PUBLIC
+    for name, module in told.items():
+        assert getattr(rocketapp, name) is getattr(importlib.import_module(str(module)), name)
+
+
+def test_an_unknown_name_is_an_ordinary_error() -> None:
+    program = "import rocketapp\ntry:\n    rocketapp.Consumer\nexcept AttributeError as error:\n    print(error)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout == "module 'rocketapp' has no attribute 'Consumer'\n"
+
+
+def test_importing_the_package_imports_nothing_slow() -> None:
+    program = (
+        "import sys, rocketapp.cli.main; print(sorted({'asyncio', 'msgspec', 'pluggy', 'dynaconf'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
+
+
+def test_an_app_starts_without_what_it_does_not_use() -> None:
+    program = (
+        "import sys, rocketapp.app.lifecycle, rocketapp.app.sources;"
+        "print(sorted({'dynaconf', 'opentelemetry', 'click'} & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"

@@ -1,0 +1,50 @@
+"""docs/hooks.md lists every hook with its arguments and every member of the surface; its plugin works."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketapp import RocketApp, hookimpl
+from rocketapp.hooks import specs
+from rocketapp.hooks.surface import Surface
+from tests.docs.pages import ROOT
+
+TEXT = (ROOT / "docs/hooks.md").read_text()
+HOOKS: dict[str, Callable[..., Any]] = {
+    name: value for name, value in vars(specs).items() if hasattr(value, "rocketapp_spec")
+}
+
+
+def test_every_hook_has_its_section_and_there_is_no_other() -> None:
+    told = re.findall(r"^### `(\w+)\((.*?)\)", TEXT, re.MULTILINE)
+    assert told == [(name, ", ".join(inspect.signature(hook).parameters)) for name, hook in HOOKS.items()]
+
+
+def test_every_member_of_the_surface_is_listed() -> None:
+    table = TEXT.partition("## What a plugin may do")[2].partition("## ")[0]
+    members = {name for name in vars(Surface) if not name.startswith("_")}
+    assert set(re.findall(r"^\| `(\w+)", table, re.MULTILINE)) == members
+
+
+@pytest.mark.parametrize("source", re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
+def test_its_plugins_can_be_registered(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = types.ModuleType("the_page")
+    monkeypatch.setitem(sys.modules, "the_page", page)
+    names = vars(page)
+    exec(compile(source, "docs/hooks.md", "exec"), names)
+    plugins = [
+        value
+        for value in names.values()
+        if inspect.isclass(value) and any(hasattr(member, "rocketapp_impl") for member in vars(value).values())
+    ]
+    assert plugins
+    app = RocketApp("shop", plugins=plugins)
+    assert len(app.declared.plugins.listing()) >= len(plugins)
+    assert hookimpl.project_name == "rocketapp"

@@ -1,0 +1,34 @@
+"""User code that must not check: each marked line has exactly the error it is marked with."""
+
+from __future__ import annotations
+
+from rocketapp import Message, RocketApp, Router
+
+app = RocketApp("shop")
+
+
+@app.subscribe("orders")
+async def settle(message: Message) -> int:
+    return 1
+
+
+async def calls(message: Message) -> None:
+    text: str = await settle(message)  # E: assignment
+    await settle("a message")  # E: arg-type
+    await settle()  # E: call-arg
+    message.text().nothing()  # E: attr-defined
+    await app.publish(5, b"")  # E: arg-type
+    await app.publish("orders")  # E: call-arg
+    await app.publish("orders", b"", delay="30")  # E: arg-type
+    await app.publish("orders", b"", tags="paid")  # E: call-arg
+    print(text)
+
+
+app.subscribe("orders", tag="paid")  # E: call-arg
+app.subscribe("orders", retries="3")  # E: arg-type
+app.subscribe("orders", start="now")  # E: arg-type
+app.subscribe("orders", batch=None, orderly=1)  # E: arg-type
+app.subscribe("orders")(5)  # E: type-var
+app.include("billing")  # E: arg-type
+Router("billing-")  # E: call-arg
+app.on_startup(None)  # E: type-var

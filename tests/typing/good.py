@@ -1,0 +1,111 @@
+"""User code that must check under `mypy --strict`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TypedDict, assert_type
+
+import msgspec
+
+from rocketapp import (
+    Context,
+    DeadLetter,
+    Message,
+    Outcomes,
+    Retry,
+    RocketApp,
+    Router,
+    SendRefused,
+    SendResult,
+    SendUnknown,
+    Skip,
+    Wrapper,
+    hookimpl,
+)
+
+
+class Order(msgspec.Struct):
+    id: str
+    amount: int
+
+
+@dataclass
+class Move:
+    item: str
+
+
+class Row(TypedDict):
+    name: str
+
+
+app = RocketApp("shop", clusters={"eu": "h:1"}, version="1.2")
+billing = Router(prefix="billing-", group="billing", cluster="eu")
+
+
+@app.subscribe("orders", tags="paid || refunded", concurrency=8, timeout=3)
+async def settle(order: Order, message: Message, context: Context) -> int:
+    if message.tag == "refunded":
+        raise Retry(after=30)
+    context.logger.info("attempt %d", context.attempt)
+    return order.amount
+
+
+@app.subscribe("orders", tags="shipped")
+def ship(message: Message) -> Skip | None:
+    return Skip("seen") if message.attempt > 1 else None
+
+
+@billing.subscribe("stock", orderly=True, retries=-1, start="first")
+async def move(payload: Move) -> None:
+    raise DeadLetter(payload.item)
+
+
+@app.subscribe("clicks", batch=500, batch_wait=0.2)
+async def count(messages: list[Message]) -> Outcomes:
+    return Outcomes({messages[0]: Retry()})
+
+
+class Handlers:
+    @app.subscribe("rows")
+    @staticmethod
+    def row(row: Row) -> str:
+        return row["name"]
+
+
+app.include(billing)
+
+
+@app.on_startup
+async def warm_up(app: RocketApp) -> None:
+    result = await app.publish("orders", Order("1", 5), tag="paid", keys=["1"], order_key="1", delay=30)
+    assert_type(result, SendResult)
+    assert_type(await app.publish_many("orders", [b"a", b"b"]), list[SendResult])
+    assert_type(await app.publish_one_way("orders", {"a": 1}), None)
+
+
+@app.on_shutdown
+def close() -> None:
+    try:
+        assert_type(app.publish_sync("orders", "text"), SendResult)
+    except (SendRefused, SendUnknown) as error:
+        assert_type(error.topic, str)
+
+
+@app.lifespan
+async def database() -> AsyncIterator[None]:
+    yield
+
+
+class Plugin:
+    @hookimpl
+    def handler_wrapper(self, subscription: object) -> Wrapper | None:
+        return Wrapper(for_sync=lambda call: call, for_async=lambda call: call)
+
+
+async def a_decorated_function_keeps_its_type(order: Order, message: Message, context: Context) -> None:
+    assert_type(await settle(order, message, context), int)
+    assert_type(ship(message), Skip | None)
+    assert_type(await count([message]), Outcomes)
+    assert_type(message.keys, list[str])
+    assert_type(message.body, bytes)
