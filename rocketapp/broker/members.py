@@ -126,6 +126,7 @@ class Producers:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[Hashable, Member]] = {}
+        self._groups_of: dict[Hashable, set[str]] = {}
 
     def __repr__(self) -> str:
         return f"<Producers: {len(self._groups)} groups>"
@@ -135,17 +136,21 @@ class Producers:
 
     def register(self, channel: Hashable, member: Member, group: str) -> None:
         self._groups.setdefault(group, {})[channel] = member
+        self._groups_of.setdefault(channel, set()).add(group)
 
     def unregister(self, channel: Hashable, group: str) -> None:
         members = self._groups.get(group)
-        if members is not None:
-            members.pop(channel, None)
-            if not members:
-                del self._groups[group]
+        if members is None or members.pop(channel, None) is None:
+            return
+        if not members:
+            del self._groups[group]
+        self._groups_of[channel].discard(group)
+        if not self._groups_of[channel]:
+            del self._groups_of[channel]
 
     def close(self, channel: Hashable) -> None:
         """The channel has ended."""
-        for group in list(self._groups):
+        for group in list(self._groups_of.get(channel, ())):
             self.unregister(channel, group)
 
     def silent_since(self, time: float) -> set[Hashable]:

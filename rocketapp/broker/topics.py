@@ -19,6 +19,8 @@ from rocketapp.model.route import PERM_INHERIT, PERM_READ, PERM_WRITE
 from rocketapp.wire.requests.admin import TopicConfig
 
 READ_WRITE = PERM_READ | PERM_WRITE
+MOST_QUEUES = 65_535
+"""Most queues of one topic: every one of them is a directory."""
 _SYSTEM_PREFIX = "rmq_sys_"
 _SYSTEM_NAMES = FORBIDDEN_TOPICS | {DEFAULT_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
 _DELAY_LEVELS = 18

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.dispatch import Process
+from rocketapp.broker.topics import MOST_QUEUES
 from rocketapp.errors import BrokerError
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -63,7 +64,7 @@ class OffsetProcessor:
         if core.topics.get(request.topic) is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {request.topic} not exist!")
         core.group(request.group)
-        if request.offset < 0 or request.queue_id < 0:
+        if request.offset < 0 or not 0 <= request.queue_id < MOST_QUEUES:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER, f"offset {request.offset} of queue {request.queue_id} is none"
             )

@@ -13,6 +13,7 @@ import msgspec
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.dispatch import Process
+from rocketapp.broker.topics import MOST_QUEUES
 from rocketapp.errors import BrokerError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import topic_problem
@@ -30,8 +31,6 @@ from rocketapp.wire.requests.admin import (
 from rocketapp.wire.requests.routes import encode_topic_list
 from rocketapp.wire.requests.statistics import TopicOffset, encode_topic_stats
 
-MOST_QUEUES = 65_535
-"""Most queues of one topic: every one of them is a directory."""
 _PERMS = range(8)
 
 

@@ -102,3 +102,5 @@ def test_producers_come_and_go() -> None:
     assert [member.client_id for member in producers.members("makers")] == ["one"]
     producers.close("channel")
     assert producers.members("makers") == producers.members("others") == []
+    producers.unregister("channel", "makers")
+    assert repr(producers) == "<Producers: 0 groups>"

@@ -59,6 +59,9 @@ async def test_nonsense_is_not_committed() -> None:
         assert await commit(client, 2**70) == ResponseCode.SYSTEM_ERROR
         assert await commit(client, 1, topic="unknown") == ResponseCode.TOPIC_NOT_EXIST
         assert await commit(client, 1, group="no/group") == ResponseCode.INVALID_PARAMETER
+        far = CommitRequest("billing", "orders", 65_535, 1)
+        answer = await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, far.to_fields())
+        assert answer.code == ResponseCode.INVALID_PARAMETER
         assert await query(client, zero=False) is None
 
 
