@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import CoroutineType
+
 from rocketapp.model.outcome import DeadLetter, Retry, Skip
 from rocketapp.state.redelivery import Failure
 
@@ -17,6 +19,10 @@ def failure_of(result: object, raised: bool) -> Failure | None:
             return Failure("DeadLetter", reason or _cause(result), dead=True)
         case BaseException() if raised:
             return Failure(type(result).__name__, _text(result))
+        case CoroutineType():
+            # A sync function around an async one: its code never ran, so this is anything but done.
+            result.close()
+            return Failure("TypeError", "the handler returned a coroutine that nobody awaits: make it `async def`")
         case _:
             return None
 
