@@ -1,0 +1,205 @@
+"""A whole app on an embedded broker, in memory: what a user writes, from publish to outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from rocketapp import Context, DeadLetter, Message, Retry, RocketApp, Router, hookimpl
+from rocketapp.app.lifecycle import Lifecycle
+from rocketapp.app.settings import Settings
+from rocketapp.app.totals import Totals
+from rocketapp.clock import SystemClock
+from rocketapp.config.app import AppConfig
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.config.client import ClientConfig
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.embedded.embedded import EmbeddedBroker
+from rocketapp.model.event import Event
+from rocketapp.transport.memory import MemoryNetwork
+
+Run = Callable[..., Awaitable[Lifecycle]]
+
+
+class Order(msgspec.Struct):
+    id: str
+
+
+class Expect:
+    """Collects what handlers saw; a test waits until all of it is there."""
+
+    def __init__(self, *expected: Any) -> None:
+        self.left, self.seen = sorted(expected), list[Any]()
+        self.all = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self, fact: Any) -> None:
+        self._loop.call_soon_threadsafe(self._take, fact)
+
+    def _take(self, fact: Any) -> None:
+        self.seen.append(fact)
+        if sorted(self.seen) == self.left:
+            self.all.set()
+
+    async def wait(self) -> None:
+        try:
+            await asyncio.wait_for(self.all.wait(), 20)
+        except TimeoutError:
+            pytest.fail(f"expected {self.left}, seen {self.seen}")
+
+
+@pytest.fixture
+async def run() -> AsyncIterator[Run]:
+    """Starts apps against one broker; both end with the test."""
+    network, clock, started = MemoryNetwork(), SystemClock(), list[Lifecycle]()
+    broker = EmbeddedBroker(
+        config=BrokerConfig(listen="127.0.0.1:1"), memory=True, clock=clock, random=Random(1), observe=lambda _: None
+    )
+    address = await broker.start(network)
+
+    async def start(app: RocketApp, **consumer: Any) -> Lifecycle:
+        settings = Settings(
+            app=AppConfig(version="1.2"),
+            client=ClientConfig(name_server=address),
+            consumer=ConsumerConfig(**{"suspend": 0.05, **consumer}),
+        )
+        lifecycle = Lifecycle(app, settings, dial=network.dial, clock=clock, random=Random(2))
+        await lifecycle.start()
+        started.append(lifecycle)
+        return lifecycle
+
+    yield start
+    clean = [await lifecycle.stop(asyncio.Event()) for lifecycle in started]
+    await broker.stop()
+    assert all(clean)
+
+
+async def settled(lifecycle: Lifecycle, wanted: Totals) -> None:
+    """Wait until the counters say so."""
+    async with asyncio.timeout(20):
+        while lifecycle.counters != wanted:  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.01)
+
+
+async def test_what_on_startup_publishes_is_handled_by_tag_type_and_kind(run: Run) -> None:
+    app = RocketApp("shop")
+    expect = Expect("paid 1", "rest 2", "moved tea", "rest in a thread")
+
+    @app.subscribe("orders", tags="paid")
+    async def settle(order: Order, message: Message, context: Context) -> None:
+        assert (message.tag, message.keys, context.attempt) == ("paid", ["k"], 1)
+        expect(f"paid {order.id}")
+
+    @app.subscribe("orders")
+    def rest(order: Order) -> None:
+        expect(f"rest {order.id}")
+        if order.id == "2":
+            app.publish_sync("orders", Order("in a thread"))
+
+    @app.subscribe("stock", orderly=True)
+    async def move(item: str) -> None:
+        expect(f"moved {item}")
+
+    @app.on_startup
+    async def open_shop(app: RocketApp) -> None:
+        await app.publish("orders", Order("1"), tag="paid", keys=["k"])
+        await app.publish("orders", Order("2"), tag="refunded")
+        await app.publish("stock", "tea", order_key="tea")
+
+    lifecycle = await run(app)
+    await expect.wait()
+    await settled(lifecycle, Totals(handled=4))
+
+
+async def test_outcomes_become_retries_and_dead_letters(run: Run) -> None:
+    app = RocketApp("shop")
+    expect = Expect("a 1", "a 2", "b 1", "c 1", "c 2")
+
+    @app.subscribe("orders", retries=1)
+    async def settle(text: str, context: Context) -> None:
+        expect(f"{text} {context.attempt}")
+        if text == "a" and context.attempt == 1:
+            raise Retry(after=1)
+        if text == "b":
+            raise DeadLetter("spoilt")
+        if text == "c":
+            raise Retry(after=1) from ValueError("no money")
+
+    events = list[Event]()
+
+    class Watching:
+        @hookimpl
+        def observe_events(self) -> Any:
+            return events.append
+
+    app.declared.plugins.register(Watching())
+    lifecycle = await run(app)
+    await app.publish_many("orders", ["a", "b", "c"])
+    await expect.wait()
+    await settled(lifecycle, Totals(handled=1, retried=2, dead_lettered=2))
+    told = sorted(type(event).__name__ for event in events if type(event).__name__ in ("Retried", "DeadLettered"))
+    assert told == ["DeadLettered", "DeadLettered", "Retried", "Retried"]
+
+
+async def test_an_undecodable_payload_is_dead_at_once_and_filters_count(run: Run) -> None:
+    app = RocketApp("shop")
+    expect = Expect("2")
+
+    class Odd:
+        @hookimpl
+        def message_filter(self) -> Any:
+            return lambda message: b"3" not in message.body
+
+    app.declared.plugins.register(Odd())
+
+    @app.subscribe("orders")
+    def settle(order: Order) -> None:
+        expect(order.id)
+
+    lifecycle = await run(app)
+    await app.publish_many("orders", [b"no order", Order("2"), Order("3")])
+    await expect.wait()
+    await settled(lifecycle, Totals(handled=2, dead_lettered=1, filtered=1))
+
+
+async def test_a_batch_is_handed_over_as_payloads(run: Run) -> None:
+    app = RocketApp("shop")
+    handed = list[list[str]]()
+
+    @app.subscribe("clicks", batch=10, batch_wait=0.05)
+    async def count(orders: list[Order]) -> None:
+        handed.append([order.id for order in orders])
+
+    lifecycle = await run(app)
+    await app.publish_many("clicks", [*(Order(str(number)) for number in range(20)), b"broken"])
+    await settled(lifecycle, Totals(handled=20, dead_lettered=1))
+    assert sorted(flat(handed), key=int) == [str(number) for number in range(20)]
+    assert max(map(len, handed)) > 1
+
+
+async def test_routers_and_groups_each_have_their_own_copy(run: Run) -> None:
+    app, billing = RocketApp("shop"), Router(prefix="billing-", group="billing")
+    expect = Expect("shop x", "billing x")
+
+    @app.subscribe("billing-orders")
+    async def settle(text: str) -> None:
+        expect(f"shop {text}")
+
+    @billing.subscribe("orders")
+    async def bill(text: str) -> None:
+        expect(f"billing {text}")
+
+    app.include(billing)
+    lifecycle = await run(app)
+    await app.publish("billing-orders", "x")
+    await expect.wait()
+    await settled(lifecycle, Totals(handled=2))
+
+
+def flat(lists: Iterable[Iterable[str]]) -> list[str]:
+    return [one for each in lists for one in each]
