@@ -25,7 +25,7 @@ M = TypeVar("M", bound=Pulled)
 class ProcessQueue(Generic[M]):
     """The unfinished messages of one queue, in offset order."""
 
-    __slots__ = ("_end", "_unfinished", "closed", "epoch", "queue", "size", "watcher")
+    __slots__ = ("_end", "_highest", "_unfinished", "closed", "epoch", "queue", "size", "watcher")
 
     def __init__(self, queue: MessageQueue, first_offset: int, epoch: int = 0) -> None:
         self.queue, self.epoch = queue, epoch
@@ -33,6 +33,7 @@ class ProcessQueue(Generic[M]):
         # steps over its deleted slots each time it is asked for its first key.
         self._unfinished: OrderedDict[int, M] = OrderedDict()
         self._end = first_offset
+        self._highest = first_offset
         self.size = 0
         """Bytes of the unfinished messages' records."""
         self.closed = False
@@ -59,10 +60,10 @@ class ProcessQueue(Generic[M]):
 
     @property
     def span(self) -> int:
-        """Distance of the highest and the lowest unfinished offset."""
+        """How far the highest message that was put lies above the lowest unfinished one: what a crash may repeat."""
         if not self._unfinished:
             return 0
-        return next(reversed(self._unfinished)) - next(iter(self._unfinished))
+        return self._highest - next(iter(self._unfinished))
 
     def unfinished(self) -> list[M]:
         """The unfinished messages in offset order."""
@@ -80,7 +81,8 @@ class ProcessQueue(Generic[M]):
             unfinished[message.offset] = message
             size += message.size
         if messages:
-            self._end = messages[-1].offset + 1
+            self._highest = messages[-1].offset
+            self._end = self._highest + 1
             self.size += size
         return messages
 

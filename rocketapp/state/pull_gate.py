@@ -34,11 +34,10 @@ class PullGate:
             return f"flow control: {count} unfinished messages, limit queue_max_messages {self._max_messages}"
         if queue.size and queue.size >= self._max_bytes * share:
             return f"flow control: {queue.size} unfinished bytes, limit queue_max_bytes {self._max_bytes}"
-        # The span is a walk of two steps at most, but it is needed only when many messages could lie between.
         if not orderly and count and queue.span >= self._max_span * share:
             return (
-                f"flow control: {queue.span} offsets between the lowest unfinished message, "
-                f"#{queue.commit_offset}, and the highest; limit queue_max_span {self._max_span}"
+                f"flow control: {queue.span} offsets were pulled beyond the lowest unfinished message, "
+                f"#{queue.commit_offset}; limit queue_max_span {self._max_span}"
             )
         if self._budget.full:
             return f"flow control: all queues together hold {self._budget.used()} bytes, limit cache_max_bytes"

@@ -1,0 +1,652 @@
+"""One member: the way of a message from the pull to the committed offset, and what may go wrong on it."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.push_consumer import Counters
+from rocketapp.errors import SetupError
+from rocketapp.model.event import Assigned, Handled, HandlerSlow, LoopFailed, Moving, StandingStill, Unmatched
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription
+from tests.unit.scripted import eventually, in_virtual_time
+
+
+class Seen(list[Any]):
+    """A handler that remembers bodies."""
+
+    async def __call__(self, message: Message) -> None:
+        self.append(message.body)
+
+
+class Gated(Seen):
+    """A handler that starts with every message and ends when the gate opens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.done: list[bytes] = []
+
+    async def __call__(self, message: Message) -> None:
+        self.append(message.body)
+        await self.gate.wait()
+        self.done.append(message.body)
+
+
+async def started(**options: Any) -> FakeCluster:
+    cluster = FakeCluster(**options)
+    await cluster.start()
+    return cluster
+
+
+@in_virtual_time
+async def test_messages_are_handled_and_their_offsets_committed_with_an_answer() -> None:
+    cluster, seen = await started(), Seen()
+    queues = cluster.create("topic", queues=2)
+    for queue in queues:
+        cluster.send_many(queue, 100)
+    member = await cluster.member(consumed(seen)).start()
+    await eventually(lambda: len(seen) == 200)
+    assert await member.stop()
+    assert [cluster.committed(queue) for queue in queues] == [100, 100]
+    assert member.consumer.counters == Counters(handled=200)
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_the_first_heartbeat_comes_before_the_first_pull_and_both_at_once() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    cluster.send(queue, b"a")
+    member = await cluster.member(consumed(seen)).start()
+    await eventually(lambda: seen == [b"a"])
+    assert cluster.loop.time() < 0.1
+    codes = [asked.code for asked in cluster.asked]
+    assert codes.index(RequestCode.HEART_BEAT) < codes.index(RequestCode.PULL_MESSAGE)
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_the_retry_queue_is_ours_right_after_the_first_heartbeat() -> None:
+    cluster = await started()
+    cluster.create("topic")
+    member = await cluster.member(consumed(Seen())).start()
+    retry = MessageQueue("%RETRY%group", "broker-a", 0)
+    await eventually(lambda: any(event.queue == retry for event in member.events.of(Assigned)), 1.0)  # type: ignore[attr-defined]
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_offsets_travel_with_the_pulls() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 100)
+    member = await cluster.member(consumed(seen)).start()
+    await eventually(lambda: cluster.committed(queue) == 96)
+    assert not cluster.requests(RequestCode.UPDATE_CONSUMER_OFFSET, topic="topic", commitOffset="96")
+    await asyncio.sleep(5.1)
+    assert cluster.committed(queue) == 100
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_one_unfinished_message_holds_the_committed_offset_back() -> None:
+    cluster = await started()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 50)
+    gate, done = asyncio.Event(), []
+
+    async def handler(message: Message) -> None:
+        if message.body == b"7":
+            await gate.wait()
+        done.append(message.body)
+
+    member = await cluster.member(consumed(handler)).start()
+    await eventually(lambda: len(done) == 49)
+    await asyncio.sleep(11)
+    assert cluster.committed(queue) == 7
+    gate.set()
+    await asyncio.sleep(6)
+    assert cluster.committed(queue) == 50
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_suspended_handler_lets_others_go_on_up_to_its_concurrency() -> None:
+    cluster, gated = await started(), Gated()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 300)
+    member = await cluster.member(consumed(gated, concurrency=50)).start()
+    await asyncio.sleep(3)
+    assert len(gated) == 50
+    gated.gate.set()
+    await eventually(lambda: len(gated.done) == 300)
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_handler_that_never_suspends_lets_the_loop_breathe() -> None:
+    cluster = await started()
+    queues = cluster.create("topic", queues=8)
+    for queue in queues:
+        cluster.send_many(queue, 500)
+    turns = set()
+    turn = [0]
+
+    def tick() -> None:
+        turn[0] += 1
+        if len(seen) < 4000:
+            cluster.loop.call_soon(tick)
+
+    class Busy(Seen):
+        async def __call__(self, message: Message) -> None:
+            if not self:
+                tick()
+            await super().__call__(message)
+            turns.add(turn[0])
+            cluster.loop._virtual_now += 0.001  # type: ignore[attr-defined]  # it takes a millisecond
+
+    seen = Busy()
+    member = await cluster.member(consumed(seen)).start()
+    await eventually(lambda: len(seen) == 4000)
+    # 4 seconds of work in turns of some milliseconds each.
+    assert len(turns) > 50
+    await member.stop()
+    await cluster.stop()
+
+
+# Where it begins.
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"), [("first", 0), ("last", 3), (datetime.fromtimestamp(1795000005, UTC), 2)]
+)
+def test_a_group_without_offsets_begins_where_the_rule_says_and_commits_that_at_once(start: Any, expected: int) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, seen = await started(), Seen()
+        (queue,) = cluster.create("topic")
+        cluster.send_many(queue, 2)
+        await asyncio.sleep(10)
+        cluster.send_many(queue, 1)
+        member = cluster.member(consumed(seen, start=start))
+        await member.client.start()
+        await member.consumer.join()
+        assert cluster.committed(queue) == expected
+        # Between the computed position and the first pull: C5.
+        cluster.send_many(queue, 1)
+        member.consumer.begin()
+        await eventually(lambda: seen == [b"0", b"1", b"2", b"3"][expected:])
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_of_a_young_queue_a_new_group_reads_from_the_beginning_as_java_does() -> None:
+    cluster, seen = await started(), Seen()
+    cluster.young = True
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 3)
+    member = await cluster.member(consumed(seen, start="last")).start()
+    await eventually(lambda: len(seen) == 3)
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_topic_that_appears_later_is_read_from_its_beginning() -> None:
+    cluster, seen = await started(), Seen()
+    cluster.create("other")
+    member = await cluster.member(consumed(seen, start="last"), consumed(Seen(), topic="other")).start()
+    await asyncio.sleep(10)
+    (queue,) = cluster.create("topic")
+    cluster.send(queue, b"created it")
+    await eventually(lambda: seen == [b"created it"], 40.0)
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_nothing_is_pulled_before_begin() -> None:
+    cluster = await started()
+    cluster.send_many(cluster.create("topic")[0], 3)
+    member = cluster.member(consumed(Seen()))
+    await member.client.start()
+    await member.consumer.join()
+    await asyncio.sleep(30)
+    assert not cluster.requests(RequestCode.PULL_MESSAGE)
+    assert await member.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("how", ["refuse", "ignore"])
+def test_nothing_is_pulled_while_the_committed_offset_cannot_be_read(how: str) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, seen = await started(), Seen()
+        (queue,) = cluster.create("topic")
+        cluster.send_many(queue, 10)
+        cluster.offsets["group", queue] = 4
+        getattr(cluster, how)(RequestCode.QUERY_CONSUMER_OFFSET)
+        member = await cluster.member(consumed(seen)).start()
+        await asyncio.sleep(60)
+        assert not cluster.requests(RequestCode.PULL_MESSAGE)
+        assert "offset cannot be read" in member.consumer.standing_still()[queue]
+        still = [event for event in member.events.of(StandingStill) if event.queue == queue]  # type: ignore[attr-defined]
+        assert len(still) == 1
+        cluster.behave()
+        await eventually(lambda: seen == [b"4", b"5", b"6", b"7", b"8", b"9"], 10)
+        assert queue not in member.consumer.standing_still()
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+# What brokers refuse.
+
+
+@in_virtual_time
+async def test_a_broker_that_lost_its_tail_is_followed_to_its_end_and_never_to_zero() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 10)
+    cluster.offsets["group", queue] = 50
+    member = await cluster.member(consumed(seen)).start()
+    await eventually(lambda: cluster.committed(queue) == 10)
+    await asyncio.sleep(1)
+    cluster.send(queue, b"new")
+    await eventually(lambda: seen == [b"new"])
+    failures = [event.error for event in member.events.of(LoopFailed)]  # type: ignore[attr-defined]
+    assert failures == ["offset 50 is 40 beyond the broker's end 10: it lost its tail"]
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_deleted_messages_are_passed_over_with_a_word() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 10)
+    cluster.first[queue] = 6
+    cluster.offsets["group", queue] = 2
+    member = await cluster.member(consumed(seen)).start()
+    await eventually(lambda: seen == [b"6", b"7", b"8", b"9"])
+    assert any("4 were deleted unread" in event.error for event in member.events.of(LoopFailed))  # type: ignore[attr-defined]
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_what_an_old_session_finishes_after_its_offset_moved_is_not_committed() -> None:
+    cluster, gated = await started(), Gated()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 10)
+    member = await cluster.member(consumed(gated)).start()
+    await eventually(lambda: len(gated) == 10)
+    del cluster.log[queue][5:]
+    for wake in cluster.held.pop(queue):
+        wake()
+    await eventually(lambda: cluster.committed(queue) == 5)
+    gated.gate.set()
+    await asyncio.sleep(20)
+    assert cluster.committed(queue) == 5
+    await member.stop()
+    assert cluster.committed(queue) == 5
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_broker_that_forgot_us_is_told_again() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    member = await cluster.member(consumed(seen)).start()
+    await asyncio.sleep(1)
+    beats = len(cluster.requests(RequestCode.HEART_BEAT))
+    cluster.refuse(RequestCode.PULL_MESSAGE, 24, times=1)
+    cluster.send(queue, b"a")
+    cluster.send(queue, b"b")
+    await eventually(lambda: seen == [b"a", b"b"], 3.0)
+    assert len(cluster.requests(RequestCode.HEART_BEAT)) == beats + 1
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_cut_connection_costs_less_than_a_second() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    member = await cluster.member(consumed(seen)).start()
+    await asyncio.sleep(1)
+    for number in range(20):
+        cluster.network.cut(cluster.brokers["broker-a"].address)
+        cluster.send(queue, str(number).encode())
+        await eventually(lambda expected=number + 1: len(seen) == expected, 1.0)
+    assert await member.stop()
+    assert len(seen) == 20
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_pull_that_is_never_answered_is_repeated() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    cluster.send(queue, b"a")
+    cluster.ignore(RequestCode.PULL_MESSAGE)
+    member = await cluster.member(consumed(seen)).start()
+    await asyncio.sleep(20)
+    cluster.behave()
+    await eventually(lambda: seen == [b"a"], 15.0)
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_damaged_record_stops_its_queue_aloud_and_is_never_skipped() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 2)
+    record = cluster.log[queue][1]
+    cluster.log[queue][1] = record._replace(topic="x" * 200)
+    import tests.unit.consumer.fake_cluster as fake
+
+    whole = fake.encode_record
+    try:
+        fake.encode_record = lambda each: whole(each)[:-1] if each.queue_offset == 1 else whole(each)  # type: ignore[assignment]
+        member = await cluster.member(consumed(seen)).start()
+        await asyncio.sleep(10)
+        assert "pull failed" in member.consumer.standing_still()[queue]
+        assert cluster.committed(queue) == 0
+    finally:
+        fake.encode_record = whole
+    await eventually(lambda: len(seen) == 2, 5.0)
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_filtered_messages_move_the_committed_offset_too() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 70, TAGS="other")
+    member = await cluster.member(consumed(seen, tags="mine")).start()
+    await asyncio.sleep(6)
+    assert cluster.committed(queue) == 70
+    assert seen == []
+    await member.stop()
+    await cluster.stop()
+
+
+# Who gets what.
+
+
+@in_virtual_time
+async def test_handlers_are_told_apart_by_tag_and_what_nobody_wants_is_counted() -> None:
+    cluster = await started()
+    (queue,) = cluster.create("topic")
+    # Equal hashes: the broker cannot tell them apart, we can.
+    for tag in ("Aa", "BB", "c", "d"):
+        cluster.send(queue, tag.encode(), TAGS=tag)
+    one, other = Seen(), Seen()
+    first, second = subscription("one", tags="Aa"), subscription("other", tags="c || d")
+    member = await cluster.member(consumed_by(Handler(first, one), Handler(second, other))).start()
+    await eventually(lambda: len(one) + len(other) == 3)
+    assert (one, other) == ([b"Aa"], [b"c", b"d"])
+    await asyncio.sleep(6)
+    assert cluster.committed(queue) == 4
+    assert member.consumer.counters == Counters(handled=3, unmatched=1)
+    assert member.events.of(Unmatched) == [Unmatched("group", "topic", 1)]
+    assert {(event.handler, event.count) for event in member.events.of(Handled)} == {("one", 1), ("other", 2)}  # type: ignore[attr-defined]
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_batches_are_full_or_what_came_in_time() -> None:
+    cluster = await started()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 25)
+    batches: list[list[bytes]] = []
+
+    async def handler(messages: list[Message]) -> None:
+        batches.append([message.body for message in messages])
+
+    member = await cluster.member(consumed(handler, batch=10, batch_wait=0.5)).start()
+    await asyncio.sleep(0.4)
+    assert [len(batch) for batch in batches] == [10, 10]
+    await asyncio.sleep(0.2)
+    assert [len(batch) for batch in batches] == [10, 10, 5]
+    await asyncio.sleep(6)
+    assert cluster.committed(queue) == 25
+    assert member.consumer.counters == Counters(handled=25)
+    await member.stop()
+    await cluster.stop()
+
+
+# Flow control.
+
+
+@in_virtual_time
+async def test_a_full_queue_is_not_pulled_until_a_part_is_finished() -> None:
+    cluster, gated = await started(), Gated()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 1000)
+    config = ConsumerConfig(queue_max_messages=100)
+    member = await cluster.member(consumed(gated), config=config).start()
+    await asyncio.sleep(8)
+    assert len(cluster.requests(RequestCode.PULL_MESSAGE, topic="topic")) <= 5
+    assert "queue_max_messages" in member.consumer.standing_still()[queue]
+    assert [event.queue for event in member.events.of(StandingStill)] == [queue]  # type: ignore[attr-defined]
+    gated.gate.set()
+    await eventually(lambda: len(gated.done) == 1000)
+    assert [event.queue for event in member.events.of(Moving)] == [queue]  # type: ignore[attr-defined]
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_the_bytes_of_all_queues_together_are_limited() -> None:
+    cluster, gated = await started(), Gated()
+    queues = cluster.create("topic", queues=8)
+    for queue in queues:
+        for _ in range(100):
+            cluster.send(queue, b"x" * 1000)
+    member = await cluster.member(consumed(gated), cache_bytes=200_000).start()
+    await asyncio.sleep(8)
+    held = sum(len(each.process_queue) for each in member.consumer._rebalancer.owned.values() if each.process_queue)
+    # At most one pull per queue is under way when the limit is reached.
+    assert held <= 200 + 8 * 32
+    gated.gate.set()
+    await eventually(lambda: len(gated.done) == 800)
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_stuck_message_stops_its_queue_at_the_span() -> None:
+    cluster = await started()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 1000)
+    gate, done = asyncio.Event(), []
+
+    async def handler(message: Message) -> None:
+        if message.offset == 0:
+            await gate.wait()
+        done.append(message.offset)
+
+    member = await cluster.member(consumed(handler), config=ConsumerConfig(queue_max_span=200)).start()
+    await asyncio.sleep(10)
+    assert 200 <= len(done) <= 200 + 96
+    assert "queue_max_span" in member.consumer.standing_still()[queue]
+    gate.set()
+    await eventually(lambda: len(done) == 1000)
+    await member.stop()
+    await cluster.stop()
+
+
+# Handlers that take their time.
+
+
+@in_virtual_time
+async def test_a_very_slow_handler_is_told_once_and_not_run_twice() -> None:
+    cluster, gated = await started(), Gated()
+    (queue,) = cluster.create("topic")
+    cluster.send(queue, b"slow", UNIQ_KEY="id-1")
+    member = await cluster.member(consumed(gated, handler_name="app:slow")).start()
+    await asyncio.sleep(3000)
+    (event,) = member.events.of(HandlerSlow)
+    assert isinstance(event, HandlerSlow)
+    assert (event.handler, event.message_id) == ("app:slow", "id-1")
+    assert 900 <= event.seconds <= 911
+    assert gated == [b"slow"]
+    gated.gate.set()
+    assert await member.stop()
+    assert cluster.committed(queue) == 1
+    await cluster.stop()
+
+
+# Stopping.
+
+
+@in_virtual_time
+async def test_stopping_drops_what_was_not_started_and_finishes_what_was() -> None:
+    cluster, gated = await started(), Gated()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 100)
+    member = await cluster.member(consumed(gated, concurrency=10)).start()
+    await eventually(lambda: len(gated) == 10)
+    stopping = asyncio.ensure_future(member.stop())
+    await asyncio.sleep(1)
+    gated.gate.set()
+    assert await stopping
+    assert len(gated) == len(gated.done) == 10
+    assert cluster.committed(queue) == 10
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_stopping_finishes_what_lies_below_something_that_was_started() -> None:
+    cluster, slow, quick = await started(), Gated(), Seen()
+    (queue,) = cluster.create("topic")
+    for number in range(60):
+        cluster.send(queue, str(number).encode(), TAGS="quick" if number % 2 else "slow")
+    handlers = (
+        Handler(subscription("slow", tags="slow", concurrency=5), slow),
+        Handler(subscription("quick", tags="quick"), quick),
+    )
+    member = await cluster.member(consumed_by(*handlers)).start()
+    await eventually(lambda: len(quick) == 30)
+    assert len(slow) == 5
+    stopping = asyncio.ensure_future(member.stop())
+    await asyncio.sleep(1)
+    slow.gate.set()
+    assert await stopping
+    # Message 59 was done by the quick handler, so the slow one had to do everything below.
+    assert len(slow.done) == 30
+    assert cluster.committed(queue) == 60
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("how", ["cut", "timeout"])
+def test_a_cut_drain_commits_nothing_that_was_not_finished(how: str) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster = await started()
+        (queue,) = cluster.create("topic")
+        cluster.send_many(queue, 10)
+        ended: list[bytes] = []
+
+        async def handler(message: Message) -> None:
+            if message.offset >= 3:
+                await asyncio.sleep(10_000)
+            ended.append(message.body)
+
+        member = await cluster.member(consumed(handler)).start()
+        await eventually(lambda: len(ended) == 3)
+        cut, began = asyncio.Event(), cluster.loop.time()
+        if how == "cut":
+            cluster.loop.call_later(2, cut.set)
+        assert not await member.stop(drain_timeout=5.0, cut=cut)
+        assert cluster.loop.time() - began < (2.5 if how == "cut" else 5.5)
+        assert cluster.committed(queue) == 3
+        assert member.consumer.counters == Counters(handled=3)
+        assert not cluster.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_the_group_is_left_last() -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 5)
+    member = await cluster.member(consumed(seen)).start()
+    await eventually(lambda: len(seen) == 5)
+    await member.stop()
+    last = [asked.code for asked in cluster.asked if asked.code != RequestCode.PULL_MESSAGE][-1]
+    assert last == RequestCode.UNREGISTER_CLIENT
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_second_consumer_of_the_same_group_in_one_client_is_refused() -> None:
+    cluster = await started()
+    cluster.create("topic")
+    member = await cluster.member(consumed(Seen())).start()
+    other = cluster.member(consumed(Seen()))
+    other.consumer._client = member.client
+    with pytest.raises(SetupError):
+        await other.consumer.join()
+    await member.stop()
+    await cluster.stop()
+
+
+# Idle.
+
+
+@in_virtual_time
+async def test_idle_means_that_everything_there_is_has_been_committed() -> None:
+    cluster, gated = await started(), Gated()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 3)
+    member = await cluster.member(consumed(gated), consumed(Seen(), topic="not there yet")).start()
+    await eventually(lambda: len(gated) == 3)
+    assert (await member.consumer.idle()).reasons == (f"{queue}: 3 messages are unfinished",)
+    gated.gate.set()
+    await asyncio.sleep(0.5)
+    report = await member.consumer.idle()
+    assert report.is_idle
+    assert report.owned == report.wanted == {queue, MessageQueue("%RETRY%group", "broker-a", 0)}
+    assert cluster.committed(queue) == 3
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_not_idle_while_a_queue_cannot_be_asked_how_far_it_reaches() -> None:
+    cluster = await started()
+    cluster.create("topic")
+    member = await cluster.member(consumed(Seen())).start()
+    await asyncio.sleep(1)
+    cluster.refuse(RequestCode.GET_MAX_OFFSET)
+    assert not (await member.consumer.idle()).is_idle
+    cluster.behave()
+    assert (await member.consumer.idle()).is_idle
+    await member.stop()
+    await cluster.stop()
