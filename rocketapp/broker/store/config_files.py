@@ -36,6 +36,8 @@ def decode(data: bytes) -> dict[str, Any]:
 
 
 def _render(value: object, indent: str) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_render(item, indent) for item in value)}]"
     if not isinstance(value, Mapping):
         return json.dumps(value, ensure_ascii=False)
     if not value:

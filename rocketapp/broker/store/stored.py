@@ -130,6 +130,7 @@ def is_sound(data: bytes, start: int, entry: tuple[int, int, int], queue_id: int
         start = body_end + 3 + len(topic)
         return (
             length >= 0
+            and len(data) >= at + size
             and data[body_end] == len(topic)
             and data[body_end + 1 : start - 2] == topic
             and start + (data[start - 2] << 8 | data[start - 1]) == at + size

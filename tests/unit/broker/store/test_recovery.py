@@ -1,0 +1,222 @@
+"""Single situations; tests/property/test_store_crashes.py searches for the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketapp.broker.store.checkpoint import CHECKPOINT, HINT
+from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.model.event import LogCut, RecordDamaged, StoreRecovered
+from tests.unit.broker.store.stores import Events, bodies, open_store, record
+
+LOG = "commitlog/00000000000000000000"
+
+
+def remove(files: MemoryFiles, *starts: str) -> None:
+    for path in [path for path in files.paths() if path.startswith(starts)]:
+        files.remove(path)
+
+
+def recovered(files: MemoryFiles) -> tuple[MessageStore, StoreRecovered, Events]:
+    events = Events()
+    store = open_store(files, observe=events)
+    (event,) = events.of(StoreRecovered)
+    assert isinstance(event, StoreRecovered)
+    return store, event, events
+
+
+def numbered(store: MessageStore, numbers: range) -> list[bytes]:
+    made = [b"%d" % number + bytes(200) for number in numbers]
+    for body in made:
+        store.append(record(body))
+    return made
+
+
+def test_after_a_clean_stop_nothing_has_to_be_read_again() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    expected = numbered(store, range(50))
+    store.close()
+    store, event, _ = recovered(files)
+    assert (event.scanned_bytes, event.is_rebuilt) == (0, False)
+    assert bodies(store) == expected
+
+
+def test_after_a_kill_only_what_came_after_the_last_hint_is_read() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    expected = numbered(store, range(50))
+    store.flush()
+    hinted = store.end_position
+    expected += numbered(store, range(50, 60))
+    end = store.end_position
+    store, event, _ = recovered(files)
+    assert (event.scanned_bytes, event.records, event.is_rebuilt) == (end - hinted, 10, False)
+    assert bodies(store) == expected
+
+
+def test_a_lost_queue_is_made_again_from_the_whole_log() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    expected = numbered(store, range(300))
+    store.append(record(b"other", topic="U"))
+    store.close()
+    assert len(files.names("commitlog")) > 1
+    remove(files, "consumequeue/T")
+    store, event, _ = recovered(files)
+    assert event.is_rebuilt
+    assert bodies(store) == expected
+    assert bodies(store, "U") == [b"other"]
+    store.close()
+    assert recovered(files)[1].scanned_bytes == 0
+
+
+def test_a_directory_with_a_log_alone_is_enough() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    expected = numbered(store, range(300))
+    remove(files, "consumequeue", CHECKPOINT, HINT, "abort")
+    store, event, _ = recovered(files)
+    assert (event.is_rebuilt, event.records) == (True, 300)
+    assert bodies(store) == expected
+
+
+def test_segments_that_apache_prepared_ahead_do_no_harm() -> None:
+    files = MemoryFiles()
+    expected = numbered(open_store(files), range(10))
+    for position in (65_536, 131_072):
+        files.open(f"commitlog/{position:020d}", create=True).truncate(65_536)
+    store, _, _ = recovered(files)
+    assert bodies(store) == expected
+    assert files.names("commitlog") == ["00000000000000000000"]
+    expected += numbered(store, range(10, 400))
+    assert bodies(recovered(files)[0]) == expected
+
+
+def test_what_apache_wrote_behind_the_hint_is_found() -> None:
+    """The hint of an earlier run of ours stays valid while another broker goes on with the log."""
+    files = MemoryFiles()
+    store = open_store(files)
+    expected = numbered(store, range(20))
+    store.close()
+    hint = files.clone()
+    store = open_store(files)
+    expected += numbered(store, range(20, 40))
+    store.append(record(b"new topic", topic="U"))
+    store.close()
+    data = hint.open(HINT)
+    files.open(HINT).truncate(0)
+    files.open(HINT).write(data.read(data.size(), 0), 0)
+    files.open(CHECKPOINT).write(bytes(4096), 0)
+    store, event, _ = recovered(files)
+    assert (event.records, event.is_rebuilt) == (21, False)
+    assert (bodies(store), bodies(store, "U")) == (expected, [b"new topic"])
+
+
+def test_queues_keep_their_numbers_when_old_segments_are_deleted() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    store.append(record(b"only in a deleted segment", topic="V"))
+    expected = numbered(store, range(600))
+    store.close()
+    first_left = files.names("commitlog")[1]
+    files.remove(LOG)
+    for lost in ((), (HINT,), (HINT, CHECKPOINT), (HINT, "consumequeue/T")):
+        harmed = files.clone()
+        remove(harmed, *lost) if lost else None
+        store, _, _ = recovered(harmed)
+        first = store.min_offset("T", 0)
+        assert 0 < first < 600
+        assert store.entry("T", 0, first)[0] == int(first_left)  # type: ignore[index]
+        assert bodies(store) == expected[first:]
+        assert store.read("T", 0, 0, max_messages=1, max_bytes=1).status == "OFFSET_TOO_SMALL"
+        assert (store.min_offset("V", 0), store.max_offset("V", 0)) == (1, 1)
+        assert store.append(record(b"next")).queue_offset == 600
+
+
+def test_a_damaged_record_in_the_middle_keeps_its_number_and_its_neighbours() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    expected = numbered(store, range(10))
+    place = store.entry("T", 0, 4)
+    assert place is not None
+    store.close()
+    files.open(LOG).write(b"ROTTEN", place[0] + 90)
+    remove(files, "consumequeue", HINT)
+    store, event, events = recovered(files)
+    assert event.records == 10
+    assert bodies(store) == expected[:4] + expected[5:]
+    assert RecordDamaged("T", 0, 4, place[0]) in events
+    assert not events.of(LogCut)
+    assert store.append(record()).queue_offset == 10
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_zeros_where_records_were_synced_do_not_end_the_log(is_known: bool) -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    expected = numbered(store, range(10))
+    places = [store.entry("T", 0, offset) for offset in (4, 6)]
+    assert places[0] is not None
+    assert places[1] is not None
+    store.close()
+    files.open(LOG).write(bytes(places[1][0] - places[0][0]), places[0][0])
+    remove(files, HINT, *([] if is_known else [CHECKPOINT]))
+    store, _, events = recovered(files)
+    assert bodies(store) == expected[:4] + expected[6:]
+    assert store.max_offset("T", 0) == 10
+    assert events.of(RecordDamaged)
+    assert not events.of(LogCut)
+
+
+def test_an_unfinished_write_is_cut_and_told() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    expected = numbered(store, range(5))
+    last = store.append(record(b"torn"))
+    files.open(LOG).truncate(last.physical_offset + 20)
+    files.open(LOG).truncate(65_536)
+    store, _, events = recovered(files)
+    assert events.of(LogCut) == [LogCut(last.physical_offset, "an unfinished write")]
+    assert bodies(store) == expected
+    assert store.append(record(b"again")) == last._replace(size=last.size + 1)
+
+
+def test_a_large_store_opens_without_reading_it() -> None:
+    files = MemoryFiles()
+    store = open_store(files, segment_bytes=1 << 26)
+    for _ in range(40):
+        store.append_batch([record(bytes(50_000))] * 20)
+    store.close()
+    calls: list[int] = []
+    real = MemoryFiles.open
+
+    class Counting(MemoryFiles):
+        def open(self, path: str, *, create: bool = False):  # type: ignore[no-untyped-def]
+            file = real(files, path, create=create)
+            read = file.read
+
+            class Proxy:
+                def __getattr__(self, name: str) -> object:
+                    return getattr(file, name)
+
+                def read(self, size: int, at: int) -> bytes:
+                    data = read(size, at)
+                    calls.append(len(data))
+                    return data
+
+            return Proxy()
+
+        def names(self, directory: str) -> list[str]:
+            return files.names(directory)
+
+        def rename(self, old: str, new: str) -> None:
+            files.rename(old, new)
+
+        def remove(self, path: str) -> None:
+            files.remove(path)
+
+    store = open_store(Counting(), segment_bytes=1 << 26)
+    assert store.max_offset("T", 0) == 800
+    assert sum(calls) < 4 << 20

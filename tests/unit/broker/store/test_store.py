@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.errors import ProtocolError, StoreError
+from rocketapp.model.event import StoreReadOnly
+from rocketapp.model.names import SCHEDULE_TOPIC
+from rocketapp.wire.java import tags_code
+from rocketapp.wire.record import Record, decode_record
+from tests.unit.broker.store.disk import Disk
+from tests.unit.broker.store.stores import Events, SetClock, bodies, messages, open_store, record
+
+
+def test_a_message_is_stored_with_its_offsets_and_time() -> None:
+    clock = SetClock(1_700_000_000.123)
+    store = open_store(clock=clock)
+    first = store.append(record(b"one", tag="paid"))
+    second = store.append(record(b"two", queue_id=1))
+    third = store.append(record(b"three"))
+    assert first == (0, first.size, 0, 1_700_000_000_123)
+    assert (second.physical_offset, second.queue_offset) == (first.size, 0)
+    assert (third.physical_offset, third.queue_offset) == (first.size + second.size, 1)
+    data = store.record_at(third.physical_offset)
+    assert data is not None
+    assert decode_record(data) == record(b"three")._replace(
+        queue_offset=1, physical_offset=third.physical_offset, stored_ms=1_700_000_000_123
+    )
+    assert store.tags_code_at("T", 0, 0) == tags_code("paid")
+    assert (store.queue_ids("T"), store.topics()) == ([0, 1], {"T"})
+
+
+def test_a_batch_is_stored_like_its_messages_one_by_one() -> None:
+    records = [record(b"%d" % number * 50, queue_id=number % 3) for number in range(40)]
+    one, other = MemoryFiles(), MemoryFiles()
+    single, batched = open_store(one), open_store(other)
+    assert [single.append(each) for each in records] == batched.append_batch(records)
+    assert single.append_batch([]) == []
+    log = "commitlog/00000000000000000000"
+    assert one.open(log).read(65_536, 0) == other.open(log).read(65_536, 0)
+
+
+def test_a_batch_may_go_over_the_end_of_a_segment() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    records = [record(b"%d" % number * 1000) for number in range(99)]
+    done = store.append_batch(records)
+    assert len({each.physical_offset // 65_536 for each in done}) > 1
+    assert bodies(store) == [each.body for each in records]
+    assert bodies(open_store(files)) == [each.body for each in records]
+
+
+def test_readers_are_told_of_each_message() -> None:
+    told: list[tuple[str, int, int, int]] = []
+    store = open_store()
+    store.on_appended = lambda *what: told.append(what)
+    store.append(record(tag="a"))
+    store.append_batch([record(), record(queue_id=1)])
+    assert told == [("T", 0, 1, tags_code("a")), ("T", 0, 2, 0), ("T", 1, 1, 0)]
+
+
+@pytest.mark.parametrize("sys_flag", [4, 12])
+def test_prepared_and_rolled_back_transactions_are_logged_but_not_seen(sys_flag: int) -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    store.append(record(b"half", sys_flag=sys_flag))
+    store.append_batch([record(b"half", sys_flag=sys_flag), record(b"committed", sys_flag=8)])
+    assert bodies(store) == [b"committed"]
+    assert bodies(open_store(files)) == [b"committed"]
+
+
+def test_store_times_never_go_back() -> None:
+    files, clock = MemoryFiles(), SetClock(2000.0)
+    store = open_store(files, clock=clock)
+    store.append(record())
+    clock.time = 1000.0
+    assert store.append(record()).stored_ms == 2_000_000
+    assert open_store(files, clock=clock).append(record()).stored_ms == 2_000_000
+
+
+def test_a_delayed_message_is_due_after_its_level_also_when_the_clock_went_back() -> None:
+    clock = SetClock(2000.0)
+    store = open_store(clock=clock)
+    store.append(record(topic=SCHEDULE_TOPIC, queue_id=2))
+    clock.time = 1000.0
+    store.append(record(topic=SCHEDULE_TOPIC, queue_id=2))
+    assert [store.tags_code_at(SCHEDULE_TOPIC, 2, offset) for offset in (0, 1)] == [2_010_000, 1_010_000]
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        (record(topic="../evil"), "only letters"),
+        (record(topic="a/b"), "only letters"),
+        (record(topic=""), "needs a name"),
+        (record(topic="x" * 128), "at most 127"),
+        (record(queue_id=-1), "negative"),
+        (record(more=b"k\x01\0\x02"), "NUL"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused(bad: Record, text: str) -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    with pytest.raises(StoreError, match=text) as refused:
+        store.append(bad)
+    assert not refused.value.is_unknown
+    with pytest.raises(StoreError, match=text):
+        store.append_batch([record(), bad])
+    assert store.end_position == 0
+    assert store.max_offset("T", 0) == 0
+    assert store.append(record()).queue_offset == 0
+
+
+def test_a_batch_with_one_impossible_message_stores_none() -> None:
+    store = open_store()
+    store.append(record(b"before"))
+    end = store.end_position
+    with pytest.raises(ProtocolError):
+        store.append_batch([record(bytes(60_000)), record(bytes(60_000)), record(more=bytes(0) + b"x" * 40_000)])
+    assert (store.end_position, bodies(store)) == (end, [b"before"])
+    with pytest.raises(StoreError, match="do not fit"):
+        store.append_batch([record(bytes(60_000)), record(bytes(70_000))])
+    assert (store.end_position, bodies(store)) == (end, [b"before"])
+
+
+def test_a_full_disk_refuses_and_recovers_by_itself() -> None:
+    disk = Disk()
+    store = open_store(disk)
+    store.append(record(b"before"))
+
+    def full(number: int, name: str, path: str) -> None:
+        if name == "write":
+            raise OSError(28, "No space left on device")
+
+    for _ in range(3):
+        disk.on_call = full
+        for _ in range(3):
+            with pytest.raises(StoreError, match="No space left") as refused:
+                store.append(record(b"lost"))
+            assert not refused.value.is_unknown
+        assert bodies(store)[0] == b"before"
+        store.flush()
+        disk.on_call = None
+        store.append(record(b"after"))
+        store.flush()
+    assert bodies(store) == [b"before", b"after", b"after", b"after"]
+    assert bodies(open_store(disk.killed())) == bodies(store)
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_after_a_failed_sync_nothing_is_acknowledged_any_more(flush: str) -> None:
+    disk, events = Disk(), Events()
+    store = open_store(disk, observe=events, flush=flush)
+    store.append(record(b"kept"))
+    store.flush()
+
+    def fail_once(number: int, name: str, path: str) -> None:
+        if name == "sync" and path.startswith("commitlog"):
+            disk.on_call = None
+            raise OSError(5, "Input/output error")
+
+    disk.on_call = fail_once
+    if flush == "sync":
+        with pytest.raises(StoreError) as unknown:
+            store.append(record(b"perhaps"))
+        assert unknown.value.is_unknown
+        assert bodies(store) == [b"kept"]
+    else:
+        store.append(record(b"perhaps"))
+        store.flush()
+    for _ in range(2):
+        with pytest.raises(StoreError, match="read-only since: sync failed") as refused:
+            store.append(record(b"never"))
+        assert not refused.value.is_unknown
+        with pytest.raises(StoreError, match="read-only"):
+            store.append_batch([record(b"never")])
+    assert len(events.of(StoreReadOnly)) == 1
+    assert store.problem is not None
+    assert bodies(store)[0] == b"kept"
+    store.close()
+    assert "abort" in disk.names("")
+    assert b"never" not in bodies(open_store(disk.killed()))
+
+
+def test_a_closed_store_takes_nothing_and_closes_once() -> None:
+    store = open_store()
+    store.append(record())
+    store.close()
+    store.close()
+    with pytest.raises(StoreError, match="closed"):
+        store.append(record())
+
+
+def test_a_deleted_topic_begins_anew_and_never_comes_back() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    for topic in ("T", "U"):
+        for number in range(5):
+            store.append(record(b"old %d" % number, topic=topic))
+    store.flush()
+    store.delete_topic("T")
+    store.delete_topic("unknown")
+    assert [path for path in files.paths() if path.startswith("consumequeue/T")] == []
+    assert store.max_offset("T", 0) == 0
+    assert bodies(open_store(files.clone())) == []
+    assert store.append(record(b"new")).queue_offset == 0
+    again = open_store(files)
+    assert bodies(again) == [b"new"]
+    assert len(bodies(again, "U")) == 5
+
+
+def test_a_topic_stays_if_the_disk_does_not_let_it_go() -> None:
+    disk = Disk()
+    store = open_store(disk)
+    store.append(record(b"here"))
+
+    def full(number: int, name: str, path: str) -> None:
+        if path.startswith("recovery.hint"):
+            raise OSError(28, "No space left on device")
+
+    disk.on_call = full
+    with pytest.raises(StoreError, match="not deleted"):
+        store.delete_topic("T")
+    assert bodies(store) == [b"here"]
+    disk.on_call = None
+    store.delete_topic("T")
+    assert bodies(open_store(disk.killed())) == []
+
+
+def test_entries_do_not_pile_up_in_memory() -> None:
+    files = MemoryFiles()
+    store = open_store(files, segment_bytes=1 << 30)
+    for _ in range(70):
+        store.append_batch([record(b"")] * 1000)
+    assert sum(queue.unwritten for queue in store._queues.values()) < 65_536
+    assert len(messages(store)) == 70_000
+
+
+def test_whoever_continues_a_store_finds_everything() -> None:
+    files = MemoryFiles()
+    expected: list[bytes] = []
+    for round_ in range(5):
+        store = open_store(files)
+        assert bodies(store) == expected
+        for number in range(20):
+            body = b"%d/%d" % (round_, number)
+            store.append(record(body))
+            expected.append(body)
+        if round_ % 2:
+            store.close()
+
+
+def test_store_errors_survive_pickling() -> None:
+    error = pickle.loads(pickle.dumps(StoreError("disk full", True)))
+    assert (str(error), error.is_unknown) == ("perhaps stored: disk full", True)
+    assert str(StoreError("disk full")) == "not stored: disk full"

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketapp.broker.delays import PROGRESS, DelayService, delayed, restored
+from rocketapp.broker.store.config_files import DELAY_OFFSETS, decode
+from rocketapp.broker.store.files import Files, MemoryFiles, read_whole
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.errors import ConfigError, StoreError
+from rocketapp.model.event import RecordDamaged
+from rocketapp.model.names import DELAY_SECONDS, SCHEDULE_TOPIC
+from rocketapp.wire import properties as names
+from rocketapp.wire.java import tags_code
+from rocketapp.wire.record import Record
+from tests.unit.broker.store.disk import Disk, Stopped
+from tests.unit.broker.store.stores import Events, SetClock, bodies, messages, open_store, record
+
+START = 1_700_000_000.0
+
+
+class Broker:
+    """A store with its delays, and a clock to set."""
+
+    def __init__(self, files: Files | None = None, clock: SetClock | None = None) -> None:
+        self.files = MemoryFiles() if files is None else files
+        self.clock = clock or SetClock(START)
+        self.events = Events()
+        self.store: MessageStore = open_store(self.files, clock=self.clock)
+        self.delays = DelayService(self.store, self.files, self.clock, self.events)
+
+    def deliver(self) -> int:
+        return self.delays.deliver_due(int(self.clock.time * 1000))
+
+    def after(self, seconds: float) -> int:
+        self.clock.time += seconds
+        return self.deliver()
+
+
+def test_a_delayed_record_remembers_where_it_belongs() -> None:
+    waiting = delayed(record(queue_id=5, tag="paid"), 3)
+    assert (waiting.topic, waiting.queue_id) == (SCHEDULE_TOPIC, 2)
+    properties = names.decode(waiting.raw_properties)
+    assert (properties["REAL_TOPIC"], properties["REAL_QID"], properties["DELAY"]) == ("T", "5", "3")
+    assert properties["TAGS"] == "paid"
+    back = restored(waiting)
+    assert back is not None
+    assert (back.topic, back.queue_id, back.raw_properties) == ("T", 5, waiting.raw_properties)
+
+
+def test_a_level_beyond_the_last_is_the_last() -> None:
+    waiting = delayed(record(), 99)
+    assert waiting.queue_id == 17
+    assert names.decode(waiting.raw_properties)["DELAY"] == "18"
+
+
+def test_what_the_user_wrote_as_real_topic_does_not_count() -> None:
+    forged = record(more=b"REAL_TOPIC\x01Secret\x02REAL_QID\x019")
+    back = restored(delayed(forged, 1))
+    assert back is not None
+    assert (back.topic, back.queue_id) == ("T", 0)
+
+
+@pytest.mark.parametrize("topic", ["", "../evil", SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC"])
+def test_a_message_that_may_not_go_anywhere_is_skipped_and_told(topic: str) -> None:
+    broker = Broker()
+    raw = names.encode({"REAL_TOPIC": topic, "REAL_QID": "0"})
+    broker.store.append(Record(SCHEDULE_TOPIC, b"x", raw, 0))
+    broker.delays.schedule(record(b"good"), 1)
+    assert broker.after(1) == 2
+    assert bodies(broker.store) == [b"good"]
+    assert len(broker.events.of(RecordDamaged)) == 1
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 10, 18])
+def test_a_message_becomes_visible_when_its_delay_is_over_and_not_before(level: int) -> None:
+    broker = Broker()
+    delay = DELAY_SECONDS[level - 1]
+    broker.delays.schedule(record(b"later", queue_id=2, tag="paid"), level)
+    assert broker.delays.next_due_ms() == int((START + delay) * 1000)
+    assert broker.after(delay - 0.001) == 0
+    assert broker.store.max_offset("T", 2) == 0
+    assert broker.after(0.001) == 1
+    (delivered,) = messages(broker.store, "T", 2)
+    assert delivered.body == b"later"
+    assert delivered.stored_ms == int((START + delay) * 1000)
+    assert delivered.born_ms == 1_600_000_000_000
+    assert broker.store.tags_code_at("T", 2, 0) == tags_code("paid")
+    assert broker.delays.next_due_ms() is None
+    assert broker.after(10_000) == 0
+
+
+def test_levels_do_not_wait_for_each_other_and_keep_their_order() -> None:
+    broker = Broker()
+    for number in range(6):
+        broker.delays.schedule(record(b"%d" % number), 1 if number % 2 else 2)
+        broker.clock.time += 0.25
+    broker.after(1)
+    assert bodies(broker.store) == [b"1", b"3", b"5"]
+    broker.after(5)
+    assert bodies(broker.store) == [b"1", b"3", b"5", b"0", b"2", b"4"]
+
+
+def test_one_call_delivers_a_bounded_number() -> None:
+    broker = Broker()
+    for number in range(300):
+        broker.delays.schedule(record(b"%d" % number), 1)
+    broker.clock.time += 1
+    now_ms = int(broker.clock.time * 1000)
+    assert broker.delays.deliver_due(now_ms, limit=100) == 128
+    due = broker.delays.next_due_ms()
+    assert due is not None
+    assert due <= now_ms
+    assert broker.deliver() == 172
+    assert len(bodies(broker.store)) == 300
+
+
+def test_offsets_are_saved_as_apache_saves_them_and_found_again() -> None:
+    broker = Broker()
+    for _ in range(3):
+        broker.delays.schedule(record(), 2)
+    broker.after(5)
+    broker.delays.close()
+    broker.store.close()
+    data = read_whole(broker.files, DELAY_OFFSETS)
+    assert data is not None
+    assert decode(data)["offsetTable"][2] == 3
+    broker.files.remove(PROGRESS)
+    again = Broker(broker.files, broker.clock)
+    assert again.deliver() == 0
+    assert len(bodies(again.store)) == 3
+
+
+def test_what_apache_delivered_meanwhile_is_not_delivered_again() -> None:
+    broker = Broker()
+    for _ in range(3):
+        broker.delays.schedule(record(), 1)
+    file = broker.files.open(DELAY_OFFSETS, create=True)
+    file.write(b'{\n\t"dataVersion":{"counter":4},\n\t"offsetTable":{1:2\n\t}\n}', 0)
+    again = Broker(broker.files, broker.clock)
+    assert again.after(1) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b'{"offsetTable":{"x":1}}', b'{"other":{}}', b'{"offsetTable":[1]}'])
+def test_an_unreadable_table_stops_the_start(content: bytes) -> None:
+    broker = Broker()
+    broker.files.open(DELAY_OFFSETS, create=True).write(content, 0)
+    with pytest.raises(ConfigError, match="delayOffset"):
+        Broker(broker.files)
+
+
+def test_offsets_beyond_the_end_do_not_swallow_new_messages() -> None:
+    broker = Broker()
+    broker.files.open(DELAY_OFFSETS, create=True).write(b'{"offsetTable":{1:500}}', 0)
+    again = Broker(broker.files, broker.clock)
+    again.delays.schedule(record(b"new"), 1)
+    assert again.after(1) == 1
+    assert bodies(again.store) == [b"new"]
+
+
+def test_a_disk_that_refuses_delays_the_delivery() -> None:
+    disk = Disk()
+    broker = Broker(disk)
+    broker.delays.schedule(record(b"late"), 1)
+    broker.clock.time += 1
+
+    def full(number: int, name: str, path: str) -> None:
+        if name == "write":
+            raise OSError(28, "No space left on device")
+
+    disk.on_call = full
+    with pytest.raises(StoreError):
+        broker.deliver()
+    disk.on_call = None
+    assert broker.deliver() == 1
+    assert bodies(broker.store) == [b"late"]
+
+
+def test_a_clock_that_goes_back_makes_nobody_early_and_nobody_very_late() -> None:
+    broker = Broker()
+    for number in range(5):
+        broker.delays.schedule(record(b"old %d" % number), 3)
+        broker.clock.time += 1
+    broker.clock.time -= 3600
+    back = broker.clock.time
+    broker.delays.schedule(record(b"new"), 3)
+    delivered: dict[bytes, float] = {}
+    while len(delivered) < 6 and broker.clock.time < back + 60:
+        due = broker.delays.next_due_ms()
+        assert due is not None
+        broker.clock.time = max(broker.clock.time + 0.001, due / 1000)
+        broker.deliver()
+        for body in bodies(broker.store):
+            delivered.setdefault(body, broker.clock.time - back)
+    # Old ones were stored 5 to 1 seconds before the clock went back, and have waited as long.
+    assert all(5 + number <= delivered[b"old %d" % number] <= 10 + number + 0.1 for number in range(5))
+    assert 10 <= delivered[b"new"] <= 14.2
+
+
+def test_after_a_run_in_the_future_delays_are_as_long_as_ever() -> None:
+    broker = Broker(clock=SetClock(START + 1e8))
+    broker.store.append(record(b"from the future"))
+    again = Broker(broker.files, SetClock(START))
+    for number in range(5):
+        again.delays.schedule(record(b"%d" % number), 3)
+        again.clock.time += 1
+    seen = []
+    for _ in range(12):
+        again.after(1)
+        seen.append(len(bodies(again.store)) - 1)
+    assert seen == [0, 0, 0, 0, 1, 2, 3, 4, 5, 5, 5, 5]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 250), st.booleans())
+@settings(max_examples=80, deadline=None)
+def test_whatever_crashes_every_message_is_delivered_once_or_twice_and_never_early(
+    seed: int, stop_at: int, is_power: bool
+) -> None:
+    random = Random(seed)
+
+    def stop(number: int, name: str, path: str) -> None:
+        if number == stop_at:
+            raise Stopped
+
+    disk = Disk(stop)
+    clock = SetClock(START)
+    accepted: dict[bytes, float] = {}
+    durable: set[bytes] = set()
+    try:
+        broker = Broker(disk, clock)
+        for number in range(60):
+            level = random.choice((1, 2))
+            broker.delays.schedule(record(b"%d/%d" % (number, level)), level)
+            accepted[b"%d/%d" % (number, level)] = clock.time + DELAY_SECONDS[level - 1]
+            broker.after(random.random())
+            if random.random() < 0.3:
+                broker.store.flush()
+                durable = set(accepted)
+            if random.random() < 0.3:
+                broker.delays.save()
+    except Stopped:
+        pass
+    disk.on_call = None
+    again = Broker(disk.without_power(random) if is_power else disk.killed(), clock)
+    while (due := again.delays.next_due_ms()) is not None:
+        clock.time = max(clock.time, due / 1000)
+        again.deliver()
+    delivered = messages(again.store)
+    must_have = durable if is_power else set(accepted)
+    assert must_have <= {each.body for each in delivered}
+    for body in {each.body for each in delivered}:
+        times = [each.stored_ms for each in delivered if each.body == body]
+        assert len(times) <= 2
+        assert min(times) >= int(accepted.get(body, START) * 1000)
