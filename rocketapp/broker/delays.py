@@ -20,7 +20,7 @@ from rocketapp.broker.store.files import File, Files
 from rocketapp.broker.store.store import Appended, MessageStore
 from rocketapp.clock import Clock
 from rocketapp.errors import ConfigError
-from rocketapp.model.event import Event, Observe, RecordDamaged
+from rocketapp.model.event import Observe, RecordDamaged, unobserved
 from rocketapp.model.names import DELAY_SECONDS, FORBIDDEN_TOPICS, SCHEDULE_TOPIC, topic_problem
 from rocketapp.wire import properties as names
 from rocketapp.wire.record import Record, decode_record
@@ -62,14 +62,10 @@ class _ClockWentBack(NamedTuple):
     shift_ms: int
 
 
-def _unobserved(event: Event) -> None:
-    return
-
-
 class DelayService:
     """The delay levels of one store. Who owns the timer asks `next_due_ms` and calls `deliver_due`."""
 
-    def __init__(self, store: MessageStore, files: Files, clock: Clock, observe: Observe = _unobserved) -> None:
+    def __init__(self, store: MessageStore, files: Files, clock: Clock, observe: Observe = unobserved) -> None:
         self._store, self._clock, self._observe = store, clock, observe
         self._file = ConfigFile(files, DELAY_OFFSETS)
         self._version = DataVersion(clock.now())

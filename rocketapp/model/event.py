@@ -203,3 +203,7 @@ class StoreReadOnly(Event):
 
 Observe = Callable[[Event], None]
 """Receives every event; must not block and must not raise."""
+
+
+def unobserved(event: Event) -> None:
+    """An observer for those who have none."""

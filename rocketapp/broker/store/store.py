@@ -28,7 +28,7 @@ from rocketapp.broker.store.stored import TagsCodes, is_queued
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ProtocolError, StoreError
-from rocketapp.model.event import Event, LoopFailed, Observe, StoreReadOnly
+from rocketapp.model.event import LoopFailed, Observe, StoreReadOnly, unobserved
 from rocketapp.model.names import SCHEDULE_TOPIC, topic_problem
 from rocketapp.wire.record import Record, encode_record
 
@@ -51,10 +51,6 @@ class Appended(NamedTuple):
     size: int
     queue_offset: int
     stored_ms: int
-
-
-def _unobserved(event: Event) -> None:
-    return
 
 
 class MessageStore:
@@ -85,7 +81,7 @@ class MessageStore:
         self.flush()
 
     @classmethod
-    def open(cls, files: Files, config: BrokerConfig, clock: Clock, observe: Observe = _unobserved) -> MessageStore:
+    def open(cls, files: Files, config: BrokerConfig, clock: Clock, observe: Observe = unobserved) -> MessageStore:
         """Open or create the store in these files, whatever state it was left in."""
         return cls(files, config, clock, observe)
 
