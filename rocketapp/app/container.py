@@ -27,21 +27,19 @@ class Container(containers.DeclarativeContainer):
     cluster, and per group of a cluster, with the arguments that differ.
     """
 
-    settings: providers.Dependency[Any] = providers.Dependency()
+    settings: providers.Provider[Any] = providers.Dependency()
     observe: providers.Provider[Any] = providers.Dependency()
     clock: providers.Provider[Any] = providers.Dependency()
     random: providers.Provider[Any] = providers.Dependency()
     dial: providers.Provider[Any] = providers.Dependency()
-    cache: providers.Provider[CacheBudget] = providers.Singleton(
-        CacheBudget, settings.provided.consumer.cache_max_bytes
-    )
-    client: providers.Provider[ClientInstance] = providers.Factory(
+    cache: providers.Provider[Any] = providers.Singleton(CacheBudget, settings.provided.consumer.cache_max_bytes)
+    client: providers.Provider[Any] = providers.Factory(
         ClientInstance, dial=dial, clock=clock, random=random, observe=observe
     )
-    producer: providers.Provider[Producer] = providers.Factory(
+    producer: providers.Provider[Any] = providers.Factory(
         Producer, config=settings.provided.producer, clock=clock, random=random, observe=observe
     )
-    consumer: providers.Provider[PushConsumer] = providers.Factory(
+    consumer: providers.Provider[Any] = providers.Factory(
         PushConsumer,
         config=settings.provided.consumer,
         app_version=settings.provided.app.version,

@@ -112,7 +112,7 @@ def test_a_body_becomes_what_the_annotation_says(kind: Any, body: bytes, expecte
     "order", [("order", "message", "context"), ("context", "message", "order"), ("message", "order")]
 )
 def test_arguments_come_in_any_order_and_number(order: tuple[str, ...]) -> None:
-    app, seen = RocketApp("shop"), []
+    app, seen = RocketApp("shop"), list[object]()
     kinds = {"order": Order, "message": Message, "context": Context}
 
     def handle(*given: object) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -301,7 +301,7 @@ async def test_nothing_is_declared_while_the_app_runs() -> None:
     app = app_of(Diary())
     lifecycle = lifecycle_of(app)
     await lifecycle.start()
-    late = [
+    late: list[Callable[[], object]] = [
         lambda: app.subscribe("late")(lambda message: None),
         lambda: app.include(Router()),
         lambda: app.on_startup(lambda: None),

@@ -59,7 +59,7 @@ def test_what_was_refused_is_not_registered() -> None:
 
 
 @pytest.mark.parametrize("apart", [{"group": "other"}, {"cluster": "eu"}])
-def test_another_group_or_cluster_is_another_consumer(apart: dict[str, str]) -> None:
+def test_another_group_or_cluster_is_another_consumer(apart: dict[str, Any]) -> None:
     app = RocketApp("shop", clusters={"eu": "h:1"})
     app.subscribe("orders")(handler())
     app.subscribe("orders", retries=3, orderly=True, **apart)(handler())

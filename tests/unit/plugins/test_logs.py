@@ -118,7 +118,7 @@ def test_every_event_is_a_line_or_a_count_and_a_json_object(
     values = {"queue": QUEUE, "count": 3, "attempt": 1, "delay": 1.0, "seconds": 900.0, "offset": 1, "epoch": 1}
     later = Later()
     log = EventLog(later)
-    log.observe(kind(**{name: values.get(name, name) for name in kind.__dataclass_fields__}))  # type: ignore[attr-defined]
+    log.observe(kind(**{name: values.get(name, name) for name in kind.__dataclass_fields__}))
     later.come()
     log.tell_counts()
     (record,) = caplog.records
