@@ -210,10 +210,13 @@ class Lifecycle:
             for result in results:
                 if isinstance(result, BaseException):
                     log.error("stopping: %s", result, exc_info=result)
-        if self._assembly is not None:
-            await self._assembly.wiring.stop_resources()
-            self._assembly.wiring.release()
         self._producers, self._clients = {}, {}
+        if self._assembly is not None:
+            try:
+                await self._assembly.wiring.stop_resources()
+            except Exception as error:
+                log.error("a resource of the container did not close: %s", error, exc_info=error)
+            self._assembly.wiring.release()
         self._app.ended()
 
 
