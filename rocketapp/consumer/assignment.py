@@ -205,7 +205,9 @@ class Assignment:
         puller = Puller(queue, self._subscription, delivery.deliver, pull, orderly=self.is_orderly)
         pulling = context.tasks.start(puller.run(), f"pull {self.queue}")
         try:
-            await self._wait(pulling, stopping, *(() if lock is None else (lock.lost,)))
+            # The runner also ends when it finds its lock too old, even if a renewal comes a moment later.
+            ends = (lock.lost, delivery.runner) if lock is not None and isinstance(delivery, OrderlyDelivery) else ()
+            await self._wait(pulling, stopping, *ends)
         finally:
             correction = pulling.result() if pulling.done() else None
             pulling.cancel()
@@ -230,7 +232,7 @@ class Assignment:
             await offsets.commit(queue)
         at_rest = await self._drained(delivery, why)
         if why is Stop.RELEASED:
-            self.is_clean = await offsets.commit_finally(queue) and at_rest
+            self.is_clean = await offsets.commit_finally(queue) and self.is_clean
         offsets.end(queue)
         context.pull.observe(Released(context.group, self.queue, reason))
         if correction is not None and not self.is_ending:
@@ -239,7 +241,7 @@ class Assignment:
         return at_rest
 
     async def _drained(self, delivery: Delivery, why: Stop) -> bool:
-        """Wait for what was started; whether it has ended."""
+        """Wait for what was started; whether it has ended, be it by cancellation."""
         if why is not Stop.RELEASED and isinstance(delivery, ConcurrentDelivery):
             return True  # nobody hears what its handlers still do
         drained = self._context.tasks.start(delivery.drained(), f"drain {self.queue}")
@@ -247,4 +249,5 @@ class Assignment:
         if drained.done():
             return True
         drained.cancel()
+        self.is_clean = False
         return await delivery.abandon() if isinstance(delivery, OrderlyDelivery) else False

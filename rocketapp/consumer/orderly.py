@@ -97,8 +97,9 @@ class OrderlyDelivery:
         """What the handler works on."""
         self._calls: Calls | None = None
         orderly.open_deliveries.add(self)
-        self._runner = orderly.tasks.start(self._run(), f"orderly {queue.queue}")
-        self._runner.add_done_callback(lambda _: orderly.open_deliveries.discard(self))
+        self.runner = orderly.tasks.start(self._run(), f"orderly {queue.queue}")
+        """Ends when nothing more may start: after `end`, or because the lease is over."""
+        self.runner.add_done_callback(lambda _: orderly.open_deliveries.discard(self))
 
     @property
     def may_start(self) -> bool:
@@ -119,14 +120,14 @@ class OrderlyDelivery:
 
     async def drained(self) -> None:
         """Returns when the running handler has ended; after `end`."""
-        await asyncio.wait([self._runner])
+        await asyncio.wait([self.runner])
 
     async def abandon(self) -> bool:
         """Cancel the running handler; whether it has ended. A thread cannot be stopped."""
         self.abandoned = True
         self.end()
-        self._runner.cancel()
-        await asyncio.wait([self._runner])
+        self.runner.cancel()
+        await asyncio.wait([self.runner])
         return self.item is None
 
     def in_hand(self) -> tuple[Tally, Any] | None:

@@ -15,8 +15,8 @@ from rocketapp.consumer.threads import Threads
 from rocketapp.consumer.work import Queue, Tally
 from rocketapp.state.lease import Lease
 
-_REPORT = 0.001
-"""Seconds after which a thread reports what it has finished, though its burst is not over."""
+_FIRST_LOOK, _LATER_LOOK = 0.002, 0.25
+"""Seconds until a burst that is not over is looked at for what it has finished, and at most between later looks."""
 
 
 class Turns(Protocol):
@@ -131,7 +131,15 @@ class CallsInThreads:
     async def _burst(self, turns: Turns, items: Sequence[Any], *, retry: bool = False) -> _Burst:
         burst = _Burst(self.tally, turns, items, simple=self.batch is None and not retry)
         self._threads.run(burst.work)
-        await burst.over
+        wait = _FIRST_LOOK
+        try:
+            while not burst.over.done():
+                await asyncio.wait([burst.over], timeout=wait)
+                burst.collect()
+                wait = min(2 * wait, _LATER_LOOK)
+        finally:
+            # Also when nobody waits any more: what was finished before is done.
+            burst.collect()
         return burst
 
     def stop(self) -> None:
@@ -168,14 +176,9 @@ class _Burst:
     def _call_all(self) -> None:
         turns, call, now = self._turns, self._tally.handler.call, self._loop.time
         lease, append = turns.lease, self._finished.append
-        report_at = now() + _REPORT
         for item in self._items:
-            time = now()
-            if turns.ended or time >= lease.trusted_until:
+            if turns.ended or now() >= lease.trusted_until:
                 return
-            if time >= report_at:
-                self._loop.call_soon_threadsafe(self._collect)
-                report_at = time + _REPORT
             turns.item = item
             try:
                 result = call(item)
@@ -187,7 +190,7 @@ class _Burst:
                 return
             append(item)
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
         """On the loop: what is finished so far."""
         count = len(self._finished)
         self._turns.queue.finish_all(self._finished[:count])
@@ -196,6 +199,6 @@ class _Burst:
         self.count += count
 
     def _end(self) -> None:
-        self._collect()
+        self.collect()
         if not self.over.done():
             self.over.set_result(None)

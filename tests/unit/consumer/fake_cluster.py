@@ -91,7 +91,7 @@ class FakeCluster:
         self.locks: dict[tuple[str, MessageQueue], Lock] = {}
         self.held: dict[MessageQueue, list[Callable[[], None]]] = defaultdict(list)
         self.asked: list[Asked] = []
-        self.misbehave: dict[int, Callable[[Asked], Command | None | bool]] = {}
+        self.misbehave: dict[int, Callable[[Asked], Command | bool | None]] = {}
         """By code: returns a response, None for no answer, or True to behave."""
         self.young = False
         """Brokers answer 0 for groups without an offset."""

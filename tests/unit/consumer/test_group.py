@@ -1,0 +1,295 @@
+"""Several members: who owns what, and that handing over loses nothing and repeats nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from random import Random
+
+import pytest
+
+from rocketapp.consumer.rebalancer import TRUST
+from rocketapp.model.event import Assigned, LoopFailed, Released
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
+from tests.unit.scripted import eventually, in_virtual_time
+
+
+class Handler:
+    """Counts per queue and offset, and knows how many run at once per queue."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.started: Counter[tuple[MessageQueue, int]] = Counter()
+        self.finished: Counter[tuple[MessageQueue, int]] = Counter()
+
+    async def __call__(self, message: Message) -> None:
+        assert message.queue is not None
+        place = message.queue, message.offset
+        self.started[place] += 1
+        await asyncio.sleep(self.seconds)
+        self.finished[place] += 1
+
+
+async def with_queues(count: int, messages: int = 0, *, brokers: int = 1) -> tuple[FakeCluster, list[MessageQueue]]:
+    cluster = FakeCluster(brokers=brokers)
+    await cluster.start()
+    queues = cluster.create("topic", queues=count)
+    for queue in queues:
+        cluster.send_many(queue, messages)
+    return cluster, queues
+
+
+def owned(member: Member, topic: str = "topic") -> set[MessageQueue]:
+    assignments = member.consumer._rebalancer.owned.values()
+    return {each.queue for each in assignments if each.queue.topic == topic and not each.is_ending}
+
+
+@in_virtual_time
+async def test_members_share_the_queues_and_take_over_those_of_who_leaves() -> None:
+    cluster, queues = await with_queues(4)
+    first, second, third = [cluster.member(consumed(Handler())) for _ in range(3)]
+    await first.start()
+    assert owned(first) == set(queues)
+    await second.start()
+    await eventually(lambda: len(owned(first)) == len(owned(second)) == 2, 1.0)
+    await third.start()
+    await eventually(lambda: sorted(map(len, map(owned, (first, second, third)))) == [1, 1, 2], 1.0)
+    assert owned(first) | owned(second) | owned(third) == set(queues)
+    await second.stop()
+    await eventually(lambda: len(owned(first)) == len(owned(third)) == 2, 1.0)
+    await third.kill()
+    cluster.behave()
+    await eventually(lambda: owned(first) == set(queues), 2.0)
+    await first.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_clean_rebalance_repeats_nothing(orderly: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queues = await with_queues(6, 2000)
+        handler = Handler(seconds=0.02)
+        members = [await cluster.member(consumed(handler, orderly=orderly, concurrency=16)).start()]
+        for _ in range(3):
+            await asyncio.sleep(2)
+            members.append(await cluster.member(consumed(handler, orderly=orderly, concurrency=16)).start())
+        for _ in range(3):
+            await asyncio.sleep(2)
+            assert await members.pop(0).stop()
+        await eventually(lambda: len(handler.finished) == 12_000, 600)
+        await asyncio.sleep(6)
+        assert set(handler.finished.values()) == {1}
+        assert [cluster.committed(queue) for queue in queues] == [2000] * 6
+        await members[0].stop()
+        await cluster.stop()
+
+    story()
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_storms_of_joins_and_leaves_lose_nothing_and_never_overlap(orderly: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        random = Random(7)
+        cluster, queues = await with_queues(8, 400, brokers=2)
+        active: Counter[MessageQueue] = Counter()
+        done: dict[MessageQueue, list[int]] = {queue: [] for queue in queues}
+
+        async def handler(message: Message) -> None:
+            queue = message.queue
+            assert queue is not None
+            active[queue] += 1
+            try:
+                assert not orderly or active[queue] == 1
+                await asyncio.sleep(random.random() * 0.05)
+                done[queue].append(message.offset)
+            finally:
+                active[queue] -= 1
+
+        members = [await cluster.member(consumed(handler, orderly=orderly)).start()]
+        for _ in range(60):
+            await asyncio.sleep(random.choice([0.0, 0.05, 0.1, 0.3]))
+            if len(members) > 1 and random.random() < 0.5:
+                assert await members.pop(random.randrange(len(members))).stop()
+            else:
+                members.append(await cluster.member(consumed(handler, orderly=orderly)).start())
+            for member in members:
+                loops = [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("pull ")]
+                assert member.consumer is not None
+                assert max(Counter(loops).values(), default=0) <= len(members) + 1
+        await eventually(lambda: all(len(set(offsets)) == 800 // 2 for offsets in done.values()), 600)
+        for offsets in done.values():
+            assert sorted(set(offsets)) == list(range(400))
+            if orderly:
+                # Across all members and hand-overs: in order, and nothing twice.
+                assert offsets == list(range(400))
+        await asyncio.gather(*(member.stop() for member in members))
+        assert all(offset == 400 for (_, queue), offset in cluster.offsets.items() if queue.topic == "topic")
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_no_answer_is_no_reason_to_give_anything_up() -> None:
+    cluster, queues = await with_queues(4, 10)
+    handler = Handler()
+    member = await cluster.member(consumed(handler)).start()
+    await eventually(lambda: len(handler.finished) == 40)
+    cluster.refuse(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    await asyncio.sleep(50)
+    assert owned(member) == set(queues)
+    assert not member.events.of(Released)
+    told = [event for event in member.events.of(LoopFailed) if event.loop == "rebalance"]  # type: ignore[attr-defined]
+    assert len(told) == 1
+    # An empty list is no answer either.
+    cluster.behave()
+    cluster.misbehave[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda _: True
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_member_that_is_not_in_the_list_tells_the_broker_before_it_believes_it() -> None:
+    cluster, queues = await with_queues(2)
+    member = await cluster.member(consumed(Handler())).start()
+    broker = cluster.brokers["broker-a"]
+    forgotten = dict(broker.members)
+    broker.members.clear()
+    member.consumer.members_changed()
+    await asyncio.sleep(1)
+    assert owned(member) == set(queues)
+    assert set(broker.members) == set(forgotten)
+    assert not member.events.of(Released)
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_notifications_in_swarms_cost_few_looks() -> None:
+    cluster, _ = await with_queues(2)
+    member = await cluster.member(consumed(Handler())).start()
+    await asyncio.sleep(1)
+    before = len(cluster.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP))
+    for _ in range(1000):
+        member.consumer.members_changed()
+        await asyncio.sleep(0.001)
+    assert len(cluster.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP)) - before <= 1 / 0.05 + 2
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_members_that_start_together_pull_when_all_are_there_and_repeat_nothing() -> None:
+    cluster, _ = await with_queues(8, 500)
+    handler = Handler(seconds=0.001)
+    members = []
+    for number in range(4):
+        members.append(await cluster.member(consumed(handler), expected_members=4).start())
+        await asyncio.sleep(0.3)
+        assert bool(handler.started) is (number == 3)
+    await eventually(lambda: len(handler.finished) == 4000, 30)
+    assert set(handler.finished.values()) == {1}
+    await asyncio.gather(*(member.stop() for member in members))
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_member_that_waits_in_vain_for_others_begins_after_the_join_timeout() -> None:
+    cluster, _ = await with_queues(2, 5)
+    handler = Handler()
+    member = await cluster.member(consumed(handler), expected_members=3).start()
+    await asyncio.sleep(4.9)
+    assert not handler.started
+    await eventually(lambda: len(handler.finished) == 10, 0.5)
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_new_queue_of_a_known_topic_is_read_from_its_beginning() -> None:
+    cluster, _ = await with_queues(1, 5)
+    handler = Handler()
+    member = await cluster.member(consumed(handler, start="last")).start()
+    await asyncio.sleep(1)
+    _, fresh = cluster.create("topic", queues=2)
+    cluster.send_many(fresh, 3)
+    await eventually(lambda: len(handler.finished) == 3, 40)
+    assert {queue for queue, _ in handler.finished} == {fresh}
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_epochs_grow_with_every_assignment() -> None:
+    cluster, _ = await with_queues(2)
+    first = await cluster.member(consumed(Handler())).start()
+    for _ in range(5):
+        other = await cluster.member(consumed(Handler())).start()
+        await asyncio.sleep(2)
+        await other.stop()
+        await asyncio.sleep(2)
+    epochs = [event.epoch for event in first.events.of(Assigned)]  # type: ignore[attr-defined]
+    assert epochs == sorted(set(epochs))
+    await first.stop()
+    await cluster.stop()
+
+
+# Frozen, or cut off.
+
+
+@in_virtual_time
+async def test_a_member_that_was_frozen_commits_nothing_before_it_knows_that_it_is_still_the_owner() -> None:
+    cluster, (queue,) = await with_queues(1, 100)
+    handler = Handler()
+    member = await cluster.member(consumed(handler)).start()
+    await eventually(lambda: len(handler.finished) == 100)
+    # The process stands still for more than two minutes: its timers are all late. Others went on meanwhile.
+    cluster.send_many(queue, 100)
+    cluster.offsets["group", queue] = 170
+    del cluster.commits[:]
+    cluster.loop._virtual_now += TRUST + 80  # type: ignore[attr-defined]
+    await eventually(lambda: cluster.committed(queue) == 200, 30)
+    offsets = [offset for _, at, offset in cluster.commits if at == queue]
+    assert min(offsets) >= 170
+    assert any(event.reason == "another member went on with it meanwhile" for event in member.events.of(Released))  # type: ignore[attr-defined]
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_after_an_outage_a_member_that_nobody_overtook_goes_on_and_repeats_nothing() -> None:
+    cluster, (queue,) = await with_queues(1, 100)
+    handler = Handler()
+    member = await cluster.member(consumed(handler)).start()
+    await eventually(lambda: len(handler.finished) == 100)
+    codes = RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.PULL_MESSAGE
+    for code in codes:
+        cluster.refuse(code)
+    await asyncio.sleep(TRUST + 60)
+    cluster.behave()
+    cluster.send_many(queue, 10)
+    await eventually(lambda: len(handler.finished) == 110, 30)
+    await asyncio.sleep(6)
+    assert set(handler.finished.values()) == {1}
+    assert cluster.committed(queue) == 110
+    assert not member.events.of(Released)
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_commits_that_fail_a_hundred_times_are_caught_up_with() -> None:
+    cluster, (queue,) = await with_queues(1, 100)
+    handler = Handler()
+    cluster.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, times=100)
+    cluster.offsets["group", queue] = 0
+    member = await cluster.member(consumed(handler)).start()
+    await eventually(lambda: cluster.committed(queue) == 100, 1000)
+    assert set(handler.finished.values()) == {1}
+    await member.stop()
+    await cluster.stop()

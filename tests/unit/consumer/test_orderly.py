@@ -1,0 +1,324 @@
+"""Orderly topics: one after the other, under a lock, retried in place."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.push_consumer import Counters
+from rocketapp.model.event import Retried
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, Lock, consumed
+from tests.unit.scripted import eventually, in_virtual_time
+
+LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+
+
+class Order:
+    """A handler that takes a while and checks that nothing of a queue overlaps."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+        self.active: dict[MessageQueue, int] = {}
+        self.done: list[tuple[MessageQueue, int]] = []
+        self.outcomes: dict[int, list[Any]] = {}
+        self.calls: list[tuple[int, int, float]] = []
+
+    async def __call__(self, message: Message) -> Any:
+        queue = message.queue
+        assert queue is not None
+        self.active[queue] = self.active.get(queue, 0) + 1
+        assert self.active[queue] == 1
+        self.calls.append((message.offset, message.attempt, asyncio.get_running_loop().time()))
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.active[queue] -= 1
+        if outcomes := self.outcomes.get(message.offset):
+            outcome = outcomes.pop(0)
+            if isinstance(outcome, BaseException):
+                raise outcome
+        self.done.append((queue, message.offset))
+        return None
+
+    def offsets(self, queue: MessageQueue) -> list[int]:
+        return [offset for at, offset in self.done if at == queue]
+
+
+async def with_queues(count: int, messages: int = 20) -> tuple[FakeCluster, list[MessageQueue]]:
+    cluster = FakeCluster()
+    await cluster.start()
+    queues = cluster.create("topic", queues=count)
+    for queue in queues:
+        cluster.send_many(queue, messages)
+    return cluster, queues
+
+
+@in_virtual_time
+async def test_each_queue_goes_one_by_one_and_queues_side_by_side() -> None:
+    cluster, queues = await with_queues(3)
+    order = Order(seconds=0.1)
+    member = await cluster.member(consumed(order, orderly=True)).start()
+    await eventually(lambda: len(order.done) == 60, 2.5)
+    for queue in queues:
+        assert order.offsets(queue) == list(range(20))
+    assert await member.stop()
+    assert [cluster.committed(queue) for queue in queues] == [20, 20, 20]
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_the_lock_comes_before_the_offset_and_the_offset_before_the_pull() -> None:
+    cluster, _ = await with_queues(1)
+    order = Order()
+    member = await cluster.member(consumed(order, orderly=True)).start()
+    await eventually(lambda: len(order.done) == 20, 1.0)
+    codes = [asked.code for asked in cluster.asked if asked.code == LOCK or asked.fields.get("topic") == "topic"]
+    lock, pull = codes.index(LOCK), codes.index(RequestCode.PULL_MESSAGE)
+    assert RequestCode.QUERY_CONSUMER_OFFSET in codes[lock:pull]
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_nothing_is_pulled_without_the_lock_and_the_reason_is_told() -> None:
+    cluster, (queue,) = await with_queues(1)
+    cluster.locks["group", queue] = Lock("somebody else", 42.0)
+    order = Order()
+    member = await cluster.member(consumed(order, orderly=True)).start()
+    await asyncio.sleep(30)
+    assert not cluster.requests(RequestCode.PULL_MESSAGE, topic="topic")
+    assert member.consumer.standing_still()[queue] == "no lock: another member holds its lock"
+    await eventually(lambda: len(order.done) == 20, 13.0)
+    assert 42 <= order.calls[0][2] < 43
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_failed_message_is_retried_in_place_and_nothing_overtakes_it() -> None:
+    cluster, (queue,) = await with_queues(1, messages=6)
+    order = Order()
+    order.outcomes = {2: [ValueError(), Retry(after=0.25)], 4: [Retry(after=7.0), Skip()]}
+    member = await cluster.member(consumed(order, orderly=True)).start()
+    await eventually(lambda: member.consumer.counters.handled == 6, 20)
+    assert [offset for offset, _, _ in order.calls] == [0, 1, 2, 2, 2, 3, 4, 4, 5]
+    tries = [(attempt, time) for offset, attempt, time in order.calls if offset == 2]
+    assert [attempt for attempt, _ in tries] == [1, 2, 3]
+    assert tries[1][1] - tries[0][1] == pytest.approx(1.0, abs=0.01)
+    assert tries[2][1] - tries[1][1] == pytest.approx(0.25, abs=0.01)
+    fourth = [time for offset, _, time in order.calls if offset == 4]
+    assert fourth[1] - fourth[0] == pytest.approx(7.0, abs=0.01)
+    assert member.consumer.counters == Counters(handled=6, retried=3)
+    assert [event.delay for event in member.events.of(Retried)] == [1.0, 0.25, 7.0]  # type: ignore[attr-defined]
+    assert await member.stop()
+    assert cluster.committed(queue) == 6
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_after_the_last_retry_a_message_is_dead_and_the_next_one_follows() -> None:
+    cluster, (queue,) = await with_queues(1, messages=3)
+    order = Order()
+    order.outcomes = {0: [ValueError("no")] * 99, 1: [DeadLetter("at once")]}
+    member = await cluster.member(consumed(order, orderly=True, retries=3)).start()
+    await eventually(lambda: order.offsets(queue) == [2], 20)
+    assert [offset for offset, _, _ in order.calls] == [0, 0, 0, 0, 1, 2]
+    assert cluster.bodies("%DLQ%group") == [b"0", b"1"]
+    assert member.consumer.counters == Counters(handled=1, retried=3, dead_lettered=2)
+    assert await member.stop()
+    assert cluster.committed(queue) == 3
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_unlimited_retries_never_give_up() -> None:
+    cluster, _ = await with_queues(1, messages=2)
+    order = Order()
+    order.outcomes = {0: [ValueError()] * 100}
+    member = await cluster.member(consumed(order, orderly=True, retries=-1)).start()
+    await eventually(lambda: len(order.done) == 2, 110)
+    assert cluster.bodies("%DLQ%group") == []
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_no_message_passes_a_dead_one_that_nobody_takes() -> None:
+    cluster, (queue,) = await with_queues(1, messages=2)
+    order = Order()
+    order.outcomes = {0: [DeadLetter("x")]}
+    cluster.refuse(RequestCode.SEND_MESSAGE_V2)
+    cluster.refuse(RequestCode.CONSUMER_SEND_MSG_BACK)
+    member = await cluster.member(consumed(order, orderly=True)).start()
+    await asyncio.sleep(60)
+    assert [offset for offset, _, _ in order.calls] == [0]
+    assert cluster.committed(queue) == 0
+    cluster.behave()
+    await eventually(lambda: order.offsets(queue) == [1], 15)
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_locks_are_renewed_and_given_back() -> None:
+    cluster, (queue,) = await with_queues(1)
+    order = Order()
+    member = await cluster.member(consumed(order, orderly=True)).start()
+    await asyncio.sleep(200)
+    assert 10 <= len(cluster.requests(LOCK)) <= 11
+    assert await member.stop()
+    assert ("group", queue) not in cluster.locks
+    codes = [asked.code for asked in cluster.asked]
+    last_commit = len(codes) - 1 - codes[::-1].index(RequestCode.UPDATE_CONSUMER_OFFSET)
+    assert last_commit < codes.index(UNLOCK) < codes.index(RequestCode.UNREGISTER_CLIENT)
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_when_renewals_fail_handlers_stop_long_before_the_broker_gives_the_lock_away() -> None:
+    cluster, (queue,) = await with_queues(1, messages=1000)
+    order = Order(seconds=1.0)
+    member = await cluster.member(consumed(order, orderly=True)).start()
+    await asyncio.sleep(5)
+    cluster.ignore(LOCK)
+    await asyncio.sleep(100)
+    # The lock was granted at 0 s and lives for 60 s.
+    assert 28.0 < order.calls[-1][2] < 30.0
+    assert "lock" in member.consumer.standing_still()[queue]
+    # Somebody else went on meanwhile; when the lock is ours again, we begin where he ended.
+    cluster.offsets["group", queue] = 500
+    cluster.behave()
+    await eventually(lambda: order.calls[-1][0] >= 500, 5.0)
+    assert min(offset for offset, _, time in order.calls if time > 100) == 500
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_lock_that_the_broker_gave_away_ends_the_session_and_commits_nothing() -> None:
+    cluster, (queue,) = await with_queues(1, messages=100)
+    order = Order(seconds=1.0)
+    member = await cluster.member(consumed(order, orderly=True)).start()
+    await asyncio.sleep(10.5)
+    cluster.locks["group", queue] = Lock("somebody else", 1000.0)
+    cluster.offsets["group", queue] = 50
+    await asyncio.sleep(15)
+    # Told at the renewal, at 20 s: what ran then was finished, nothing started after.
+    assert order.calls[-1][2] <= 20.5
+    committed_late = [offset for time, at, offset in cluster.commits if at == queue and time > 20.1]
+    assert committed_late == []
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_clean_stop_hands_over_within_two_seconds_and_repeats_nothing() -> None:
+    cluster, (queue,) = await with_queues(1, messages=100)
+    order = Order(seconds=0.3)
+    first = await cluster.member(consumed(order, orderly=True)).start()
+    await asyncio.sleep(5)
+    second = await cluster.member(consumed(order, orderly=True)).start()
+    await asyncio.sleep(5)
+    stopped_at = cluster.loop.time()
+    assert await first.stop()
+    count = len(order.done)
+    await eventually(lambda: len(order.done) > count, 2.0)
+    assert cluster.loop.time() - stopped_at < 2.0
+    await eventually(lambda: len(order.done) == 100, 60)
+    assert order.offsets(queue) == list(range(100))
+    assert await second.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_stopping_interrupts_the_wait_for_a_retry() -> None:
+    cluster, (queue,) = await with_queues(1, messages=5)
+    order = Order()
+    order.outcomes = {3: [Retry(after=3000)]}
+    member = await cluster.member(consumed(order, orderly=True)).start()
+    await asyncio.sleep(1)
+    began = cluster.loop.time()
+    assert await member.stop()
+    assert cluster.loop.time() - began < 1.0
+    assert cluster.committed(queue) == 3
+    assert ("group", queue) not in cluster.locks
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_cut_drain_cancels_the_handler_and_commits_what_was_done() -> None:
+    cluster, (queue,) = await with_queues(1, messages=5)
+    order = Order()
+
+    async def handler(message: Message) -> None:
+        if message.offset == 2:
+            await asyncio.sleep(10_000)
+        await order(message)
+
+    member = await cluster.member(consumed(handler, orderly=True)).start()
+    await asyncio.sleep(1)
+    assert not await member.stop(drain_timeout=3)
+    assert cluster.committed(queue) == 2
+    assert member.consumer.counters == Counters(handled=2)
+    assert ("group", queue) not in cluster.locks
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_few_queues_at_once_when_the_concurrency_is_small() -> None:
+    cluster, _ = await with_queues(6, messages=3)
+    order = Order(seconds=1.0)
+    most = [0]
+
+    async def handler(message: Message) -> None:
+        most[0] = max(most[0], sum(order.active.values()) + 1)
+        await order(message)
+
+    member = await cluster.member(consumed(handler, orderly=True, concurrency=2)).start()
+    await eventually(lambda: len(order.done) == 18, 15)
+    assert most[0] == 2
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_orderly_batches_are_retried_in_place() -> None:
+    cluster, (queue,) = await with_queues(1, messages=10)
+    batches: list[list[int]] = []
+
+    async def handler(messages: list[Message]) -> Any:
+        batches.append([message.offset for message in messages])
+        if len(batches) == 1:
+            raise ValueError
+        if len(batches) == 2:
+            return Outcomes({messages[1]: Retry()})
+        return None
+
+    member = await cluster.member(consumed(handler, orderly=True, batch=4, batch_wait=0.1)).start()
+    await eventually(lambda: member.consumer.counters.handled == 10, 10)
+    assert batches == [[0, 1, 2, 3], [0, 1, 2, 3], [1], [4, 5, 6, 7], [8, 9]]
+    assert await member.stop()
+    assert cluster.committed(queue) == 10
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_flow_control_holds_for_orderly_queues_but_not_their_span() -> None:
+    cluster, (queue,) = await with_queues(1, messages=500)
+    order = Order(seconds=0.01)
+    config = ConsumerConfig(queue_max_messages=64, queue_max_span=10)
+    member = await cluster.member(consumed(order, orderly=True), config=config).start()
+    await asyncio.sleep(0.5)
+    (assignment,) = [each for each in member.consumer._rebalancer.owned.values() if each.queue == queue]
+    assert assignment.process_queue is not None
+    assert len(assignment.process_queue) <= 128
+    await eventually(lambda: len(order.done) == 500, 20)
+    assert await member.stop()
+    await cluster.stop()

@@ -1,0 +1,360 @@
+"""Failed messages: retries, dead letters, and brokers that do not take them back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rocketapp.consumer.push_consumer import Counters
+from rocketapp.model.event import DeadLettered, Retried, SendBackFailed
+from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
+from rocketapp.wire import properties as names
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, consumed
+from tests.unit.scripted import eventually, in_virtual_time
+
+SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
+SEND = RequestCode.SEND_MESSAGE_V2
+
+
+class Attempts(list[tuple[bytes, int, float]]):
+    """Fails as told by `outcomes`, an outcome per attempt; remembers body, attempt and time."""
+
+    def __init__(self, cluster: FakeCluster, *outcomes: Any) -> None:
+        super().__init__()
+        self.cluster, self.outcomes = cluster, outcomes
+
+    async def __call__(self, message: Message) -> Any:
+        self.append((message.body, message.attempt, self.cluster.loop.time()))
+        assert message.topic == "topic"
+        outcome = self.outcomes[min(message.attempt, len(self.outcomes)) - 1]
+        if isinstance(outcome, BaseException) and not isinstance(outcome, Skip):
+            raise outcome
+        return outcome
+
+
+async def one_message(**properties: str) -> tuple[FakeCluster, Any]:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send(queue, b"poison", **{"UNIQ_KEY": "id-1", **properties})
+    return cluster, queue
+
+
+@in_virtual_time
+async def test_a_failed_message_comes_back_after_ten_and_then_thirty_seconds() -> None:
+    cluster, queue = await one_message()
+    attempts = Attempts(cluster, ValueError("no"), ValueError("no"), None)
+    member = await cluster.member(consumed(attempts)).start()
+    await eventually(lambda: len(attempts) == 3, 60)
+    times = [time for _, _, time in attempts]
+    assert [attempt for _, attempt, _ in attempts] == [1, 2, 3]
+    assert times[1] - times[0] == pytest.approx(10, abs=0.1)
+    assert times[2] - times[1] == pytest.approx(30, abs=0.1)
+    assert [asked.fields["delayLevel"] for asked in cluster.requests(SEND_BACK)] == ["3", "4"]
+    await asyncio.sleep(6)
+    assert cluster.committed(queue) == 1
+    assert member.consumer.counters == Counters(handled=1, retried=2)
+    first = member.events.of(Retried)[0]
+    assert first == Retried("group", "handler", "topic", "id-1", 1, 10.0, "ValueError: no")
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_retry_after_rounds_up_to_a_level() -> None:
+    cluster, _ = await one_message()
+    attempts = Attempts(cluster, Retry(after=45), None)
+    member = await cluster.member(consumed(attempts)).start()
+    await eventually(lambda: len(attempts) == 2, 100)
+    assert [asked.fields["delayLevel"] for asked in cluster.requests(SEND_BACK)] == ["5"]
+    await member.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("outcome", [None, "anything", 0, Skip("no use"), ValueError("returned, not raised")])
+def test_whatever_is_returned_is_done(outcome: Any) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queue = await one_message()
+
+        async def handler(_: Message) -> Any:
+            return outcome
+
+        member = await cluster.member(consumed(handler)).start()
+        await eventually(lambda: member.consumer.counters.handled == 1)
+        assert await member.stop()
+        assert cluster.committed(queue) == 1
+        assert not cluster.requests(SEND_BACK)
+        await cluster.stop()
+
+    story()
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), MemoryError(), BaseException()]
+)
+def test_whatever_is_raised_is_a_failure_and_the_worker_survives(error: BaseException) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queue = await one_message()
+        cluster.send(queue, b"good")
+        done = []
+
+        async def handler(message: Message) -> None:
+            if message.body == b"poison":
+                raise error
+            done.append(message.body)
+
+        member = await cluster.member(consumed(handler, concurrency=1)).start()
+        await eventually(lambda: done == [b"good"])
+        await eventually(lambda: len(cluster.requests(SEND_BACK)) == 1)
+        assert member.consumer.counters == Counters(handled=1, retried=1)
+        assert await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_a_handler_that_cancels_itself_has_failed_and_its_worker_goes_on() -> None:
+    cluster, queue = await one_message()
+    cluster.send(queue, b"good")
+    done = []
+
+    async def handler(message: Message) -> None:
+        if message.body == b"poison":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        await asyncio.sleep(1)
+        done.append(message.body)
+
+    member = await cluster.member(consumed(handler, concurrency=1)).start()
+    await eventually(lambda: done == [b"good"])
+    assert len(cluster.requests(SEND_BACK)) == 1
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_handler_that_takes_longer_than_its_timeout_has_failed() -> None:
+    cluster, _ = await one_message()
+    calls = []
+
+    async def handler(message: Message) -> None:
+        calls.append(message.attempt)
+        await asyncio.sleep(3600 if message.attempt == 1 else 0)
+
+    member = await cluster.member(consumed(handler, timeout=2.0)).start()
+    await eventually(lambda: calls == [1, 2], 15)
+    (event,) = member.events.of(Retried)
+    assert isinstance(event, Retried)
+    assert event.error.startswith("TimeoutError")
+    await member.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("retries", [0, 2])
+def test_after_the_last_retry_a_message_is_dead_at_once_and_says_why(retries: int) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queue = await one_message(KEYS="k", DELAY="5")
+        attempts = Attempts(cluster, ValueError("line one\nline\x01two"))
+        member = await cluster.member(consumed(attempts, retries=retries, handler_name="app:pay")).start()
+        await eventually(lambda: cluster.bodies("%DLQ%group") == [b"poison"], 100)
+        assert len(attempts) == retries + 1
+        assert cluster.loop.time() - attempts[-1][2] < 0.1
+        (dead,) = [record for at, record in cluster.records if at.topic == "%DLQ%group"]
+        properties = names.decode(dead.raw_properties)
+        assert properties["rocketapp.handler"] == "app:pay"
+        assert properties["rocketapp.exception"] == "ValueError"
+        assert properties["rocketapp.reason"] == "line one line two"
+        assert properties["rocketapp.attempts"] == str(retries + 1)
+        assert properties["rocketapp.app_version"] == "1.2.3"
+        assert properties["RETRY_TOPIC"] == "topic"
+        assert properties["ORIGIN_MESSAGE_ID"] == "id-1"
+        assert properties["KEYS"] == "k"
+        assert "DELAY" not in properties
+        await eventually(lambda: member.consumer.counters == Counters(retried=retries, dead_lettered=1))
+        (event,) = member.events.of(DeadLettered)
+        assert isinstance(event, DeadLettered)
+        assert event.attempt == retries + 1
+        assert await member.stop()
+        assert cluster.committed(queue) == 1
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_dead_letter_needs_no_further_attempt() -> None:
+    cluster, _ = await one_message()
+    attempts = Attempts(cluster, DeadLetter("undecodable"))
+    member = await cluster.member(consumed(attempts)).start()
+    await eventually(lambda: cluster.bodies("%DLQ%group") == [b"poison"])
+    assert len(attempts) == 1
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_dead_letter_that_cannot_be_sent_is_sent_back_to_die() -> None:
+    cluster, queue = await one_message()
+    cluster.refuse(SEND, 16)
+    attempts = Attempts(cluster, DeadLetter("x"))
+    member = await cluster.member(consumed(attempts)).start()
+    await eventually(lambda: cluster.bodies("%DLQ%group") == [b"poison"], 20)
+    assert [asked.fields["delayLevel"] for asked in cluster.requests(SEND_BACK)] == ["-1"]
+    assert await member.stop()
+    assert cluster.committed(queue) == 1
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic() -> None:
+    cluster, queue = await one_message(DELAY="7", REAL_TOPIC="x")
+    cluster.refuse(SEND_BACK)
+    attempts = Attempts(cluster, ValueError(), None)
+    member = await cluster.member(consumed(attempts)).start()
+    await eventually(lambda: len(attempts) == 2, 15)
+    (sent,) = cluster.requests(SEND)
+    properties = names.decode(sent.fields["i"].encode())
+    assert sent.fields["b"] == "%RETRY%group"
+    assert (sent.fields["j"], sent.fields["l"]) == ("1", "16")
+    assert properties["DELAY"] == "3"
+    assert properties["RETRY_TOPIC"] == "topic"
+    assert properties["ORIGIN_MESSAGE_ID"] == "id-1"
+    assert properties["RECONSUME_TIME"] == "1"
+    assert properties["MAX_RECONSUME_TIMES"] == "16"
+    assert "REAL_TOPIC" not in properties
+    assert attempts[1][1] == 2
+    assert await member.stop()
+    assert cluster.committed(queue) == 1
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_what_nobody_takes_stays_uncommitted_and_is_tried_until_somebody_does() -> None:
+    cluster, queue = await one_message()
+    cluster.refuse(SEND_BACK)
+    cluster.refuse(SEND)
+    attempts = Attempts(cluster, ValueError(), None)
+    member = await cluster.member(consumed(attempts)).start()
+    await asyncio.sleep(60)
+    assert cluster.committed(queue) == 0
+    assert len(attempts) == 1
+    assert 5 <= len(cluster.requests(SEND_BACK)) <= 40
+    assert member.events.of(SendBackFailed)
+    assert not (await member.consumer.idle()).is_idle
+    cluster.behave()
+    await eventually(lambda: len(attempts) == 2, 30)
+    await asyncio.sleep(6)
+    assert cluster.committed(queue) == 1
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_group_with_an_orderly_topic_never_sends_to_its_retry_topic_itself() -> None:
+    cluster, queue = await one_message()
+    cluster.create("orders")
+    cluster.refuse(SEND_BACK)
+    attempts = Attempts(cluster, ValueError(), None)
+
+    async def orderly(_: Message) -> None: ...
+
+    member = await cluster.member(consumed(attempts), consumed(orderly, topic="orders", orderly=True)).start()
+    await asyncio.sleep(30)
+    assert not cluster.requests(SEND)
+    assert cluster.committed(queue) == 0
+    cluster.behave()
+    await eventually(lambda: len(attempts) == 2, 30)
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_failures_of_a_broker_that_is_down_block_no_handler() -> None:
+    cluster = FakeCluster(brokers=2)
+    await cluster.start()
+    first, second = cluster.create("topic")
+    cluster.send_many(first, 200)
+    cluster.send_many(second, 200)
+    cluster.ignore(SEND_BACK)
+    cluster.ignore(SEND)
+    handled = []
+
+    async def handler(message: Message) -> None:
+        assert message.queue is not None
+        if message.queue == first:
+            raise ValueError
+        handled.append(message.offset)
+
+    member = await cluster.member(consumed(handler, concurrency=4)).start()
+    await eventually(lambda: len(handled) == 200, 5)
+    await asyncio.sleep(6)
+    assert cluster.committed(second) == 200
+    assert cluster.committed(first) == 0
+    assert not await member.stop(drain_timeout=1.0)
+    assert cluster.committed(first) == 0
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_failing_batch_is_retried_as_a_whole_or_message_by_message() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 4)
+    batches = []
+
+    async def handler(messages: list[Message]) -> Any:
+        batches.append([message.body for message in messages])
+        if len(batches) == 1:
+            raise ValueError
+        if len(batches) == 2:
+            by_body = {message.body: message for message in messages}
+            return Outcomes({by_body[b"1"]: Retry(), by_body[b"2"]: DeadLetter("x"), by_body[b"3"]: Skip()})
+        return None
+
+    member = await cluster.member(consumed(handler, batch=4, batch_wait=0.2)).start()
+    await eventually(lambda: len(batches) == 3, 60)
+    assert [len(batch) for batch in batches] == [4, 4, 1]
+    await eventually(lambda: member.consumer.counters == Counters(handled=3, retried=5, dead_lettered=1))
+    assert cluster.bodies("%DLQ%group") == [b"2"]
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_an_app_is_not_idle_while_a_retry_is_still_due() -> None:
+    cluster, _ = await one_message()
+    attempts = Attempts(cluster, ValueError(), None)
+    member = await cluster.member(consumed(attempts)).start()
+    idle_at = 0.0
+    while not (await member.consumer.idle()).is_idle:
+        await asyncio.sleep(0.1)
+        idle_at = cluster.loop.time()
+    assert len(attempts) == 2
+    assert 10 < idle_at < 14
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_retry_that_no_handler_wants_any_more_is_unmatched() -> None:
+    cluster, queue = await one_message(TAGS="gone")
+    cluster.refuse(SEND_BACK, times=0)
+    attempts = Attempts(cluster, ValueError())
+    first = await cluster.member(consumed(attempts, tags="gone")).start()
+    await eventually(lambda: first.consumer.counters.retried == 1)
+    await first.stop()
+    second = await cluster.member(consumed(Attempts(cluster, None), tags="other")).start()
+    await eventually(lambda: second.consumer.counters.unmatched == 1, 20)
+    assert await second.stop()
+    await cluster.stop()
+    assert cluster.committed(queue) == 1

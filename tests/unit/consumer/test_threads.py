@@ -1,0 +1,219 @@
+"""Sync handlers: threads that overlap when they wait, and do not get in each other's way when they do not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketapp.consumer.push_consumer import Counters
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outcome import DeadLetter
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, consumed
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - threads set no event of the loop
+            await asyncio.sleep(0.002)
+
+
+async def with_messages(count: int, queues: int = 1) -> tuple[FakeCluster, list[MessageQueue]]:
+    cluster = FakeCluster()
+    await cluster.start()
+    found = cluster.create("topic", queues=queues)
+    for queue in found:
+        cluster.send_many(queue, count)
+    return cluster, found
+
+
+def handler_threads() -> int:
+    return sum("handler" in thread.name for thread in threading.enumerate())
+
+
+async def test_a_waiting_handler_has_all_of_its_threads_at_once() -> None:
+    cluster, (queue,) = await with_messages(40)
+    all_there = threading.Barrier(20)
+
+    def handler(_: Message) -> None:
+        all_there.wait(5)
+
+    member = await cluster.member(consumed(handler, is_async=False, concurrency=20)).start()
+    await until(lambda: member.consumer.counters == Counters(handled=40))
+    assert await member.stop()
+    assert cluster.committed(queue) == 40
+    await until(lambda: handler_threads() == 0)
+    await cluster.stop()
+
+
+async def test_a_quick_handler_keeps_one_thread_busy_and_no_more() -> None:
+    cluster, queues = await with_messages(5000, queues=2)
+    seen: Counter[MessageQueue | None] = Counter()
+
+    def handler(message: Message) -> None:
+        seen[message.queue] += 1
+
+    member = await cluster.member(consumed(handler, is_async=False, concurrency=20)).start()
+    await until(lambda: member.consumer.counters.handled == 10_000)
+    assert seen == dict.fromkeys(queues, 5000)
+    assert handler_threads() < 20
+    assert await member.stop()
+    assert [cluster.committed(queue) for queue in queues] == [5000, 5000]
+    await cluster.stop()
+
+
+async def test_never_more_threads_than_the_concurrency() -> None:
+    cluster, _ = await with_messages(100, queues=2)
+    lock, active, most = threading.Lock(), [0], [0]
+    pause = threading.Event()
+
+    def handler(_: Message) -> None:
+        with lock:
+            active[0] += 1
+            most[0] = max(most[0], active[0])
+        pause.wait(0.005)
+        with lock:
+            active[0] -= 1
+
+    member = await cluster.member(consumed(handler, is_async=False, concurrency=3)).start()
+    await until(lambda: member.consumer.counters.handled == 200)
+    assert most[0] == 3
+    assert await member.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt(), DeadLetter("x")])
+async def test_whatever_a_thread_raises_is_a_failure_and_the_thread_survives(error: BaseException) -> None:
+    cluster, (queue,) = await with_messages(3)
+    threads: set[str] = set()
+
+    def handler(message: Message) -> None:
+        threads.add(threading.current_thread().name)
+        if message.offset == 1:
+            raise error
+
+    member = await cluster.member(consumed(handler, is_async=False, concurrency=1)).start()
+    await until(lambda: member.consumer.counters.handled == 2)
+    await until(lambda: member.consumer.counters.retried + member.consumer.counters.dead_lettered == 1)
+    assert len(threads) == 1
+    assert await member.stop()
+    assert cluster.committed(queue) == 3
+    await cluster.stop()
+
+
+async def test_sync_batches() -> None:
+    cluster, (queue,) = await with_messages(10)
+    batches: list[int] = []
+
+    def handler(messages: list[Message]) -> None:
+        batches.append(len(messages))
+
+    member = await cluster.member(consumed(handler, is_async=False, concurrency=1, batch=4, batch_wait=0.05)).start()
+    await until(lambda: member.consumer.counters.handled == 10)
+    assert batches == [4, 4, 2]
+    assert await member.stop()
+    assert cluster.committed(queue) == 10
+    await cluster.stop()
+
+
+async def test_a_cut_drain_leaves_a_hanging_thread_behind_and_commits_nothing_of_it() -> None:
+    cluster, (queue,) = await with_messages(10)
+    hanging, release = threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    def handler(message: Message) -> None:
+        calls.append(message.offset)
+        if message.offset == 4:
+            hanging.set()
+            release.wait(30)
+
+    member = await cluster.member(consumed(handler, is_async=False, concurrency=1)).start()
+    await until(hanging.is_set)
+    began = cluster.loop.time()
+    assert not await member.stop(drain_timeout=0.2)
+    assert cluster.loop.time() - began < 2
+    assert cluster.committed(queue) == 4
+    release.set()
+    await until(lambda: handler_threads() == 0)
+    # What was not started is not started afterwards either.
+    assert calls == [0, 1, 2, 3, 4]
+    assert cluster.committed(queue) == 4
+    await cluster.stop()
+
+
+class InOrder:
+    """A sync handler that checks the order of each queue."""
+
+    def __init__(self) -> None:
+        self.calls: dict[Any, list[int]] = {}
+        self.lock = threading.Lock()
+        self.fail_once: set[int] = set()
+
+    def __call__(self, message: Message) -> None:
+        with self.lock:
+            self.calls.setdefault(message.queue, []).append(message.offset)
+        if message.offset in self.fail_once:
+            self.fail_once.discard(message.offset)
+            raise ValueError("once")
+
+
+async def test_orderly_sync_handlers_go_one_by_one_and_retry_in_place() -> None:
+    cluster, queues = await with_messages(300, queues=4)
+    handler = InOrder()
+    handler.fail_once = {7}
+    member = await cluster.member(consumed(handler, is_async=False, orderly=True, concurrency=20)).start()
+    await until(lambda: member.consumer.counters.handled == 1200)
+    failed = [calls for calls in handler.calls.values() if len(calls) == 301]
+    assert [calls[:9] for calls in failed] == [[0, 1, 2, 3, 4, 5, 6, 7, 7]]
+    assert all(calls == list(range(300)) for calls in handler.calls.values() if calls not in failed)
+    assert member.consumer.counters == Counters(handled=1200, retried=1)
+    assert await member.stop()
+    assert [cluster.committed(queue) for queue in queues] == [300] * 4
+    await cluster.stop()
+
+
+async def test_a_hanging_orderly_thread_keeps_its_lock_when_the_drain_is_cut() -> None:
+    cluster, (queue,) = await with_messages(5)
+    hanging, release = threading.Event(), threading.Event()
+
+    def handler(message: Message) -> None:
+        if message.offset == 2:
+            hanging.set()
+            release.wait(30)
+
+    member = await cluster.member(consumed(handler, is_async=False, orderly=True, concurrency=2)).start()
+    await until(hanging.is_set)
+    await until(lambda: member.consumer.counters.handled == 2)
+    assert not await member.stop(drain_timeout=0.2)
+    # Somebody else may not start while this one still runs: the lock expires by itself.
+    assert ("group", queue) in cluster.locks
+    assert not cluster.requests(RequestCode.UNLOCK_BATCH_MQ)
+    assert cluster.committed(queue) == 2
+    release.set()
+    await until(lambda: handler_threads() == 0)
+    await cluster.stop()
+
+
+async def test_slow_orderly_threads_report_while_their_burst_goes_on() -> None:
+    cluster, (queue,) = await with_messages(30)
+    release = threading.Event()
+
+    def handler(message: Message) -> None:
+        if message.offset == 20:
+            release.wait(30)
+        elif message.offset % 5 == 0:
+            threading.Event().wait(0.003)
+
+    member = await cluster.member(consumed(handler, is_async=False, orderly=True, concurrency=2)).start()
+    await until(lambda: member.consumer.counters.handled >= 15)
+    release.set()
+    await until(lambda: member.consumer.counters.handled == 30)
+    assert await member.stop()
+    assert cluster.committed(queue) == 30
+    await cluster.stop()
