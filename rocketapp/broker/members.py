@@ -10,7 +10,7 @@ share out the queues anew?
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView
 from dataclasses import dataclass
 
 from rocketapp.model.subscription import SubscriptionData
@@ -116,9 +116,10 @@ class Consumers:
         """The channel has ended; the groups that lost a member by it."""
         return [group for group in sorted(self._groups_of.get(channel, ())) if self.unregister(channel, group)]
 
-    def silent_since(self, time: float) -> set[Hashable]:
+    def silent_since(self, time: float) -> KeysView[Hashable]:
         """Channels with a member that was not heard since then."""
-        return {channel for group in self for channel, member in group.members.items() if member.heard < time}
+        silent = (channel for group in self for channel, member in group.members.items() if member.heard < time)
+        return dict.fromkeys(silent).keys()
 
 
 class Producers:
@@ -153,8 +154,7 @@ class Producers:
         for group in list(self._groups_of.get(channel, ())):
             self.unregister(channel, group)
 
-    def silent_since(self, time: float) -> set[Hashable]:
+    def silent_since(self, time: float) -> KeysView[Hashable]:
         """Channels with a member that was not heard since then."""
-        return {
-            channel for members in self._groups.values() for channel, member in members.items() if member.heard < time
-        }
+        everybody = (each for members in self._groups.values() for each in members.items())
+        return dict.fromkeys(channel for channel, member in everybody if member.heard < time).keys()

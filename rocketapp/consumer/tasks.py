@@ -14,7 +14,8 @@ class Tasks:
 
     def __init__(self, observe: Observe) -> None:
         self._observe = observe
-        self._running: set[asyncio.Task[Any]] = set()
+        # In the order of their start, so that two equal runs end them in equal order.
+        self._running: dict[asyncio.Task[Any], None] = {}
 
     def __len__(self) -> int:
         return len(self._running)
@@ -22,7 +23,7 @@ class Tasks:
     def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Run it; whoever starts it may also await or cancel the task."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        self._running.add(task)
+        self._running[task] = None
         task.add_done_callback(self._done)
         return task
 
@@ -39,6 +40,6 @@ class Tasks:
             await asyncio.wait(running)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
-        self._running.discard(task)
+        self._running.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._observe(LoopFailed(task.get_name(), f"{type(error).__name__}: {error}"))

@@ -16,7 +16,8 @@ class Listener:
         self, *, serve: Serve, max_frame_bytes: int, on_lost: Callable[[Connection, str], None] | None = None
     ) -> None:
         self._serve, self._max_frame_bytes, self._on_lost = serve, max_frame_bytes, on_lost
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
+        """In the order in which they were accepted."""
 
     def __repr__(self) -> str:
         return f"<Listener: {len(self.connections)} connections>"
@@ -25,7 +26,7 @@ class Listener:
         connection = Connection(
             serve=self._serve, max_frame_bytes=self._max_frame_bytes, on_lost=self._lost, is_server=True
         )
-        self.connections.add(connection)
+        self.connections[connection] = None
         connection.attach(stream)
         return connection
 
@@ -34,6 +35,6 @@ class Listener:
         await asyncio.gather(*(connection.close("the server stops") for connection in list(self.connections)))
 
     def _lost(self, connection: Connection, reason: str) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if self._on_lost is not None:
             self._on_lost(connection, reason)

@@ -47,7 +47,7 @@ class Pool:
         self._connections: dict[str, Connection] = {}
         self._dials: dict[str, asyncio.Task[Connection]] = {}
         self._backoffs: dict[str, tuple[Backoff, float]] = {}
-        self._again: set[asyncio.Task[None]] = set()
+        self._again: dict[asyncio.Task[None], None] = {}
         self._closed = False
 
     def __repr__(self) -> str:
@@ -147,8 +147,8 @@ class Pool:
             return
         self._lost(address, connection, "the peer goes away")
         task = asyncio.get_running_loop().create_task(self._ask_again(address, waiting), name=f"go away {address}")
-        self._again.add(task)
-        task.add_done_callback(self._again.discard)
+        self._again[task] = None
+        task.add_done_callback(self._again.pop)
         connection.retire()
 
     async def _ask_again(self, address: str, waiting: Waiting[Ask]) -> None:

@@ -100,7 +100,7 @@ class ClientProcessor:
         """End the connections of clients whose heartbeats ceased."""
         core = self._core
         long_ago = core.monotonic() - core.config.client_expiry
-        for channel in core.consumers.silent_since(long_ago) | core.producers.silent_since(long_ago):
+        for channel in dict.fromkeys((*core.consumers.silent_since(long_ago), *core.producers.silent_since(long_ago))):
             assert isinstance(channel, Connection)
             channel.abort(f"no heartbeat for {core.config.client_expiry:g} s")
             self.connection_lost(channel)
