@@ -21,7 +21,7 @@ async def test_accepted_connections_are_served_known_and_closed() -> None:
     first.received(encode(Command(34)))
     assert len(first_stream.written) == 1
     first.lost("reset")
-    assert listener.connections == {second}
+    assert list(listener.connections) == [second]
     await listener.close()
     assert lost == [(first, "reset"), (second, "the server stops")]
     assert second_stream.ended
