@@ -16,19 +16,29 @@ import queue
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from rocketapp.cli.failure import FAILED
 
 GRACE = 1.5
 """Seconds that the loop gets to notice that its time is over, before the thread ends the process."""
+NUDGE_INTERVAL = 0.25
 SLACK = 2 * GRACE + 1.0
 """Seconds beyond its own limits after which a parent kills a worker."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_NUDGE = signal.SIGURG
 _log = logging.getLogger("rocketapp.run")
+
+
+class _Limit(NamedTuple):
+    """The process ends after so many seconds, unless something else comes first."""
+
+    seconds: float
+    may_extend: bool = False
 
 
 class Stop:
@@ -42,9 +52,8 @@ class Stop:
         self._last_words = last_words
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals = 0
-        # Seconds until the process ends unless there is other news; None when it ended by itself.
         # Its put may interrupt anything, itself included: just what a signal handler may call.
-        self._news: queue.SimpleQueue[float | None] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[_Limit | None] = queue.SimpleQueue()
 
     def listen(self) -> None:
         """Take SIGINT and SIGTERM from now on; inside the running loop, in the main thread."""
@@ -52,16 +61,17 @@ class Stop:
         threading.Thread(target=self._wait_for_the_end, name="rocketapp-stop", daemon=True).start()
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
+        signal.signal(_NUDGE, lambda number, frame: None)
 
     def request(self, reason: str) -> None:
         """Drain, for another reason than a signal."""
         if not self.requested.is_set():
-            self._news.put(self._drain_timeout + GRACE)
+            self._news.put(_Limit(self._drain_timeout + GRACE))
             self._drain(reason)
 
     def allow(self, seconds: float) -> None:
         """What comes now (a broker that closes its files) has a time of its own."""
-        self._news.put(seconds + GRACE)
+        self._news.put(_Limit(seconds + GRACE, may_extend=True))
 
     def finished(self) -> None:
         """The loop came to its end by itself and is closed; signals mean nothing any more."""
@@ -74,7 +84,7 @@ class Stop:
         # Between any two bytecodes of the main thread: no logging, no lock that it may hold.
         self._signals += 1
         first = self._signals == 1
-        self._news.put(self._drain_timeout + GRACE if first else GRACE)
+        self._news.put(_Limit(self._drain_timeout + GRACE if first else GRACE))
         assert self._loop is not None, "listen comes first"
         with contextlib.suppress(RuntimeError):  # the loop is closed already: the end is near anyway
             self._loop.call_soon_threadsafe(self._drain if first else self._cut, signal.Signals(number).name)
@@ -91,18 +101,25 @@ class Stop:
             self.cut.set()
 
     def _wait_for_the_end(self) -> None:
-        # Of two signals that come at once the second may be given to any thread that takes it, and would then not
-        # wake a main thread that is blocked.
+        # Of two signals that come at once the second may wake any thread that takes it, which then takes the first
+        # as well; a main thread that blocks in a lock hears of neither until something else interrupts it.
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-        timeout: float | None = None
+        main = threading.main_thread().ident
+        deadline: float | None = None
         while True:
             try:
-                news = self._news.get(timeout=timeout)
+                news = self._news.get(timeout=None if deadline is None else NUDGE_INTERVAL)
             except queue.Empty:
-                end_now(self._last_words)
+                if deadline is not None and time.monotonic() >= deadline:
+                    end_now(self._last_words)
+                if main is not None:
+                    signal.pthread_kill(main, _NUDGE)
+                continue
             if news is None:
                 return
-            timeout = news
+            limit = time.monotonic() + news.seconds
+            # Who sends signal after signal must not put off the end.
+            deadline = limit if deadline is None or news.may_extend else min(deadline, limit)
 
 
 def end_now(last_words: Callable[[], None]) -> NoReturn:

@@ -21,12 +21,12 @@ _LAST_LINE = re.compile(r"handled=(\d+) retried=(\d+) dead_lettered=(\d+) unmatc
 _PAUSE = threading.Event()
 
 
-def wait_until(look: Callable[[], T], what: str, *, within: float = LIMIT) -> T:
+def wait_until(look: Callable[[], T], what: str, *, within: float = LIMIT, every: float = 0.02) -> T:
     """The first true answer; an assertion with `what` when there is none in time."""
     deadline = time.monotonic() + within
     while not (answer := look()):
         assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
-        _PAUSE.wait(0.02)
+        _PAUSE.wait(every)
     return answer
 
 
@@ -68,6 +68,7 @@ class Command:
         return found
 
     def signal(self, number: signal.Signals) -> None:
+        """Nothing happens when it has ended."""
         self.process.send_signal(number)
 
     def ends(self, code: int, *, within: float = LIMIT) -> None:

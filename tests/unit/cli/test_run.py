@@ -135,10 +135,9 @@ def test_a_second_signal_cuts_whatever_a_handler_does(start: Start, write_app: W
     start("send", "orders", "one").ends(0)
     run.says("begins")
     run.signal(signal.SIGTERM)
-    if handler != BLOCKER:
-        run.says("draining: SIGTERM")
-    run.signal(signal.SIGINT)
-    run.ends(1, within=8)
+    # As people do: again and again. Two signals within one moment may count as one.
+    wait_until(lambda: run.signal(signal.SIGINT) or run.process.poll() is not None, "it has ended", every=0.5)
+    run.ends(1)
     assert run.summary == (0, 0, 0, 0)
     again = start("run", "app:app")
     again.says("begins")  # nothing was lost
