@@ -118,7 +118,15 @@ class Assignment:
             return
         committed = await self._context.pull.brokers.committed(self.queue, exact=True)
         if committed is not None and committed > queue.commit_offset:
-            self._context.pull.offsets.end(queue)
+            self.overtaken()
+
+    def overtaken(self) -> None:
+        """Somebody else got it while we were cut off: what we did meanwhile is not committed.
+
+        An orderly queue is nobody else's before its lock is over, so its lease decides.
+        """
+        if self.process_queue is not None and not self.is_orderly:
+            self._context.pull.offsets.end(self.process_queue)
             self._stop(Stop.OVERTAKEN)
 
     async def run(self) -> None:

@@ -38,6 +38,8 @@ _LOST_DELAY = 0.1
 """Seconds until a pull whose connection was lost is tried again: dialling has waits of its own."""
 _LOST_PATIENCE = 1.0
 """Seconds that a queue may be without its broker before it is told."""
+_HELD = 1.0
+"""Seconds after which a pull that was not answered is held by a broker that works."""
 _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 _UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 """The broker does not know our group or our subscription (yet): a heartbeat mends it."""
@@ -110,6 +112,9 @@ class Puller:
     async def _pull_on(self) -> Correction:
         self._coming = await self._start(self._queue.end_offset)
         try:
+            if not (await asyncio.wait([self._coming], timeout=_HELD))[0]:
+                # Neither answered nor refused: the broker holds the pull until there is a message.
+                self._context.standing.moving(self._queue.queue)
             while (result := pull.read(await self._coming)).status != "illegal":
                 await self._take(result)
         finally:

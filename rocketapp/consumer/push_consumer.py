@@ -91,16 +91,11 @@ class PushConsumer:
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(observe)
         self._begun: asyncio.Future[None] = self._loop.create_future()
-        # One version for as long as this process lives: brokers compare it with that of later pulls.
-        version = int(clock.now() * 1000)
-        self._subscriptions = {topic.topic: replace(topic.data, version=version) for topic in topics}
-        self._subscriptions[self._retry_topic] = SubscriptionData(self._retry_topic, version=version)
+        self._subscriptions = _subscriptions(topics, self._retry_topic, version=int(clock.now() * 1000))
         self._orderly_topics = frozenset(topic.topic for topic in topics if topic.orderly)
         self._tallies = {id(handler): Tally(handler) for topic in topics for handler in topic.handlers}
-
         self._brokers = Brokers(group=group, client=client, config=config, random=random)
         self._standing = Standing(group, observe, self._loop.time)
-        self._starts = Starts(self._brokers, {topic.topic: topic.start for topic in topics})
         self._redelivery = Redelivery(
             group=group,
             brokers=self._brokers,
@@ -111,31 +106,6 @@ class PushConsumer:
             mixed=bool(self._orderly_topics),
             app_version=app_version,
         )
-        self._watch = Watch(
-            group=group,
-            tallies=self._tallies.values(),
-            in_hand=self._in_hand,
-            standing=self._standing,
-            warning=config.handler_warning,
-            observe=observe,
-        )
-        self._concurrently = Concurrently(
-            topics,
-            self._tallies,
-            redelivery=self._redelivery,
-            unmatched=self._watch.count_unmatched,
-            observe=observe,
-        )
-        self._orderly = Orderly(
-            topics,
-            self._tallies,
-            group=group,
-            redelivery=self._redelivery,
-            unmatched=self._watch.count_unmatched,
-            observe=observe,
-            suspend=config.suspend,
-        )
-        self._leases = Leases(brokers=self._brokers, config=config, observe=observe)
         self._rebalancer = Rebalancer(
             group=group,
             topics=tuple(self._subscriptions),
@@ -145,18 +115,35 @@ class PushConsumer:
             interval=config.rebalance_interval,
             observe=observe,
         )
-        self._offsets = Offsets(
-            group=group,
-            brokers=self._brokers,
-            observe=observe,
-            interval=config.commit_interval,
-            trusted=self._rebalancer.trusted,
-        )
+        self._starts = Starts(self._brokers, {topic.topic: topic.start for topic in topics})
+        self._watch = self._new_watch()
+        self._offsets = self._new_offsets()
         self._context = self._new_context(cache, max_inflated_bytes)
         self._rebalancing: asyncio.Task[Any] | None = None
         self._beating: asyncio.Task[Any] | None = None
 
-    def _new_context(self, cache: CacheBudget, max_inflated_bytes: int) -> AssignmentContext:
+    # Assembly.
+
+    def _new_watch(self) -> Watch:
+        return Watch(
+            group=self._group,
+            tallies=self._tallies.values(),
+            in_hand=lambda: self._context.concurrently.in_hand() + self._context.orderly.in_hand(),
+            standing=self._standing,
+            warning=self._config.handler_warning,
+            observe=self._observe,
+        )
+
+    def _new_offsets(self) -> Offsets:
+        return Offsets(
+            group=self._group,
+            brokers=self._brokers,
+            observe=self._observe,
+            interval=self._config.commit_interval,
+            trusted=self._rebalancer.trusted,
+        )
+
+    def _new_pull_context(self, cache: CacheBudget, max_inflated_bytes: int) -> PullContext:
         config = self._config
         gate = PullGate(
             max_messages=config.queue_max_messages,
@@ -164,7 +151,7 @@ class PushConsumer:
             max_span=config.queue_max_span,
             budget=cache,
         )
-        pull = PullContext(
+        return PullContext(
             brokers=self._brokers,
             offsets=self._offsets,
             flow=Flow(gate, cache),
@@ -175,16 +162,33 @@ class PushConsumer:
             heartbeat=self._heartbeat_soon,
             refresh=self._client.routes.refresh_soon,
         )
+
+    def _new_context(self, cache: CacheBudget, max_inflated_bytes: int) -> AssignmentContext:
+        shared: dict[str, Any] = {
+            "redelivery": self._redelivery,
+            "unmatched": self._watch.count_unmatched,
+            "observe": self._observe,
+        }
+        suspend = self._config.suspend
         return AssignmentContext(
             group=self._group,
-            pull=pull,
+            pull=self._new_pull_context(cache, max_inflated_bytes),
             starts=self._starts,
-            concurrently=self._concurrently,
-            orderly=self._orderly,
-            leases=self._leases,
+            concurrently=Concurrently(self._topics, self._tallies, **shared),
+            orderly=Orderly(self._topics, self._tallies, group=self._group, suspend=suspend, **shared),
+            leases=Leases(brokers=self._brokers, config=self._config, observe=self._observe),
             tasks=self._tasks,
             epochs=count(1),
             begun=self._begun,
+        )
+
+    def _new_assignment(self, queue: MessageQueue, is_handed_over: bool) -> Assignment:
+        return Assignment(
+            queue,
+            self._subscriptions[queue.topic],
+            self._context,
+            is_orderly=queue.topic in self._orderly_topics,
+            handed_over=is_handed_over,
         )
 
     def __repr__(self) -> str:
@@ -216,6 +220,14 @@ class PushConsumer:
             routes.refresh_soon(self._retry_topic)
         self._rebalancer.wake()
 
+    def broker_lost(self) -> None:
+        """Others may take our queues for theirs: nothing is committed before the group was looked at again."""
+        self._rebalancer.distrust()
+
+    def broker_back(self) -> None:
+        """Whoever was cut off with us comes back as well."""
+        self._rebalancer.regroup()
+
     # The life of a consumer.
 
     async def join(self) -> None:
@@ -230,6 +242,7 @@ class PushConsumer:
         routes = {topic: self._client.routes.get(topic) for topic in self._subscriptions}
         self._starts.joined(queue for topic, route in routes.items() if route for queue in route.readable_queues(topic))
         self._rebalancer.is_fresh_start = self._expected_members > 1
+        self._tasks.start(self._rebalancer.feel_pulse(), f"pulse {self._group}")
         await self._rebalancer.rebalance()
         self._rebalancer.is_fresh_start = 0 < len(self._rebalancer.members) < self._expected_members
         await asyncio.gather(*(self._fix_start(queue) for queue in list(self._rebalancer.owned)))
@@ -252,9 +265,9 @@ class PushConsumer:
         if self._rebalancing is not None:
             self._rebalancing.cancel()
         is_clean = await self._rebalancer.give_back_all(cut, drain_timeout)
-        await asyncio.gather(self._concurrently.stop(), self._orderly.stop())
+        await asyncio.gather(self._context.concurrently.stop(), self._context.orderly.stop())
         await self._redelivery.stop()
-        await self._leases.stop()
+        await self._context.leases.stop()
         await self._tasks.close()
         self._watch.look()
         await self._client.unregister(self._group)
@@ -291,18 +304,6 @@ class PushConsumer:
 
     # Inside.
 
-    def _new_assignment(self, queue: MessageQueue, is_handed_over: bool) -> Assignment:
-        return Assignment(
-            queue,
-            self._subscriptions[queue.topic],
-            self._context,
-            is_orderly=queue.topic in self._orderly_topics,
-            handed_over=is_handed_over,
-        )
-
-    def _in_hand(self) -> list[tuple[Tally, Any]]:
-        return self._concurrently.in_hand() + self._orderly.in_hand()
-
     def _begin(self) -> None:
         self._rebalancer.is_fresh_start = False
         if not self._begun.done():
@@ -334,6 +335,13 @@ class PushConsumer:
     def _heartbeat_soon(self) -> None:
         if self._beating is None or self._beating.done():
             self._beating = self._tasks.start(self._client.heartbeat(), f"heartbeat {self._group}")
+
+
+def _subscriptions(topics: Sequence[ConsumedTopic], retry: str, version: int) -> dict[str, SubscriptionData]:
+    """What brokers hear of every topic. One version for the life of the process: they compare it with that of pulls."""
+    found = {topic.topic: replace(topic.data, version=version) for topic in topics}
+    found[retry] = SubscriptionData(retry, version=version)
+    return found
 
 
 def _brokers(route: TopicRoute) -> set[str]:

@@ -5,9 +5,10 @@ and after a second when something could not be asked. Releasing takes its time b
 loop; a queue that is being given back is acquired again only after that.
 
 An assignment is trusted for a minute after a list of members confirmed it (brokers forget
-a silent member after two). When that time is over - the process was frozen, or cut off -
-nothing is committed until the list has been read again and nobody else is found to have
-gone on with the queues.
+a silent member after two). When that time is over, when a broker was lost (it forgets us at
+once) or when the process stood still, nothing is committed until the list has been read again
+and nobody else is found to have gone on with the queues. That is not done at once: whoever was
+cut off with us needs a moment to come back, and would lose its queues to those who were quicker.
 """
 
 from __future__ import annotations
@@ -28,6 +29,11 @@ TRUST = 60.0
 """Seconds that an assignment is trusted after a list of members confirmed it."""
 HAND_OVER = 1.0
 """Seconds in which a concurrent queue is given back: its next owner waits a little longer than that."""
+REGROUP = 2.0
+"""Seconds after a lost broker was reached again before anybody moves: living members dial it every second, and who
+took a queue meanwhile has committed and given it back by then."""
+_PULSE, _STOOD_STILL = 1.0, 5.0
+"""Seconds between two looks at the clock, and how long a process may miss them before it must have stood still."""
 _AGAIN = 1.0
 """Seconds until a rebalance that was not complete is repeated."""
 _LEAST = 0.05
@@ -55,6 +61,7 @@ class Rebalancer:
         self._tasks = Tasks(observe)
         self._news = asyncio.Event()
         self._confirmed: dict[str, float] = {}
+        self._calm_at = self._pulse = self._loop.time()
         self._members: dict[str, frozenset[str]] = {}
         self._told: str | None = None
         self._stopped = False
@@ -78,7 +85,26 @@ class Rebalancer:
 
     def trusted(self, topic: str) -> bool:
         """Whether the queues of this topic are certainly still ours."""
-        return self._loop.time() < self._confirmed.get(topic, -TRUST) + TRUST
+        now = self._loop.time()
+        return now < self._confirmed.get(topic, -TRUST) + TRUST and now < self._pulse + _STOOD_STILL
+
+    def distrust(self) -> None:
+        """Others may have got our queues: trust nothing before the next list of members."""
+        self._confirmed.clear()
+
+    def regroup(self) -> None:
+        """After a disturbance: let everybody come back before anything is decided."""
+        self._calm_at = self._loop.time() + REGROUP
+        self.wake()
+
+    async def feel_pulse(self) -> None:
+        """Notice that this process stood still: frozen, or kept by a handler that blocks the loop."""
+        while True:
+            self._pulse = self._loop.time()
+            await asyncio.sleep(_PULSE)
+            if self._loop.time() >= self._pulse + _STOOD_STILL:
+                self.distrust()
+                self.regroup()
 
     def wake(self) -> None:
         """Something changed: look soon."""
@@ -93,6 +119,8 @@ class Rebalancer:
             except TimeoutError:
                 pass
             self._news.clear()
+            while (wait := self._calm_at - self._loop.time()) > 0:
+                await asyncio.sleep(wait)
             await self.rebalance()
             await asyncio.sleep(_LEAST)
 
@@ -100,9 +128,10 @@ class Rebalancer:
         """Look once; whether every topic could be decided on."""
         problems: list[str] = []
         asked: dict[str, list[str] | RocketAppError] = {}
+        is_decided = True
         for topic in self._topics:
             try:
-                await self._rebalance_topic(topic, asked)
+                is_decided = await self._rebalance_topic(topic, asked) and is_decided
             except RocketAppError as error:
                 problems.append(str(error))
             except Exception as error:
@@ -112,7 +141,7 @@ class Rebalancer:
         if problem is not None and problem != self._told:
             self._observe(LoopFailed("rebalance", problem))
         self._told = problem
-        self.is_complete = not problems
+        self.is_complete = is_decided and not problems
         return self.is_complete
 
     async def give_back_all(self, cut: asyncio.Event, drain_timeout: float) -> bool:
@@ -128,23 +157,33 @@ class Rebalancer:
         await self._tasks.close()
         return all(assignment.is_clean for assignment in assignments)
 
-    async def _rebalance_topic(self, topic: str, asked: dict[str, list[str] | RocketAppError]) -> None:
+    async def _rebalance_topic(self, topic: str, asked: dict[str, list[str] | RocketAppError]) -> bool:
+        """Look at one topic; False when it is too early to decide."""
         route = self._client.routes.get(topic)
         if route is None:
-            return
+            return True
         now = self._loop.time()
         members = await self._trustworthy_members(topic, asked)
+        if self._loop.time() < self._calm_at:
+            return False  # asking was what brought the broker back
         me, queues = self._client.client_id, route.readable_queues(topic)
         mine = share(queues, members, me)
         if not self.trusted(topic):
-            kept = [assignment for queue, assignment in self.owned.items() if queue in mine]
-            await asyncio.gather(*(assignment.look_whether_overtaken() for assignment in kept))
+            await self._look_whether_overtaken(topic, mine)
         before = self._members.get(topic, frozenset())
         theirs = frozenset[MessageQueue]()
         if not self.is_fresh_start:
             theirs = handed_over(queues, before, members, me)
         self._confirmed[topic], self._members[topic] = now, frozenset(members)
         self._apply(topic, mine, theirs)
+        return True
+
+    async def _look_whether_overtaken(self, topic: str, mine: frozenset[MessageQueue]) -> None:
+        owned = {queue: assignment for queue, assignment in self.owned.items() if queue.topic == topic}
+        await asyncio.gather(*(owned[queue].look_whether_overtaken() for queue in owned if queue in mine))
+        for queue, assignment in owned.items():
+            if queue not in mine:
+                assignment.overtaken()
 
     async def _trustworthy_members(self, topic: str, asked: dict[str, list[str] | RocketAppError]) -> list[str]:
         """A list of members that may be acted on; raises when there is none."""
