@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from random import Random
 
 from rocketapp.client.calls.routes import get_route
-from rocketapp.errors import BrokerError, ProtocolError, TransportError
+from rocketapp.errors import BrokerError, ConfigError, ProtocolError, TransportError
+from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import TopicRoute
 from rocketapp.transport.pool import Pool
+from rocketapp.transport.stream import split_address
 
 
 class NameServers:
@@ -25,19 +27,20 @@ class NameServers:
         return f"<NameServers {';'.join(self._addresses)}>"
 
     async def connect(self) -> None:
-        """Is anybody there? TransportError names every address that was tried, and what it said."""
-        await self._each(None)
+        """Is anybody there who answers? TransportError names every address that was tried, and what it said."""
+        # Whoever takes connections may still be no name server: a port mistyped is told at once.
+        await self._each(DEFAULT_TOPIC)
 
     async def route(self, topic: str) -> TopicRoute | None:
         """The route of a topic, None when there is none; TransportError when no name server answers."""
         return await self._each(topic)
 
-    async def _each(self, topic: str | None) -> TopicRoute | None:
+    async def _each(self, topic: str) -> TopicRoute | None:
         problems = []
         for address in tuple(self._addresses):
             try:
                 connection = await self._pool.get(address)
-                return None if topic is None else await get_route(connection, topic, self._timeout)
+                return await get_route(connection, topic, self._timeout)
             except TransportError as error:
                 problems.append((address, error.problem))
             except (BrokerError, ProtocolError) as error:
@@ -57,5 +60,11 @@ class NameServers:
 
 
 def parse_name_servers(text: str) -> list[str]:
-    """The addresses of `host:port;host:port`, each once."""
-    return list(dict.fromkeys(part.strip() for part in text.replace(",", ";").split(";") if part.strip()))
+    """The addresses of `host:port;host:port`, each once. ConfigError for what is none."""
+    addresses = list(dict.fromkeys(part.strip() for part in text.replace(",", ";").split(";") if part.strip()))
+    for address in addresses:
+        try:
+            split_address(address)
+        except ValueError as error:
+            raise ConfigError("name server", f"{error}; several are separated by ;") from None
+    return addresses
