@@ -121,7 +121,8 @@ def dead_letter_properties(
 
 def clean(text: str) -> str:
     """Without control characters, which separate properties, and not longer than a reason should be."""
-    return "".join(" " if ord(sign) < 32 or ord(sign) == 127 else sign for sign in text[:_LONGEST_TEXT])
+    whole = text[:_LONGEST_TEXT].encode("utf-8", "replace").decode()
+    return "".join(" " if ord(sign) < 32 or ord(sign) == 127 else sign for sign in whole)
 
 
 def _copied(origin: Origin) -> dict[str, str]:

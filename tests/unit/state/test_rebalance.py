@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.rebalance import Change, Membership, change, handed_over, membership, share
+
+QUEUES = [MessageQueue("T", "b", number) for number in range(8)]
+
+
+def test_a_change_turns_owned_into_wanted() -> None:
+    assert change(QUEUES[:4], QUEUES[2:6]) == Change(tuple(QUEUES[4:6]), tuple(QUEUES[:2]))
+    assert change(QUEUES, QUEUES) == Change((), ())
+
+
+@given(st.sets(st.sampled_from(QUEUES)), st.sets(st.sampled_from(QUEUES)))
+def test_applying_a_change_gives_what_is_wanted(owned: set[MessageQueue], wanted: set[MessageQueue]) -> None:
+    difference = change(owned, wanted)
+    assert (owned | set(difference.acquire)) - set(difference.release) == wanted
+    assert not owned & set(difference.acquire)
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [(["a", "me"], Membership.MEMBER), (["a"], Membership.MISSING), ([], Membership.UNKNOWN)],
+)
+def test_what_a_list_says_about_us(members: list[str], expected: Membership) -> None:
+    assert membership(members, "me") is expected
+
+
+def test_a_member_listed_twice_counts_once() -> None:
+    assert share(QUEUES, ["a", "b", "a"], "a") == share(QUEUES, ["b", "a"], "a") == frozenset(QUEUES[:4])
+
+
+def test_a_newcomer_takes_over_from_the_others() -> None:
+    assert handed_over(QUEUES, (), ["a", "b", "me"], "me") == share(QUEUES, ["a", "b", "me"], "me")
+
+
+def test_what_a_member_that_is_gone_left_behind_is_free_at_once() -> None:
+    assert handed_over(QUEUES, ["a", "me"], ["me"], "me") == frozenset()
+
+
+def test_only_what_a_living_member_owned_is_handed_over() -> None:
+    before, now = ["a", "b", "c"], ["b", "c"]
+    taken = share(QUEUES, now, "b") - share(QUEUES, before, "b")
+    assert taken == frozenset(QUEUES[:3])  # they were a's, which is gone
+    assert handed_over(QUEUES, before, now, "b") == frozenset()
+    # A joins: it gets three of b's four, and b gets two of c's.
+    assert handed_over(QUEUES, ["b", "c"], ["a", "b", "c"], "a") == frozenset(QUEUES[:3])
+    assert handed_over(QUEUES, ["b", "c"], ["a", "b", "c"], "b") == frozenset(QUEUES[4:6])
+    assert handed_over(QUEUES, ["b", "c"], ["a", "b", "c"], "c") == frozenset()
+
+
+def test_alone_from_the_start_nothing_is_handed_over() -> None:
+    assert handed_over(QUEUES, (), ["me"], "me") == frozenset()

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rocketapp.state.redelivery import (
+    UNLIMITED,
+    Dead,
+    Failure,
+    InPlace,
+    Origin,
+    SendBack,
+    clean,
+    concurrent_step,
+    dead_letter_properties,
+    max_reconsume_times,
+    orderly_step,
+    retry_properties,
+)
+
+FAILURE = Failure("ValueError", "no")
+
+
+@pytest.mark.parametrize(("times", "level", "delay"), [(0, 3, 10.0), (1, 4, 30.0), (2, 5, 60.0), (15, 18, 7200.0)])
+def test_the_ladder_of_retries(times: int, level: int, delay: float) -> None:
+    step = concurrent_step(FAILURE, reconsume_times=times, retries=16)
+    assert step == SendBack(level)
+    assert isinstance(step, SendBack)
+    assert step.delay == delay
+
+
+def test_retries_give_one_attempt_more_than_their_number() -> None:
+    steps = [concurrent_step(FAILURE, reconsume_times=times, retries=2) for times in range(4)]
+    assert steps == [SendBack(3), SendBack(4), Dead(), Dead()]
+
+
+def test_levels_end_at_the_highest_however_many_retries() -> None:
+    assert concurrent_step(FAILURE, reconsume_times=50, retries=100) == SendBack(18)
+    assert concurrent_step(FAILURE, reconsume_times=50, retries=UNLIMITED) == SendBack(18)
+
+
+@pytest.mark.parametrize(("after", "level"), [(0.0, 1), (1.0, 1), (1.1, 2), (45, 5), (7200, 18), (1e9, 18)])
+def test_a_wanted_wait_rounds_up_to_a_level(after: float, level: int) -> None:
+    failure = Failure("Retry", "", after=after)
+    assert concurrent_step(failure, reconsume_times=0, retries=16) == SendBack(level)
+
+
+def test_a_wanted_wait_is_an_attempt_like_any_other() -> None:
+    assert concurrent_step(Failure("Retry", "", after=1.0), reconsume_times=16, retries=16) == Dead()
+
+
+def test_dead_at_once_when_the_handler_says_so() -> None:
+    failure = Failure("DeadLetter", "x", dead=True)
+    assert concurrent_step(failure, reconsume_times=0, retries=16) == Dead()
+    assert orderly_step(failure, reconsume_times=0, retries=UNLIMITED, suspend=1.0) == Dead()
+
+
+def test_orderly_retries_stay_in_place_and_wait_exactly() -> None:
+    assert orderly_step(FAILURE, reconsume_times=0, retries=16, suspend=1.0) == InPlace(1.0)
+    assert orderly_step(Failure("Retry", "", after=0.3), reconsume_times=0, retries=16, suspend=1.0) == InPlace(0.3)
+    assert orderly_step(FAILURE, reconsume_times=16, retries=16, suspend=1.0) == Dead()
+    assert orderly_step(FAILURE, reconsume_times=10**6, retries=UNLIMITED, suspend=1.0) == InPlace(1.0)
+
+
+def test_unlimited_is_said_in_javas_words() -> None:
+    assert (max_reconsume_times(UNLIMITED), max_reconsume_times(3)) == (2**31 - 1, 3)
+
+
+ORIGIN = Origin(
+    "orders",
+    "id",
+    4,
+    {"KEYS": "k", "DELAY": "9", "REAL_TOPIC": "x", "REAL_QID": "1", "TRAN_MSG": "true", "RETRY_TOPIC": "o"},
+)
+
+
+def test_a_retry_that_we_send_ourselves_counts_on_and_has_only_its_own_delay() -> None:
+    assert retry_properties(ORIGIN, level=7, retries=16) == {
+        "KEYS": "k",
+        "ORIGIN_MESSAGE_ID": "id",
+        "RETRY_TOPIC": "orders",
+        "RECONSUME_TIME": "5",
+        "MAX_RECONSUME_TIMES": "16",
+        "DELAY": "7",
+    }
+
+
+def test_a_dead_letter_says_why_and_does_not_wait() -> None:
+    properties = dead_letter_properties(
+        ORIGIN, Failure("ValueError", "bad\x02news"), handler="app:pay", attempts=5, app_version="1.2"
+    )
+    assert properties == {
+        "KEYS": "k",
+        "ORIGIN_MESSAGE_ID": "id",
+        "RETRY_TOPIC": "orders",
+        "RECONSUME_TIME": "5",
+        "MAX_RECONSUME_TIMES": "4",
+        "rocketapp.handler": "app:pay",
+        "rocketapp.exception": "ValueError",
+        "rocketapp.reason": "bad news",
+        "rocketapp.attempts": "5",
+        "rocketapp.app_version": "1.2",
+    }
+
+
+def test_the_first_origin_stays() -> None:
+    origin = Origin("orders", "id", 1, {"ORIGIN_MESSAGE_ID": "the first"})
+    assert retry_properties(origin, level=3, retries=16)["ORIGIN_MESSAGE_ID"] == "the first"
+
+
+@given(st.text(st.characters(), max_size=2000))
+@example("\ud800 is half a character")
+def test_a_reason_is_short_and_can_stand_in_a_property(text: str) -> None:
+    cleaned = clean(text)
+    assert len(cleaned) <= 500
+    assert not any(ord(sign) < 32 or ord(sign) == 127 for sign in cleaned)
+    cleaned.encode()

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketapp.model.subscription import Start
+from rocketapp.state.start_position import Edge, StartAt, correct, start_at
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("topic", "start", "is_new", "expected"),
+    [
+        ("t", "first", False, Edge.MIN),
+        ("t", "last", False, Edge.MAX),
+        ("t", NOON, False, 1_767_268_800_000),
+        ("t", "last", True, Edge.MIN),
+        ("t", NOON, True, Edge.MIN),
+        ("%RETRY%g", "last", False, Edge.MIN),
+    ],
+)
+def test_where_a_group_without_an_offset_begins(topic: str, start: Start, is_new: bool, expected: StartAt) -> None:
+    assert start_at(topic, start, is_new=is_new) == expected
+
+
+def test_a_broker_that_lost_its_tail_is_followed_to_its_end() -> None:
+    correction = correct(100, next_offset=95, min_offset=0, max_offset=95)
+    assert correction.offset == 95
+    assert "5 beyond the broker's end 95" in correction.reason
+
+
+def test_an_old_broker_that_suggests_zero_is_not_believed() -> None:
+    assert correct(100, next_offset=0, min_offset=0, max_offset=95).offset == 95
+
+
+def test_messages_that_were_deleted_are_passed_over() -> None:
+    correction = correct(5, next_offset=50, min_offset=50, max_offset=90)
+    assert correction.offset == 50
+    assert "45 were deleted unread" in correction.reason
+
+
+def test_an_operators_reset_is_followed() -> None:
+    assert correct(60, next_offset=3, min_offset=0, max_offset=90).offset == 3
+
+
+@given(st.integers(0, 200), st.integers(0, 100), st.integers(0, 100))
+def test_a_correction_outside_the_bounds_leads_back_inside(offset: int, first: int, length: int) -> None:
+    end = first + length
+    corrected = correct(offset, next_offset=0, min_offset=first, max_offset=end).offset
+    if not first <= offset <= end:
+        assert first <= corrected <= end
+        # Nothing that was read already is read again, except what the broker does not have any more.
+        assert corrected == min(max(offset, first), end)
