@@ -70,6 +70,7 @@ async def serve_broker(
     try:
         if not memory:
             write_running(directory, address)
+        stop.tell()
         on_serving(address)
         await stop.requested.wait()
     finally:

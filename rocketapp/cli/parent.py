@@ -112,6 +112,7 @@ class Parent:
             self._tell_cluster(number, report.needs_cluster, stop)
         elif report.kind == "started":
             self._started.add(number)
+            stop.tell()
             _log.info("worker %d started, process %d", number, self._children[number].pid or 0)
         elif report.kind == "failed":
             if number in self._started:

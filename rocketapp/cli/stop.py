@@ -52,6 +52,7 @@ class Stop:
         self._last_words = last_words
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals = 0
+        self._is_told = False
         # Its put may interrupt anything, itself included: just what a signal handler may call.
         self._news: queue.SimpleQueue[_Limit | None] = queue.SimpleQueue()
 
@@ -62,6 +63,10 @@ class Stop:
         for number in _SIGNALS:
             signal.signal(number, self._on_signal)
         signal.signal(_NUDGE, lambda number, frame: None)
+
+    def tell(self) -> None:
+        """From now on there is something to drain, so that the log says when and why that begins."""
+        self._is_told = True
 
     def request(self, reason: str) -> None:
         """Drain, for another reason than a signal."""
@@ -91,7 +96,8 @@ class Stop:
 
     def _drain(self, reason: str) -> None:
         if not self.requested.is_set():
-            _log.info("draining: %s", reason)
+            if self._is_told:
+                _log.info("draining: %s", reason)
             self.requested.set()
 
     def _cut(self, name: str) -> None:

@@ -64,6 +64,7 @@ class Worker:
         try:
             if await self._start(stop):
                 settle_garbage_collector()
+                stop.tell()
                 self._tell(Report("started"))
                 if always_report or exit_when_idle is not None:
                     await self._report_until(stop, exit_when_idle)

@@ -19,6 +19,7 @@ stop = Stop(float(sys.argv[1]), last_words=lambda: print("last words", flush=Tru
 
 async def main():
     stop.listen()
+    stop.tell()
     print("ready", flush=True)
     await stop.requested.wait()
     print("draining", flush=True)

@@ -1,0 +1,167 @@
+"""Every mistake a user can make on the command line: exit code 2, one line on stderr, and the mend in it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Start
+
+APP = 'from rocketapp import RocketApp\napp = RocketApp("shop")\n'
+FILES = {
+    "app.py": APP + '@app.subscribe("orders")\nasync def settle(message): ...\n',
+    "raises.py": "import json\njson.loads('{')\n",
+    "no_app.py": "wares = 7\n",
+    "wrong.py": "app = 7\n",
+    "factory.py": "from rocketapp import RocketApp\ndef create(name):\n    return RocketApp(name)\n",
+    "twice.py": APP + '@app.subscribe("orders")\nasync def one(message): ...\n\n'
+    '@app.subscribe("orders")\nasync def two(message): ...\n',
+    "argument.py": APP + '@app.subscribe("orders")\nasync def one(message, what): ...\n',
+    "key.toml": "[consumer]\npull_batch_sise = 32\n",
+    "bounds.toml": "[consumer]\npull_batch_size = 0\n",
+    "type.toml": '[app]\ndrain_timeout = "long"\n',
+    "broken.toml": "[consumer\n",
+    "table.toml": "[consumers]\npull_batch_size = 32\n",
+}
+
+CASES = {
+    "unknown module": ("run shop:app", ["shop: no such module"]),
+    "module that raises": ("run raises:app", ["raises.py:2: JSONDecodeError"]),
+    "missing attribute": ("run app:ap", ["app.py", "did you mean 'app'?"]),
+    "no app in it": ("run no_app", ["no_app.py", "RocketApp(name)"]),
+    "no RocketApp": ("run wrong", ["wrong:app is a int, not a RocketApp"]),
+    "factory with arguments": ("run factory:create()", ["factory.py:2", "name", "defaults"]),
+    "factory without brackets": ("run factory:create", ["factory.py:2", "write factory:create()"]),
+    "a file": ("run app.py", ["app:app"]),
+    "two handlers of everything": ("run twice", ["twice.py:6", "twice.py:3"]),
+    "argument nobody can fill": ("run argument", ["argument.py:3", "annotation"]),
+    "unknown key": ("run app --settings key.toml", ["key.toml", "consumer.pull_batch_sise", "pull_batch_size"]),
+    "out of bounds": ("run app --settings bounds.toml", ["bounds.toml", "consumer.pull_batch_size", "least, 1"]),
+    "wrong type": ("run app --settings type.toml", ["type.toml", "app.drain_timeout"]),
+    "no TOML": ("run app --settings broken.toml", ["broken.toml:1"]),
+    "unknown table": ("run app --settings table.toml", ["table.toml", "consumers", "consumer"]),
+    "missing settings": ("run app --settings nowhere.toml", ["nowhere.toml"]),
+    "unknown option": ("run app --worker 2", ["--worker", "--workers"]),
+    "option not there yet": ("run app --reload", ["--reload", "rocketapp run --help"]),
+    "http not there yet": ("run app --http 127.0.0.1:8080", ["--http"]),
+    "no app at all": ("run", ["APP", "rocketapp run --help"]),
+    "workers out of bounds": ("run app --workers 0", ["--workers", "1<=x"]),
+    "timeout out of bounds": ("run app --connect-timeout 0", ["connect_timeout", "0.1"]),
+    "two clusters": ("run app --embedded data --name-server 127.0.0.1:1", ["--embedded and --name-server"]),
+    "no address": ("run app --name-server nonsense", ["nonsense", "host:port"]),
+    "unknown command": ("rum app", ["rum", "rocketapp --help"]),
+    "unknown level": ("run app --log-level LOUD", ["--log-level", "debug"]),
+    "nobody to send to": ("send orders x", ["--name-server", "rocketapp run"]),
+    "nobody to tail": ("tail orders", ["--name-server", "rocketapp run"]),
+    "nothing to send": ("send orders", ["BODY", "- to read"]),
+    "illegal topic": ("send a.b x", ["a.b", "letters"]),
+    "illegal topic to tail": ("tail a.b", ["a.b", "letters"]),
+    "delay between levels": ("send orders x --delay 11s", ["10 and 30"]),
+    "no delay": ("send orders x --delay soon", ["--delay soon", "10s"]),
+    "property without value": ("send orders x --property k", ["--property k", "KEY=VALUE"]),
+    "no tag": ("tail orders --tag ||", ["--tag", "names no tag"]),
+    "routes of nothing": ("routes shop", ["shop: no such module"]),
+    "config of nothing": ("config shop", ["shop: no such module"]),
+    "config with an unknown key": ("config app --settings key.toml", ["key.toml", "pull_batch_size"]),
+}
+
+
+@pytest.mark.parametrize(("line", "words"), CASES.values(), ids=CASES)
+def test_one_line_and_the_mend(start: Start, folder: Path, line: str, words: list[str]) -> None:
+    for name, text in FILES.items():
+        (folder / name).write_text(text)
+    command = start(*line.split())
+    command.ends(2)
+    assert command.err.count("\n") == 1, command.err
+    assert command.err.startswith("rocketapp: ")
+    assert [word for word in words if word not in command.err] == [], command.err
+    assert not (folder / ".rocketapp").exists()
+
+
+def test_the_same_app_wrong_for_workers_is_one_line_too(start: Start, folder: Path) -> None:
+    (folder / "twice.py").write_text(FILES["twice.py"])
+    command = start("run", "twice", "--workers", "2")
+    command.ends(2)
+    assert command.err.count("\n") == 1, command.err
+    assert "twice.py:6" in command.err
+
+
+@pytest.fixture
+def silent_address() -> Iterator[str]:
+    """Somebody listens there and never says anything."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.fixture
+def dead_address() -> str:
+    """Nobody listens there."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return f"127.0.0.1:{server.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_cluster_that_is_not_there_is_told_after_a_bounded_wait(
+    start: Start, folder: Path, dead_address: str, workers: str
+) -> None:
+    (folder / "app.py").write_text(FILES["app.py"])
+    arguments = ("--name-server", dead_address, "--connect-timeout", "0.5", "--workers", workers)
+    command = start("run", "app:app", *arguments)
+    command.ends(2, within=10)
+    assert command.err.count("\n") == 1, command.err
+    assert dead_address in command.err
+    assert "connect_timeout" in command.err
+    assert command.summary == (0, 0, 0, 0)
+
+
+def test_somebody_who_says_nothing_is_no_cluster(start: Start, folder: Path, silent_address: str) -> None:
+    (folder / "app.py").write_text(FILES["app.py"])
+    command = start("run", "app:app", "--name-server", silent_address, "--connect-timeout", "0.5")
+    command.ends(2, within=20)
+    assert silent_address in command.err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("line", ["send orders x", "tail orders"])
+def test_send_and_tail_need_a_cluster_that_answers(start: Start, dead_address: str, line: str) -> None:
+    command = start(*line.split(), "--name-server", dead_address)
+    command.ends(2)
+    assert command.err.count("\n") == 1, command.err
+    assert dead_address in command.err
+
+
+def test_traceback_shows_the_rest(start: Start, folder: Path) -> None:
+    (folder / "raises.py").write_text(FILES["raises.py"])
+    for arguments in (
+        ("run", "raises"),
+        ("routes", "raises"),
+        ("config", "raises"),
+        ("run", "raises", "--workers", "2"),
+    ):
+        command = start(*arguments, "--traceback")
+        command.ends(2)
+        assert "Traceback (most recent call last)" in command.err
+        assert command.err.splitlines()[-1].startswith("rocketapp: raises.py:2: JSONDecodeError")
+
+
+def test_a_data_directory_that_a_mute_broker_holds_is_told(start: Start, folder: Path) -> None:
+    """It is in use, yet nobody can be joined: its broker.json is gone."""
+    (folder / "app.py").write_text(FILES["app.py"])
+    start("broker").says("serving on")
+    (folder / ".rocketapp/broker.json").unlink()
+    command = start("run", "app:app")
+    command.ends(2)
+    assert command.err.count("\n") == 1, command.err
+    assert ".rocketapp: data directory is in use by another broker" in command.err
+
+
+def test_an_embedded_address_that_was_chosen_and_is_taken_is_told(start: Start, folder: Path) -> None:
+    (folder / "app.py").write_text(FILES["app.py"])
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = start("run", "app:app", environment={"ROCKETAPP_BROKER__LISTEN": address})
+        command.ends(2)
+    assert f"{address}: address already in use" in command.err
+    assert command.err.count("\n") == 1, command.err

@@ -1,0 +1,223 @@
+"""`rocketapp run --workers N`: a parent without user code, and children that come and go."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.unit.cli.conftest import Start
+from tests.unit.cli.processes import Command, children_of, is_running, wait_until
+
+WriteApp = Callable[[str], None]
+
+HANDLER = """
+@app.subscribe("orders", start="first")
+async def settle(message):
+    note("settled", message.text(), os.getpid())
+"""
+SETTLED = re.compile(r"^settled (\S+) (\d+)$", re.MULTILINE)
+
+
+def settled(run: Command) -> dict[str, int]:
+    """Body -> process that handled it."""
+    return {body: int(pid) for body, pid in SETTLED.findall(run.out)}
+
+
+def started(run: Command, workers: int) -> list[int]:
+    """The workers' process ids, once all of them run."""
+
+    def look() -> list[int]:
+        assert run.process.poll() is None, run.err
+        found = dict(re.findall(r"worker (\d) started, process (\d+)", run.err))
+        return [int(pid) for pid in found.values()] if len(found) == workers else []
+
+    return wait_until(look, f"{workers} workers started:\n{run.err}")
+
+
+def send_to_every_queue(start: Start, name_server: str = "") -> list[str]:
+    """Sixteen messages with sixteen keys; returns their bodies."""
+    bodies = [f"m{number}" for number in range(16)]
+    where = ("--name-server", name_server) if name_server else ()
+    senders = [start("send", "orders", body, "--order-key", body, *where) for body in bodies]
+    for sender in senders:
+        sender.ends(0)
+    return bodies
+
+
+def test_workers_share_the_queues_and_their_numbers_are_summed(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER)
+    broker = start("broker", "--memory")
+    address = broker.says(r"serving on (\S+)")[1]
+    bodies = send_to_every_queue(start, address)
+    run = start("run", "app:app", "--workers", "2", "--exit-when-idle", "1", "--name-server", address)
+    pids = started(run, 2)
+    run.ends(0, within=40)
+    handled = settled(run)
+    assert sorted(handled) == sorted(bodies)
+    assert len(SETTLED.findall(run.out)) == len(bodies)
+    assert set(handled.values()) == set(pids)
+    assert run.summary == (16, 0, 0, 0)
+
+
+def test_the_parent_starts_the_broker_and_ends_it_last(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER)
+    run = start("run", "app:app", "--workers", "2")
+    pids = started(run, 2)
+    children = children_of(run.process.pid)
+    assert set(pids) < set(children)
+    assert len(children) == 3
+    assert {os.getsid(child) for child in children} == set(children)
+    run.signal(signal.SIGINT)
+    run.ends(0)
+    assert not any(map(is_running, children))
+    drains = re.findall(r"\[(worker \d|broker)\] draining", run.err)
+    assert sorted(drains[:2]) == ["worker 1", "worker 2"]
+    assert drains[2:] == ["broker"]
+    assert run.summary == (0, 0, 0, 0)
+
+
+def test_the_parent_imports_nothing_of_the_users(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER + 'note("imported by", os.getpid())\n')
+    run = start("run", "app:app", "--workers", "2")
+    pids = started(run, 2)
+    assert sorted(int(pid) for pid in re.findall(r"imported by (\d+)", run.out)) == sorted(pids)
+    run.stops()
+
+
+def test_a_worker_that_died_is_started_again(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER)
+    run = start("run", "app:app", "--workers", "2")
+    victim, _ = started(run, 2)
+    os.kill(victim, signal.SIGKILL)
+    run.says(r"worker \d died \(killed by SIGKILL\); starting it again in 0\.\d s")
+    wait_until(lambda: run.err.count("started, process") == 3, "it is started again")
+    bodies = send_to_every_queue(start)
+    wait_until(lambda: set(settled(run)) == set(bodies), "every message is settled", within=40)
+    assert victim not in settled(run).values()
+    run.stops()
+    assert run.summary == (16, 0, 0, 0)
+
+
+def test_children_drain_and_end_when_the_parent_is_killed(start: Start, write_app: WriteApp) -> None:
+    write_app(
+        """
+@app.subscribe("orders", start="first")
+async def settle(message):
+    note("begins")
+    await asyncio.sleep(0.5)
+    note("finished")
+"""
+    )
+    run = start("run", "app:app", "--workers", "2")
+    started(run, 2)
+    children = children_of(run.process.pid)
+    start("send", "orders", "one").ends(0)
+    run.says("begins", within=40)
+    run.process.kill()
+    run.process.wait()
+    wait_until(lambda: not any(map(is_running, children)), "all children have ended")
+    assert "finished" in run.out
+    for who in ("worker 1", "worker 2", "broker"):
+        assert f"[{who}] draining: the parent process is gone" in run.err
+
+
+def test_a_forked_copy_of_the_parent_does_not_keep_children_alive(start: Start, write_app: WriteApp) -> None:
+    """The one worker is the broker's parent; its fork holds the broker's lifeline open."""
+    write_app(
+        HANDLER
+        + """
+@app.on_startup
+async def fork():
+    pid = os.fork()
+    if pid == 0:
+        import time
+        time.sleep(30)
+        os._exit(0)
+    note("forked", pid)
+"""
+    )
+    run = start("run", "app:app")
+    forked = int(run.says(r"forked (\d+)")[1])
+    broker = min(children_of(run.process.pid))
+    try:
+        run.process.kill()
+        run.process.wait()
+        wait_until(lambda: not is_running(broker), "the broker has ended")
+    finally:
+        os.kill(forked, signal.SIGKILL)
+
+
+def test_a_second_signal_cuts_every_worker(start: Start, write_app: WriteApp) -> None:
+    write_app(
+        """
+@app.subscribe("orders", start="first")
+async def settle(message):
+    note("begins")
+    await asyncio.Event().wait()
+"""
+    )
+    run = start("run", "app:app", "--workers", "2")
+    started(run, 2)
+    children = children_of(run.process.pid)
+    start("send", "orders", "one").ends(0)
+    run.says("begins", within=40)
+    run.signal(signal.SIGTERM)
+    run.says(r"\[worker 2\] draining")
+    run.signal(signal.SIGTERM)
+    run.ends(1, within=10)
+    assert not any(map(is_running, children))
+    assert run.summary == (0, 0, 0, 0)
+
+
+def test_the_drain_timeout_holds_for_workers_too(start: Start, write_app: WriteApp) -> None:
+    write_app(
+        """
+@app.subscribe("orders", start="first")
+def settle(message):
+    note("begins")
+    threading.Event().wait()
+"""
+    )
+    run = start("run", "app:app", "--workers", "2", "--drain-timeout", "0.3")
+    started(run, 2)
+    start("send", "orders", "one").ends(0)
+    run.says("begins", within=40)
+    run.signal(signal.SIGTERM)
+    run.ends(1, within=10)
+
+
+def test_an_app_that_cannot_be_loaded_ends_the_run_with_one_line(start: Start, folder: Path) -> None:
+    (folder / "app.py").write_text("import nowhere_to_be_found\n")
+    run = start("run", "app:app", "--workers", "3")
+    run.ends(2)
+    assert run.err.startswith("rocketapp: app.py:1: ModuleNotFoundError")
+    assert run.err.count("\n") == 1
+    assert run.summary == (0, 0, 0, 0)
+
+
+def test_workers_find_modules_in_the_current_directory(start: Start, write_app: WriteApp, folder: Path) -> None:
+    (folder / "parts").mkdir()
+    (folder / "parts/words.py").write_text('WORD = "found"\n')
+    write_app(HANDLER + "from parts.words import WORD\nnote(WORD)\n")
+    run = start("run", "app", "--workers", "2")
+    started(run, 2)
+    assert run.out.count("found") == 2
+    run.stops()
+
+
+def test_a_worker_whose_start_fails_ends_the_run(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER + '@app.on_startup\nasync def first():\n    raise OSError("no database")\n')
+    run = start("run", "app:app", "--workers", "2")
+    run.ends(1)
+    assert "no database" in run.err.splitlines()[-1]
+    assert run.err.count("no database") == 1
+
+
+def test_more_workers_than_queues_are_idle_too(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER + '@app.on_startup\nasync def first():\n    await app.publish("orders", "one")\n')
+    run = start("run", "app:app", "--workers", "3", "--exit-when-idle", "1")
+    run.ends(0, within=60)
+    assert run.summary == (3, 0, 0, 0)
