@@ -118,8 +118,6 @@ class AsyncWorkers:
                     slot.item = item
                     try:
                         result = await call(item)
-                    except GeneratorExit:
-                        raise
                     except BaseException as error:
                         self._raised(work, item, error)
                     else:
@@ -148,6 +146,8 @@ class AsyncWorkers:
         self._ask_to_spread()
 
     def _raised(self, work: Work, item: Any, error: BaseException) -> None:
+        if isinstance(error, GeneratorExit) and not self._loop.is_running():
+            raise error  # not the handler's: this coroutine is being thrown away
         if isinstance(error, asyncio.CancelledError):
             if self._cancelled:
                 raise error

@@ -124,14 +124,14 @@ class ConcurrentDelivery:
         """Withdraw what nobody has started, except what lies below something that was started."""
         left: list[tuple[Workers, list[Message]]] = []
         for workers, work in self._works:
-            items = work.withdraw()
-            self._started_to = max(self._started_to, work.started_to)
+            items, started_to = work.withdraw()
+            self._started_to = max(self._started_to, started_to)
             left.append((workers, items if workers.batch is None else list(chain.from_iterable(items))))
         for workers, batches in self._batches.values():
             left.append((workers, batches.close()))
         dropped: list[int] = []
         for workers, messages in left:
-            needed = [message for message in messages if message.offset < self._started_to]
+            needed = [message for message in messages if message.offset <= self._started_to]
             dropped += (message.offset for message in messages if message.offset > self._started_to)
             if needed:
                 workers.submit(Work(self._queue, needed if workers.batch is None else [needed]))
@@ -170,7 +170,7 @@ class ConcurrentDelivery:
     def _submit(self, workers: Workers, items: list[Any]) -> None:
         works = self._works
         while works and not works[0][1].left:
-            self._started_to = max(self._started_to, works.popleft()[1].started_to)
+            self._started_to = max(self._started_to, works.popleft()[1].last_offset)
         work = Work(self._queue, items)
         works.append((workers, work))
         workers.submit(work)

@@ -106,6 +106,11 @@ class OrderlyDelivery:
         """Whether the next handler may start."""
         return not self.ended and self._loop.time() < self.lease.trusted_until
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the loop still runs."""
+        return self._loop.is_running()
+
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""
         self._ready.extend((calls, list(run)) for calls, run in self._table.runs(messages))

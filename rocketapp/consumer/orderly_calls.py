@@ -31,6 +31,11 @@ class Turns(Protocol):
     item: Any
     """What the handler works on."""
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the loop still runs."""
+        ...
+
     async def settle(self, calls: Calls, item: Any, result: object, raised: bool) -> bool:
         """See an item through that was not simply done; False when the assignment ended before it was."""
         ...
@@ -59,8 +64,6 @@ class CallsOnLoop:
             raised = False
             try:
                 result = await call(item)
-            except GeneratorExit:
-                raise
             except BaseException as error:
                 result, raised = _failed(turns, error), True
             turns.item = None
@@ -76,8 +79,6 @@ class CallsOnLoop:
         turns.item = item
         try:
             return await self._call(item), False
-        except GeneratorExit:
-            raise
         except BaseException as error:
             return _failed(turns, error), True
         finally:
@@ -88,7 +89,9 @@ class CallsOnLoop:
 
 
 def _failed(turns: Turns, error: BaseException) -> BaseException:
-    """The failure of a handler; raises when it was us who cancelled it."""
+    """The failure of a handler; raises when it was us who ended it."""
+    if isinstance(error, GeneratorExit) and not turns.is_running:
+        raise error  # this coroutine is being thrown away
     if isinstance(error, asyncio.CancelledError):
         if turns.abandoned:
             turns.item = None

@@ -39,20 +39,20 @@ class Tally:
 class Work:
     """Items of one queue for one handler: messages, or lists of messages for a batch handler."""
 
-    __slots__ = ("_batch", "finished", "items", "process_queue", "told")
+    __slots__ = ("_count", "_last", "finished", "items", "process_queue", "told")
 
     def __init__(self, process_queue: Queue, batch: list[Any]) -> None:
         self.process_queue = process_queue
-        self._batch = batch
         self.items: Iterator[Any] = iter(batch)
-        """Shared by all workers: whoever takes an item has started it."""
+        """Shared by all workers: whoever takes an item has started it. Nothing else keeps the items alive."""
+        self._count, self._last = len(batch), _last_offset(batch[-1])
         self.finished: list[Any] = []
         """What threads are done with and the loop has not collected."""
         self.told = False
         """The loop was told that there is something to collect."""
 
     def __repr__(self) -> str:
-        return f"<Work {self.process_queue.queue}: {self.left} of {len(self._batch)} not started>"
+        return f"<Work {self.process_queue.queue}: {self.left} of {self._count} not started>"
 
     @property
     def left(self) -> int:
@@ -60,21 +60,23 @@ class Work:
         return length_hint(self.items)
 
     @property
-    def started_to(self) -> int:
-        """The highest offset that was started, or -1."""
-        started = len(self._batch) - length_hint(self.items)
-        return last_offset(self._batch[started - 1]) if started else -1
+    def last_offset(self) -> int:
+        """The highest offset of all items."""
+        return self._last
 
-    def withdraw(self) -> list[Any]:
-        """Take away what nobody has started; the workers see the end of the work."""
+    def withdraw(self) -> tuple[list[Any], int]:
+        """Take away what nobody has started: those items, and an offset that nothing started lies above (-1: none)."""
         left = list(self.items)
-        if left:
-            del self._batch[-len(left) :]
-        return left
+        if not left:
+            return left, self._last
+        return left, (_first_offset(left[0]) - 1 if len(left) < self._count else -1)
 
 
-def last_offset(item: Message | Sequence[Message]) -> int:
-    """The highest offset of an item."""
+def _first_offset(item: Message | Sequence[Message]) -> int:
+    return item.offset if isinstance(item, Message) else item[0].offset
+
+
+def _last_offset(item: Message | Sequence[Message]) -> int:
     return item.offset if isinstance(item, Message) else item[-1].offset
 
 

@@ -95,7 +95,8 @@ def test_whatever_is_returned_is_done(outcome: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), MemoryError(), BaseException()]
+    "error",
+    [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), MemoryError(), BaseException(), GeneratorExit()],
 )
 def test_whatever_is_raised_is_a_failure_and_the_worker_survives(error: BaseException) -> None:
     @in_virtual_time
