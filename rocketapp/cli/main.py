@@ -53,7 +53,7 @@ def run_command(arguments: list[str] | None = None) -> int:
     """The exit code of one command line; what went wrong is one line on stderr."""
     try:
         code = cli.main(args=arguments, prog_name="rocketapp", standalone_mode=False)
-    except (CommandError, click.ClickException, click.Abort, KeyboardInterrupt, BrokenPipeError) as error:
+    except (CommandError, click.ClickException, click.Abort, KeyboardInterrupt) as error:
         return _explain(error)
     return code if isinstance(code, int) else DONE
 
@@ -63,10 +63,6 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, CommandError):
         print_failure(error.text, error.__cause__, traceback=error.traceback)
         return error.code
-    if isinstance(error, BrokenPipeError):
-        # The reader of our output has gone, as in `rocketapp tail T | head`: what it wanted, it got.
-        sys.stdout = None
-        return DONE
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         click.echo(error.format_message(), err=True)
         return USAGE

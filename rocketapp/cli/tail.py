@@ -11,6 +11,7 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
 import random
 import sys
 from typing import TYPE_CHECKING, Any
@@ -58,8 +59,12 @@ def command(*, topic: str, tag: str, begin: str, count: int | None, as_json: boo
         raise CommandError(f"--tag {tag}: {error}") from error
     settings = read_settings({"client": {"name_server": name_server}} if name_server else {})
     show = as_json_line if as_json else as_text_line
-    with contextlib.suppress(KeyboardInterrupt):
-        run_in_loop(_follow(settings, topic, tags, begin=begin, count=count, show=show))
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            run_in_loop(_follow(settings, topic, tags, begin=begin, count=count, show=show))
+    except BrokenPipeError:
+        # Whoever reads us has seen enough, as in `rocketapp tail T | head`. What is still unwritten goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return DONE
 
 

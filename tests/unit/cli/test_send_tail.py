@@ -1,0 +1,242 @@
+"""`rocketapp send` and `rocketapp tail`, against one broker in memory."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketapp.cli.send import parse_delay
+from tests.unit.cli.conftest import Start
+from tests.unit.cli.processes import Command, wait_until
+
+SENT = re.compile(r"([0-9A-F]{32}) (\S+)@broker-a:(\d+) (\d+)")
+Send = Callable[..., list[tuple[str, ...]]]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    broker = Command(tmp_path_factory.mktemp("broker"), "broker", "--memory")
+    yield broker.says(r"serving on (\S+)")[1]
+    broker.discard()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "-", request.node.name)[-100:]
+
+
+@pytest.fixture
+def send(start: Start, address: str, topic: str) -> Send:
+    """Send with these arguments: message id, topic, queue and offset of each message."""
+
+    def send_it(*arguments: str) -> list[tuple[str, ...]]:
+        command = start("send", topic, *arguments, "--name-server", address)
+        command.ends(0)
+        matches = [SENT.fullmatch(line) for line in command.out.splitlines()]
+        assert all(matches), command.out
+        return [match.groups() for match in matches if match]
+
+    return send_it
+
+
+@pytest.fixture
+def stored(start: Start, address: str, topic: str) -> Callable[[int], list[dict[str, Any]]]:
+    """The first N messages of the topic, as `tail --json` shows them."""
+
+    def read(count: int) -> list[dict[str, Any]]:
+        tail = start("tail", topic, "--from", "first", "--count", str(count), "--json", "--name-server", address)
+        tail.ends(0)
+        return [json.loads(line) for line in tail.out.splitlines()]
+
+    return read
+
+
+Stored = Callable[[int], list[dict[str, Any]]]
+
+
+def test_it_prints_id_queue_and_offset(send: Send, stored: Stored, topic: str) -> None:
+    ((message_id, where, queue, offset),) = send("hello")
+    (message,) = stored(1)
+    assert where == topic == message["topic"]
+    assert (message["message_id"], str(message["queue_id"]), str(message["offset"])) == (message_id, queue, offset)
+    assert message["body"] == "hello"
+
+
+def test_everything_beside_the_body_arrives(send: Send, stored: Stored) -> None:
+    send("x", "--tag", "paid", "--key", "a", "--key", "b", "--property", "k=v=w", "--property", "l=m")
+    (message,) = stored(1)
+    assert message["tag"] == "paid"
+    assert message["keys"] == ["a", "b"]
+    assert message["properties"].items() >= {"k": "v=w", "l": "m"}.items()
+    assert message["attempt"] == 1
+    assert datetime.fromisoformat(message["born_at"]).utcoffset() is not None
+
+
+def test_count_sends_it_so_many_times(send: Send, stored: Stored) -> None:
+    sent = send("x", "--count", "300")
+    assert len({message_id for message_id, *_ in sent}) == 300
+    assert {message["message_id"] for message in stored(300)} == {message_id for message_id, *_ in sent}
+
+
+def test_an_order_key_means_one_queue(send: Send) -> None:
+    sent = [*send("a", "--order-key", "k"), *send("b", "--order-key", "k"), *send("c", "--order-key", "k")]
+    assert len({queue for _, _, queue, _ in sent}) == 1
+    assert [int(offset) for *_, offset in sent] == [0, 1, 2]
+
+
+def test_each_line_of_stdin_is_a_message(folder: Path, address: str, topic: str, stored: Stored) -> None:
+    lines = [f"line {number}" for number in range(600)]
+    text = "\n".join([*lines[:300], "", *lines[300:]])  # an empty line is none, and the last has no end
+    command = [sys.executable, "-m", "rocketapp", "send", topic, "-", "--name-server", address]
+    sent = subprocess.run(command, input=text, text=True, capture_output=True, cwd=folder, check=True, timeout=20)
+    assert len(SENT.findall(sent.stdout)) == 600
+    assert sorted(message["body"] for message in stored(600)) == sorted(lines)
+
+
+def test_a_line_is_sent_when_it_is_typed(folder: Path, address: str, topic: str) -> None:
+    command = [sys.executable, "-m", "rocketapp", "send", topic, "-", "--name-server", address]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=folder) as process:
+        assert process.stdin is not None and process.stdout is not None
+        for text in ("first\n", "second\r\n"):
+            process.stdin.write(text)
+            process.stdin.flush()
+            assert SENT.match(process.stdout.readline())
+        process.stdin.close()
+        assert process.wait(10) == 0
+
+
+def test_a_delayed_message_comes_later(send: Send, start: Start, address: str, topic: str) -> None:
+    send("BEFORE")
+    tail = start("tail", topic, "--name-server", address, "--from", "first", "--json")
+    tail.says("BEFORE")
+    send("AFTER", "--delay", "1s")
+    tail.says("AFTER")
+    message = json.loads(tail.out.splitlines()[1])
+    stored_at, born_at = (datetime.fromisoformat(message[name]) for name in ("stored_at", "born_at"))
+    assert 0.99 <= (stored_at - born_at).total_seconds() < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "level"), [("1s", 1), ("5", 2), ("10s", 3), ("1m", 5), ("60", 5), ("2h", 18), ("0.5m", 4)]
+)
+def test_delays_are_read_with_their_unit(text: str, level: int) -> None:
+    assert parse_delay(text) == level
+
+
+def test_a_refusal_is_told_with_exit_code_1(start: Start, address: str) -> None:
+    refused = start("send", "SCHEDULE_TOPIC_XXXX", "x", "--name-server", address)
+    refused.ends(1)
+    assert refused.err.count("\n") == 1
+    assert "SCHEDULE_TOPIC_XXXX" in refused.err
+    assert refused.out == ""
+
+
+def test_tail_begins_with_what_comes(start: Start, send: Send, address: str, topic: str) -> None:
+    send("before")
+    tail = start("tail", topic, "--count", "1", "--name-server", address)
+    # It says nothing while it waits: what it shows must be sent again and again until it listens.
+    wait_until(lambda: send("after") and tail.process.poll() is not None, "tail has shown one")
+    tail.ends(0)
+    assert tail.out.endswith(" after\n")
+
+
+def test_tail_selects_by_tag_exactly(start: Start, send: Send, address: str, topic: str) -> None:
+    """`Aa` and `BB` have one hash, by which the broker selects."""
+    for tag in ("Aa", "BB", "C", "D"):
+        send(tag, "--tag", tag)
+    tail = start(
+        "tail", topic, "--tag", "Aa || C", "--from", "first", "--count", "2", "--json", "--name-server", address
+    )
+    tail.ends(0)
+    assert {json.loads(line)["body"] for line in tail.out.splitlines()} == {"Aa", "C"}
+
+
+def test_tail_follows_until_a_signal(start: Start, send: Send, address: str, topic: str) -> None:
+    send("one")
+    tail = start("tail", topic, "--from", "first", "--name-server", address)
+    tail.says(" one\n")
+    send("two")
+    tail.says(" two\n")
+    tail.signal(signal.SIGINT)
+    tail.ends(0)
+    assert tail.err == ""
+
+
+def test_tail_waits_for_a_topic_that_does_not_exist_yet(start: Start, send: Send, address: str, topic: str) -> None:
+    tail = start("tail", topic, "--count", "1", "--name-server", address)
+    tail.says(f"topic {topic} does not exist yet: waiting for it")
+    send("first of all")
+    tail.ends(0)
+    assert tail.out.endswith(" first of all\n")
+
+
+def test_tail_changes_nobodys_offsets(start: Start, send: Send, folder: Path, address: str, topic: str) -> None:
+    send("one")
+    start("tail", topic, "--from", "first", "--count", "1", "--name-server", address).ends(0)
+    (folder / "app.py").write_text(
+        "from rocketapp import RocketApp\n"
+        'app = RocketApp("TOOLS")\n'
+        f"@app.subscribe({topic!r}, start='first')\n"
+        "async def settle(message): ...\n"
+    )
+    run = start("run", "app:app", "--name-server", address, "--exit-when-idle", "0.3")
+    run.ends(0)
+    assert run.summary == (1, 0, 0, 0)
+
+
+def test_tail_escapes_what_a_terminal_would_obey(start: Start, send: Send, address: str, topic: str) -> None:
+    send("a\x1b[2Jb\nc\u202ed é")
+    tail = start("tail", topic, "--from", "first", "--count", "1", "--name-server", address)
+    tail.ends(0)
+    assert tail.out.endswith("a\\x1b[2Jb\\nc\\u202ed é\n")
+
+
+def test_a_body_that_is_no_text_is_shown_in_base64(
+    folder: Path, address: str, topic: str, stored: Stored, start: Start
+) -> None:
+    body = b"\xff\xfe\x00"
+    command = [sys.executable, "-m", "rocketapp", "send", topic, "-", "--name-server", address]
+    subprocess.run(command, input=body, capture_output=True, cwd=folder, check=True, timeout=20)
+    (message,) = stored(1)
+    assert base64.b64decode(message["body_base64"]) == body
+    assert "body" not in message
+    tail = start("tail", topic, "--from", "first", "--count", "1", "--name-server", address)
+    tail.ends(0)
+    assert tail.out.endswith("\\xff\\xfe\\x00\n")
+
+
+def test_a_reader_who_has_seen_enough_ends_tail(folder: Path, send: Send, address: str, topic: str) -> None:
+    send("x", "--count", "300")
+    command = [sys.executable, "-m", "rocketapp", "tail", topic, "--from", "first", "--name-server", address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder) as tail:
+        assert tail.stdout is not None and tail.stderr is not None
+        tail.stdout.readline()
+        tail.stdout.close()
+        send("x")
+        assert tail.wait(20) == 0
+        assert tail.stderr.read() == b""
+
+
+def test_both_find_the_embedded_broker_of_the_folder(start: Start, folder: Path) -> None:
+    start("broker").says("serving on")
+    start("send", "orders", "found").ends(0)
+    tail = start("tail", "orders", "--from", "first", "--count", "1")
+    tail.ends(0)
+    assert tail.out.endswith(" found\n")
+
+
+def test_the_settings_name_the_cluster_too(start: Start, folder: Path, address: str) -> None:
+    (folder / "settings.toml").write_text(f'[client]\nname_server = "{address}"\n[some_plugin]\nkey = 1\n')
+    start("send", "orders-by-settings", "x").ends(0)
+    start("tail", "orders-by-settings", "--from", "first", "--count", "1").ends(0)
