@@ -25,6 +25,7 @@ class Flow:
         self._queues: dict[int, Queue] = {}
         self._waiting: dict[asyncio.Event, tuple[Queue, bool]] = {}
         self._checking = False
+        self._look: asyncio.TimerHandle | None = None
 
     def join(self, queue: Queue) -> None:
         """This queue is pulled for from now on."""
@@ -60,16 +61,12 @@ class Flow:
         self._waiting[event] = queue, orderly
         try:
             self._check()
-            while not event.is_set():
-                try:
-                    async with asyncio.timeout(_OTHERS if self._budget.full else None):
-                        await event.wait()
-                except TimeoutError:
-                    self._check()
+            await event.wait()
         finally:
             del self._waiting[event]
             if not self._waiting:
                 self._watch(False)
+                self._look_later(False)
 
     def _watch(self, watch: bool) -> None:
         for queue in self._queues.values():
@@ -86,3 +83,9 @@ class Flow:
         for event, (queue, orderly) in self._waiting.items():
             if self._gate.closed_by(queue, orderly=orderly, was_closed=True) is None:
                 event.set()
+        self._look_later(bool(self._waiting) and self._budget.full)
+
+    def _look_later(self, look: bool) -> None:
+        if self._look is not None:
+            self._look.cancel()
+        self._look = self._loop.call_later(_OTHERS, self._check) if look else None
