@@ -173,9 +173,12 @@ class Run:
         bench.produce(server, topic, count, batch=32, threads=4)
         _tell(f"draining {cluster.name}")
         drained = bench.consume_ours(server, topic, count, "async", loops()[-1])
+        _tell(f"draining {cluster.name} with Go")
+        go = bench.consume_go(server, topic, count)
         return {
             "sends": rates,
             "drained_per_second": drained["per_second"],
+            "drained_by_go_per_second": 0.0 if isinstance(go, str) else go["per_second"],
             "start_s": start_s,
             "rss_mb": resident_mb(cluster.broker_pid),
         }

@@ -119,10 +119,12 @@ def brokers(embedded: Figures, apache: Figures) -> list[str]:
         lines.append(f"| sends/s, {threads} threads | {rate:,.0f} | {other:,.0f} | {rate / other:.2f} |")
     for name, key in (
         ("drained by ours, messages/s", "drained_per_second"),
+        ("drained by Go, messages/s", "drained_by_go_per_second"),
         ("start to serving, s", "start_s"),
         ("resident at the end, MB", "rss_mb"),
     ):
-        lines.append(f"| {name} | {embedded[key]:,.2f} | {apache[key]:,.2f} | {embedded[key] / apache[key]:.2f} |")
+        if embedded.get(key) and apache.get(key):
+            lines.append(f"| {name} | {embedded[key]:,.2f} | {apache[key]:,.2f} | {embedded[key] / apache[key]:.2f} |")
     return lines
 
 

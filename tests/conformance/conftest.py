@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,14 +17,14 @@ def _all_waits(
     apache: Apache, embedded: Embedded, peer: Peer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, LongWaits]]:
     """The stories on both clusters at once: the second cluster's wait is over when the first one's is."""
-    waits: dict[str, LongWaits] = {}
-    try:
-        for cluster in (apache, embedded):
-            waits[cluster.name] = LongWaits(cluster, peer, tmp_path_factory.mktemp(f"waits-{cluster.name}"))
-        yield waits
-    finally:
-        for wait in waits.values():
-            wait.stop()
+    clusters: tuple[Cluster, ...] = (apache, embedded)
+    places = [tmp_path_factory.mktemp(f"waits-{cluster.name}") for cluster in clusters]
+    with ThreadPoolExecutor(2) as both:
+        starting = [both.submit(LongWaits, *one) for one in zip(clusters, (peer, peer), places, strict=True)]
+    yield {cluster.name: start.result() for cluster, start in zip(clusters, starting, strict=True)}
+    for start in starting:
+        if start.exception() is None:
+            start.result().stop()
 
 
 @pytest.fixture

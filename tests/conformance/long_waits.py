@@ -81,11 +81,36 @@ async def delay_java(message: Message) -> None:
 async def delay_ours(message: Message) -> None:
     note_of("attempt", message)
 
+@app.subscribe("{p}mixed-orderly", group="{p}mixed", start="first", orderly=True)
+async def mixed_orderly(message: Message) -> None:
+    note_of("attempt", message)
+
+@app.subscribe("{p}mixed", group="{p}mixed", start="first")
+async def mixed(message: Message) -> None:
+    note_of("attempt", message)
+    if message.attempt == 1:
+        raise ValueError("not yet")
+
+@app.subscribe("{p}growing", group="{p}growing")
+async def growing(message: Message) -> None:
+    note_of("attempt", message)
+
 @app.on_startup
 async def publish() -> None:
     for seconds in (1, 5, 10, 30):
         result = await app.publish("{p}delay-ours", str(seconds), delay=seconds)
         mark("sent", seconds=seconds, id=result.message_id)
+"""
+
+
+RESTARTED = """
+app = RocketApp("{p}restarted")
+
+@app.subscribe("{p}restarted", start="first")
+async def restarted(message: Message) -> None:
+    note("attempt", message)
+    if message.attempt == 1:
+        raise ValueError("not yet")
 """
 
 
@@ -105,11 +130,18 @@ class LongWaits:
         self.java.create_topic(self.topic("batch"), 1)
         self.java.send(self.topic("batch"), *(f"batch {n}" for n in range(3)), as_batch=True)
         self.java.send(self.topic("undecodable"), "{not json", '{"fine": 1}')
-        self.delayed_at: dict[int, float] = {}
+        for story in ("mixed", "mixed-orderly", "restarted"):
+            self.java.create_topic(self.topic(story), 2)
+            self.java.send(self.topic(story), *(f"{story} {n}" for n in range(6)))
+        self.java.create_topic(self.topic("growing"), 2)
+        self.java.send(self.topic("growing"), *({"text": f"old {n}", "queue": n} for n in range(2)))
         self.java_ladder: JavaConsumer | None = None
         """Java's own consumer with two failures, on our broker only: elsewhere it would test Apache against Apache."""
         self.app = RunningApp(directory, SOURCE.replace("{p}", self.prefix), cluster.name_server)
+        self.restarted = RunningApp(directory / "restarted", RESTARTED.replace("{p}", self.prefix), cluster.name_server)
         self._start_java_side(with_consumer=cluster.name == "embedded")
+        self._restart_between_the_attempts()
+        self._grow()
 
     def _start_java_side(self, *, with_consumer: bool) -> None:
         if with_consumer:
@@ -117,6 +149,19 @@ class LongWaits:
             self.java_ladder = self.java.consume(self.topic("java-ladder"), self.group("java-ladder"), fail_first=2)
         self.java.send(
             self.topic("delay-java"), *({"text": str(seconds), "delay": level} for level, seconds in DELAYS.items())
+        )
+
+    def _restart_between_the_attempts(self) -> None:
+        self.restarted.wait_for_count(6, "attempt")
+        self.restarted.stop()
+        self.restarted.start()
+
+    def _grow(self) -> None:
+        """Two queues become four under the running app, with a message in each new one."""
+        self.attempts("growing", 2, within=20)
+        self.java.create_topic(self.topic("growing"), 4)
+        self.java.send(
+            self.topic("growing"), *({"text": f"new {n}", "queue": n} for n in range(4)), producer=self.prefix
         )
 
     def topic(self, story: str) -> str:
@@ -131,3 +176,4 @@ class LongWaits:
     def stop(self) -> None:
         self.java.stop_consumers()
         self.app.discard()
+        self.restarted.discard()

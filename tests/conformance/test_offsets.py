@@ -52,6 +52,28 @@ def test_last_on_an_empty_topic_takes_what_comes_after_the_start(
     assert app.stop().handled == 20
 
 
+def test_a_time_of_day_takes_what_was_stored_since(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
+    java.create_topic(topic, 2)
+    java.send(topic, *({"text": f"before {n}", "queue": n % 2} for n in range(10)))
+    between = datetime.now(UTC) + timedelta(milliseconds=20)
+    wait_until(lambda: datetime.now(UTC) > between + timedelta(milliseconds=20), within=2, what="time goes by")
+    java.send(topic, *({"text": f"after {n}", "queue": n % 2} for n in range(10)))
+    start = f'datetime.fromisoformat("{between.isoformat()}")'
+    app = run_app(take(topic, group, start), "--exit-when-idle", "0.5")
+    assert app.wait(within=20).handled == 10
+    assert sorted(app.texts()) == sorted(f"after {n}" for n in range(10))
+
+
+def test_a_topic_that_is_created_later_is_consumed_from_its_first_message(
+    java: JavaClient, run_app: RunApp, topic: str, group: str
+) -> None:
+    app = run_app(take(topic, group, '"last"'))
+    app.wait_for_count(1, "started")
+    java.send(topic, *(f"new {n}" for n in range(20)))
+    app.wait_for_count(20, within=15)
+    assert app.stop().handled == 20
+
+
 def test_start_positions_are_committed_before_anything_is_published(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

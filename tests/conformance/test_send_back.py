@@ -59,6 +59,28 @@ def test_a_failed_batch_comes_again_message_by_message(waits: LongWaits) -> None
         check_gaps([event["at"] for event in attempts], (10,), text)
 
 
+def test_a_group_with_an_orderly_topic_retries_its_other_topics_too(waits: LongWaits) -> None:
+    # A group that holds a queue lock turns a send to its retry topic into a dead letter: only send-back is safe there.
+    assert len(waits.attempts("mixed-orderly", 6, within=20)) == 6
+    for text, attempts in by_text(waits.attempts("mixed", 12, within=40)).items():
+        check_gaps([event["at"] for event in attempts], (10,), text)
+    assert waits.java.dead_letters(waits.group("mixed")) == []
+
+
+def test_a_retry_that_is_due_after_a_restart_comes_in_time(waits: LongWaits) -> None:
+    events = waits.restarted.wait_for_count(12, "attempt", within=40)
+    assert len({event["pid"] for event in events}) == 2
+    for text, attempts in by_text(events).items():
+        assert [event["attempt"] for event in attempts] == [1, 2]
+        check_gaps([event["at"] for event in attempts], (10,), text)
+
+
+def test_queues_that_are_added_are_read_from_their_first_message(waits: LongWaits) -> None:
+    # Routes are asked for every 30 s, and what is new is shared out at once.
+    events = waits.attempts("growing", 6, within=60)
+    assert sorted(event["text"] for event in events) == [*(f"new {n}" for n in range(4)), "old 0", "old 1"]
+
+
 def test_a_skipped_message_never_comes_again(waits: LongWaits) -> None:
     waits.attempts("ladder", 9, within=60)  # 40 s are over: more than the first two steps of the ladder
     assert len(waits.attempts("skip", 3, within=1)) == 3

@@ -9,7 +9,7 @@
 #
 # DIR is the home of one cluster: its settings, store, logs and process ids. LIB holds the jars and is shared.
 # JAVA names another java; HEAP another broker heap (1g); SEGMENT another commit-log segment size (1 GiB, sparse);
-# FLUSH=SYNC_FLUSH flushes before it answers. A broker port P also takes P-2 (fast port) and P+1 (replication).
+# FLUSH=SYNC_FLUSH flushes before it answers; STORE names another store directory (DIR/store). A broker port P also takes P-2 (fast port) and P+1 (replication).
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -52,6 +52,7 @@ jars)
   mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$dir" >&2 ;;
 start)
   lib=$(cd "$3" && pwd); ns=$4; port=$5
+  store=${STORE:-$dir/store}
   mkdir -p "$dir/conf" "$dir/logs"
   printf 'listenPort=%s\nbindAddress=127.0.0.1\n' "$ns" >"$dir/conf/namesrv.conf"
   cat >"$dir/conf/broker.conf" <<CONF
@@ -63,8 +64,8 @@ bindAddress=127.0.0.1
 listenPort=$port
 haListenPort=$((port + 1))
 namesrvAddr=127.0.0.1:$ns
-storePathRootDir=$dir/store
-storePathCommitLog=$dir/store/commitlog
+storePathRootDir=$store
+storePathCommitLog=$store/commitlog
 mappedFileSizeCommitLog=${SEGMENT:-1073741824}
 autoCreateTopicEnable=true
 enablePropertyFilter=true

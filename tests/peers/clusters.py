@@ -82,16 +82,16 @@ def _routes_to_a_broker(name_server: str) -> bool:
 
 
 class Apache:
-    """Apache RocketMQ 5.5.0 from its published jars, in a directory of its own."""
+    """Apache RocketMQ 5.5.0 from its published jars, in a directory of its own; its store may lie elsewhere."""
 
     name = "apache"
 
-    def __init__(self, directory: Path, *, heap: str = "512m") -> None:
+    def __init__(self, directory: Path, *, heap: str = "512m", store: Path | None = None) -> None:
         self.directory = directory
         self._port = free_port(around=(-2, 0, 1))
         ns_port = free_port()
         self.name_server, self.broker_address = f"127.0.0.1:{ns_port}", f"127.0.0.1:{self._port}"
-        self._environment = {**os.environ, "HEAP": heap}
+        self._environment = {**os.environ, "HEAP": heap, **({"STORE": str(store)} if store else {})}
         self._script("start", str(toolchain.jars()), str(ns_port), str(self._port))
         self._wait_for_routes()
 
@@ -134,7 +134,7 @@ class Embedded:
     name = "embedded"
 
     def __init__(self, directory: Path, *, start_timeout: float = 15.0) -> None:
-        self.directory = directory
+        self.directory, self.store = directory, directory / "data"
         self._start_timeout = start_timeout
         self._process: subprocess.Popen[bytes] | None = None
         self.seconds_to_serve = 0.0
@@ -146,7 +146,7 @@ class Embedded:
         started = time.monotonic()
         out = self.directory / "stdout.txt"
         with out.open("wb") as stdout, (self.directory / "stderr.txt").open("ab") as stderr:
-            command = toolchain.rocketapp_command("broker", "--dir", str(self.directory / "data"), "--listen", listen)
+            command = toolchain.rocketapp_command("broker", "--dir", str(self.store), "--listen", listen)
             self._process = subprocess.Popen(command, stdout=stdout, stderr=stderr, start_new_session=True)
         line = wait_until(
             lambda: self._first_line(out),

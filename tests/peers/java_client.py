@@ -115,10 +115,17 @@ class JavaClient:
     def _call(self, do: str, *, timeout: float = 30.0, **arguments: Any) -> Any:
         return self._peer.call(do, timeout=timeout, ns=self.name_server, **arguments)
 
-    def send(self, topic: str, *messages: str | dict[str, Any], as_batch: bool = False) -> list[dict[str, Any]]:
-        """Send messages as written (java/Producing.java names the keys); a string is a body."""
+    def send(
+        self, topic: str, *messages: str | dict[str, Any], as_batch: bool = False, producer: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Send messages as written (java/Producing.java names the keys); a string is a body.
+
+        `producer` names one of its own, which does not know yet what the common one remembers of routes.
+        """
         lines = [{"text": one} if isinstance(one, str) else one for one in messages]
-        answer: list[dict[str, Any]] = self._call("send", topic=topic, messages=lines, as_batch=as_batch)
+        answer: list[dict[str, Any]] = self._call(
+            "send", topic=topic, messages=lines, as_batch=as_batch, producer=producer
+        )
         return answer
 
     def send_bytes(self, topic: str, body: bytes, **more: Any) -> dict[str, Any]:
@@ -139,7 +146,7 @@ class JavaClient:
         return consumer
 
     def create_topic(self, topic: str, queues: int) -> None:
-        self._call("create_topic", topic=topic, queues=queues)
+        self._call("create_topic", topic=topic, queues=queues, timeout=60)
 
     def offsets(self, topic: str, group: str | None = None) -> dict[int, dict[str, int | None]]:
         """By queue id: `min`, `max`, and what the group `committed` (None: nothing)."""

@@ -51,7 +51,8 @@ final class Inspecting {
             admin.createAndUpdateTopicConfig(broker.selectBrokerAddr(), config);
         }
         Exception last = null;
-        for (long end = System.nanoTime() + 10_000_000_000L; System.nanoTime() < end; Thread.sleep(20)) {
+        // Apache's broker tells the name server at once, or else with its next registration, 30 s later.
+        for (long end = System.nanoTime() + 45_000_000_000L; System.nanoTime() < end; Thread.sleep(20)) {
             try {
                 for (QueueData data : admin.examineTopicRouteInfo(config.getTopicName()).getQueueDatas()) {
                     if (data.getReadQueueNums() == config.getReadQueueNums()) {

@@ -28,8 +28,10 @@ final class Producing {
     private Producing() {
     }
 
-    static DefaultMQProducer producer(String ns) {
-        return PRODUCERS.computeIfAbsent(ns, Producing::started);
+    /** One producer for all commands, or one of its own for those that name one: it asks for routes anew. */
+    static DefaultMQProducer producer(JSONObject a) {
+        String ns = a.getString("ns");
+        return PRODUCERS.computeIfAbsent(ns + " " + a.getString("producer"), key -> started(ns));
     }
 
     private static DefaultMQProducer started(String ns) {
@@ -44,9 +46,9 @@ final class Producing {
         }
     }
 
-    /** send: ns, topic, messages: [{text | base64, tag, keys, properties, delay, order_key, queue}], as_batch. */
+    /** send: ns, topic, messages: [{text | base64, tag, keys, properties, delay, order_key, queue}], as_batch, producer=null. */
     static Object send(JSONObject a) throws Exception {
-        DefaultMQProducer producer = producer(a.getString("ns"));
+        DefaultMQProducer producer = producer(a);
         String topic = a.getString("topic");
         List<Object> results = new ArrayList<>();
         JSONArray wanted = a.getJSONArray("messages");
@@ -126,7 +128,7 @@ final class Producing {
     static Object produce(JSONObject a) {
         Load load = new Load();
         LOADS.put(a.getString("name"), load);
-        DefaultMQProducer producer = producer(a.getString("ns"));
+        DefaultMQProducer producer = producer(a);
         int threads = a.getIntValue("order_keys") > 0 ? 1 : Math.max(1, a.getIntValue("threads"));
         ExecutorService pool = Executors.newFixedThreadPool(threads);
         for (int t = 0; t < threads; t++) {
