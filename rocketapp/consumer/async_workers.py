@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.tasks import Tasks
+from rocketapp.consumer.tasks import Tasks, forget_cancellation
 from rocketapp.consumer.work import Settle, Tally, Work
 
 _CHUNK = 32
@@ -72,6 +72,8 @@ class AsyncWorkers:
     async def stop(self) -> None:
         """Cancel what runs. Cancellation is not a failure: nothing of it is acknowledged."""
         self._cancelled = True
+        for work in self._ready:
+            work.withdraw()
         self._ready.clear()
         for task in self._running:
             task.cancel()
@@ -106,34 +108,46 @@ class AsyncWorkers:
             self._wake(sum(work.left for work in self._ready))
 
     async def _work(self, slot: _Slot) -> None:
+        while True:
+            try:
+                await self._drain(slot)
+                if self._cancelled:
+                    return  # the handler has swallowed the cancellation by which `stop` ends its worker
+                waiter = self._loop.create_future()
+                self._idle.append(waiter)
+                await waiter
+            except asyncio.CancelledError:
+                if self._cancelled:
+                    raise
+                # Left behind by a handler that cancelled its own task: no request to end this worker.
+                forget_cancellation()
+
+    async def _drain(self, slot: _Slot) -> None:
+        """Work until nothing is left to start."""
         ready, tally, call, single = self._ready, self.tally, self._call, self._single
         now = self._loop.time
-        while True:
-            self._turn_end = now() + _TURN
-            while ready:
-                work = ready[0]
-                queue = work.process_queue
-                finish = queue.finish
-                for item in islice(work.items, _CHUNK):
-                    slot.item = item
-                    try:
-                        result = await call(item)
-                    except BaseException as error:
-                        self._raised(work, item, error)
+        self._turn_end = now() + _TURN
+        while ready:
+            work = ready[0]
+            queue = work.process_queue
+            finish = queue.finish
+            for item in islice(work.items, _CHUNK):
+                slot.item = item
+                try:
+                    result = await call(item)
+                except BaseException as error:
+                    self._raised(work, item, error)
+                else:
+                    if result is None and single:
+                        tally.handled += 1
+                        finish(item)
                     else:
-                        if result is None and single:
-                            tally.handled += 1
-                            finish(item)
-                        else:
-                            self._settle(tally, queue, item, result, False)
-                slot.item = None
-                if ready and ready[0] is work and not work.left:
-                    ready.popleft()
-                if now() >= self._turn_end:
-                    await self._let_others_run()
-            waiter = self._loop.create_future()
-            self._idle.append(waiter)
-            await waiter
+                        self._settle(tally, queue, item, result, False)
+            slot.item = None
+            if ready and ready[0] is work and not work.left:
+                ready.popleft()
+            if now() >= self._turn_end:
+                await self._let_others_run()
 
     async def _let_others_run(self) -> None:
         self._yielding = True
@@ -152,9 +166,7 @@ class AsyncWorkers:
             if self._cancelled:
                 raise error
             # The handler's own: a failure like any other, and no request to end this worker.
-            task = asyncio.current_task()
-            while task is not None and task.cancelling():
-                task.uncancel()
+            forget_cancellation()
         self._settle(self.tally, work.process_queue, item, error, True)
 
 

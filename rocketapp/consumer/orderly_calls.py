@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from rocketapp.consumer.async_workers import limited
+from rocketapp.consumer.tasks import forget_cancellation
 from rocketapp.consumer.threads import Threads
 from rocketapp.consumer.work import Queue, Tally
 from rocketapp.state.lease import Lease
@@ -96,9 +97,7 @@ def _failed(turns: Turns, error: BaseException) -> BaseException:
         if turns.abandoned:
             turns.item = None
             raise error
-        task = asyncio.current_task()
-        while task is not None and task.cancelling():
-            task.uncancel()
+        forget_cancellation()
     return error
 
 

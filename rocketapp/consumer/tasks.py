@@ -43,3 +43,10 @@ class Tasks:
         self._running.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._observe(LoopFailed(task.get_name(), f"{type(error).__name__}: {error}"))
+
+
+def forget_cancellation() -> None:
+    """Let the current task live on: whoever cancelled it was not its owner."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
