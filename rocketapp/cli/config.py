@@ -20,7 +20,7 @@ HIDDEN = "********"
 @click.command("config")
 @app_options
 def command(*, app: str, settings: str | None, traceback: bool) -> int:
-    """Show the settings of APP: value and source, in the order of their strength below `rocketapp run`'s options."""
+    """Show every setting of APP with its value, and where that came from."""
     from rocketapp.cli.loader import load_app
     from rocketapp.cli.settings import read_settings
 

@@ -8,6 +8,8 @@ last line on stdout is the summary.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 MOST_WORKERS = 256
 LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
+_log = logging.getLogger("rocketapp.run")
 SECONDS = click.FloatRange(min=0.0)
 
 
@@ -145,6 +148,8 @@ async def _run_worker(options: RunOptions, app: RocketApp, settings: Settings, l
     now = asyncio.get_running_loop().time
 
     def hear(report: Report) -> None:
+        if report.kind == "started":
+            _log.info("%s started, process %d", app.name, os.getpid())
         if report.kind == "status" and options.exit_when_idle is not None:
             idle = not report.reasons and not not_owned([report])
             if timer.observe(now(), idle=idle, summary=report.summary) >= options.exit_when_idle:

@@ -1,0 +1,101 @@
+"""The README's quick start and the tutorial, walked as a reader would: what they promise is what happens."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, blocks, commands
+from tests.unit.cli.processes import Command
+
+README, TUTORIAL = ROOT / "README.md", ROOT / "docs/tutorial.md"
+
+
+class Reader:
+    """Somebody with a folder and two terminals."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._commands: list[Command] = []
+
+    def write(self, page: Path, number: int) -> None:
+        """Put the page's n-th Python block into app.py."""
+        (self._folder / "app.py").write_text([one for one in blocks(page) if one.language == "python"][number].text)
+
+    def types(self, page: Path, beginning: str) -> Command:
+        """The first of the page's commands that begins so."""
+        lines = [text.removeprefix(".venv/bin/") for _, text in commands(page)]
+        words = shlex.split(next(line for line in lines if line.startswith(beginning)))
+        self._commands.append(Command(self._folder, *words[1:]))
+        return self._commands[-1]
+
+    def leaves(self) -> None:
+        for command in reversed(self._commands):
+            command.discard()
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    reader = Reader(tmp_path)
+    yield reader
+    reader.leaves()
+
+
+def test_the_quick_start(reader: Reader) -> None:
+    reader.write(README, 0)
+    run = reader.types(README, "rocketapp run app:app")
+    run.says("embedded broker serves on")
+    run.says("shop started")
+    reader.types(README, "rocketapp send orders").ends(0)
+    run.says("paid order 1\n", within=40)
+    run.stops()
+    assert run.out.splitlines()[-1] == next(one.text for one in blocks(README) if one.language == "text").strip()
+
+
+def test_the_first_message_comes_once(reader: Reader) -> None:
+    reader.write(TUTORIAL, 0)
+    run = reader.types(TUTORIAL, "rocketapp run app:app")
+    run.says("shop started")
+    reader.types(TUTORIAL, 'rocketapp send orders "order 1"').ends(0)
+    run.says("settling order 1\n", within=40)
+    run.stops()
+    again = reader.types(TUTORIAL, "rocketapp run app:app")
+    again.says("group shop takes orders")
+    again.stops()
+    assert again.summary == (0, 0, 0, 0)
+
+
+def test_typed_payloads_and_the_dead_letter(reader: Reader) -> None:
+    reader.write(TUTORIAL, 1)
+    run = reader.types(TUTORIAL, "rocketapp run app:app")
+    run.says("shop started")
+    reader.types(TUTORIAL, """rocketapp send orders '{"id": "1\"""").ends(0)
+    run.says("settling 1: 5, attempt 1\n", within=40)
+    reader.types(TUTORIAL, """rocketapp send orders '{"id": "2\"""").ends(0)
+    run.says("dead letter in %DLQ%shop")
+    tail = reader.types(TUTORIAL, "rocketapp tail %DLQ%shop")
+    tail.ends(0)
+    assert '{"id": "2"}' in tail.out
+    run.stops()
+    assert run.summary == (1, 0, 1, 0)
+
+
+def test_tags(reader: Reader) -> None:
+    reader.write(TUTORIAL, 3)
+    run = reader.types(TUTORIAL, "rocketapp run app:app")
+    run.says("shop started")
+    for number in (1, 2, 3):
+        reader.types(TUTORIAL, f'rocketapp send parcels "parcel {number}"').ends(0)
+    for text in ("shipping parcel 1", "searching parcel 2", "something else: weighed parcel 3"):
+        run.says(f"{text}\n", within=40)
+    run.stops()
+
+
+def test_publishing_at_the_start(reader: Reader) -> None:
+    reader.write(TUTORIAL, 5)
+    run = reader.types(TUTORIAL, "rocketapp run app:app")
+    run.says("hours the shop is open\n")
+    run.stops()

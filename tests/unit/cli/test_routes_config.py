@@ -1,0 +1,177 @@
+"""`rocketapp routes` and `rocketapp config`: what they tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rocketapp import Message, RocketApp
+from rocketapp.app.settings import Settings
+from rocketapp.cli.config import HIDDEN, describe_settings
+from rocketapp.cli.main import cli
+from rocketapp.cli.routes import describe_failures, describe_routes
+from rocketapp.cli.settings import subscriptions_of
+from rocketapp.model.subscription import Subscription
+from tests.unit.cli.conftest import Start
+
+SOURCE = """
+from rocketapp import Message, RocketApp
+
+app = RocketApp("shop", version="1.2", settings={"consumer": {"commit_interval": 1.0}})
+
+@app.subscribe("orders", tags="paid||refunded")
+async def settle(message: Message) -> None: ...
+
+@app.subscribe("stock", orderly=True, retries=-1, group="stores", start="first")
+def move(message: Message) -> None: ...
+"""
+
+
+def subscriptions(app: RocketApp) -> list[Subscription]:
+    return subscriptions_of(app, Settings())
+
+
+def shop() -> RocketApp:
+    app = RocketApp("shop", clusters={"eu": "127.0.0.1:1"})
+
+    @app.subscribe("orders", tags="paid||refunded")
+    async def settle(message: Message) -> None: ...
+
+    @app.subscribe("orders")
+    def rest(message: Message) -> None: ...
+
+    @app.subscribe("clicks", batch=500, batch_wait=0.2, timeout=5, retries=0, start=datetime(2026, 1, 1, tzinfo=UTC))
+    async def count(messages: list[Message]) -> None: ...
+
+    @app.subscribe("stock", cluster="eu", group="stores", orderly=True)
+    async def move(message: Message) -> None: ...
+
+    return app
+
+
+def test_routes_tell_everything_that_was_declared() -> None:
+    lines = [line.strip() for line in describe_routes(subscriptions(shop()), suspend=1.0)]
+    assert [line for line in lines if not line.startswith("handler")] == [
+        "group shop",
+        "orders  paid || refunded",
+        "runs      concurrently, 64 at once; async",
+        "start     last",
+        "failures  again after 10 s, 30 s, 1 min, 2 min ... 2 h: 16 times, then to %DLQ%shop",
+        "orders  * (what no other handler's tag takes)",
+        "runs      concurrently, 20 at once; sync, in threads",
+        "start     last",
+        "failures  again after 10 s, 30 s, 1 min, 2 min ... 2 h: 16 times, then to %DLQ%shop",
+        "clicks  * (what no other handler's tag takes)",
+        "runs      concurrently, 64 at once; async; batches of 500 or what came within 0.2 s; timeout 5 s",
+        "start     2026-01-01T00:00:00+00:00",
+        "failures  no retry: to %DLQ%shop",
+        "group stores on cluster eu",
+        "stock  * (what no other handler's tag takes)",
+        "runs      orderly, one by one per queue; async",
+        "start     last",
+        "failures  in place, 1 s apart, 16 times; the queue waits, then to %DLQ%stores",
+    ]
+    handlers = [line for line in lines if line.startswith("handler")]
+    assert all(f"{Path(__file__).name}:" in line for line in handlers)
+    assert "settle" in handlers[0]
+
+
+def retrying(retries: int, *, orderly: bool = False) -> Subscription:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", retries=retries, orderly=orderly)
+    async def settle(message: Message) -> None: ...
+
+    return subscriptions(app)[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "text"),
+    [
+        (retrying(0), "no retry: to %DLQ%shop"),
+        (retrying(1), "again after 10 s: once, then to %DLQ%shop"),
+        (retrying(4), "again after 10 s, 30 s, 1 min, 2 min: 4 times, then to %DLQ%shop"),
+        (retrying(5), "again after 10 s, 30 s, 1 min, 2 min ... 3 min: 5 times, then to %DLQ%shop"),
+        (retrying(30), "again after 10 s, 30 s, 1 min, 2 min ... 2 h: 30 times, then to %DLQ%shop"),
+        (retrying(-1, orderly=True), "in place, 0.5 s apart, for ever; the queue waits"),
+        (retrying(1, orderly=True), "in place, 0.5 s apart, once; the queue waits, then to %DLQ%shop"),
+    ],
+)
+def test_failures_are_told_to_their_end(one: Subscription, text: str) -> None:
+    assert describe_failures(one, suspend=0.5) == text
+
+
+def test_an_app_without_subscriptions_says_so() -> None:
+    assert list(describe_routes([], suspend=1.0)) == ["nothing is subscribed"]
+
+
+def test_secrets_are_not_shown() -> None:
+    from dataclasses import dataclass
+
+    from rocketapp.config.option import option
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Options:
+        key: str = option("", "A key.", secret=True)
+        empty: str = option("", "Another.", secret=True)
+
+    lines = "\n".join(describe_settings(Settings(plugins={"vault": Options(key="s3cret")})))
+    assert "s3cret" not in lines
+    assert f"vault.key = {HIDDEN}" in lines
+    assert 'vault.empty = ""' in lines
+
+
+@pytest.fixture
+def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current directory is the test's folder, with the app in it under a name that no other test uses."""
+    import sys
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    (folder / "routed_shop.py").write_text(SOURCE)
+    yield folder
+    sys.modules.pop("routed_shop", None)
+
+
+def call(*arguments: str, **environment: str) -> Result:
+    result = CliRunner().invoke(cli, arguments, env=environment, standalone_mode=False)
+    assert result.exception is None, result.output
+    return result
+
+
+def test_routes_prints_groups_and_handlers(in_folder: Path) -> None:
+    text = call("routes", "routed_shop").output
+    assert "group shop\n  orders  paid || refunded\n    handler   routed_shop:settle at routed_shop.py:6\n" in text
+    assert "group stores\n  stock" in text
+
+
+def test_routes_follow_the_settings(in_folder: Path) -> None:
+    (in_folder / "other.toml").write_text('[app]\ngroup = "night"\n[consumer]\nretries = 2\n')
+    text = call("routes", "routed_shop:app", "--settings", "other.toml").output
+    assert "group night\n" in text
+    assert "again after 10 s, 30 s: 2 times, then to %DLQ%night" in text
+
+
+def test_config_tells_each_value_with_its_source(in_folder: Path) -> None:
+    (in_folder / "settings.toml").write_text("[consumer]\npull_batch_size = 64\ncommit_interval = 2.0\n")
+    output = call("config", "routed_shop", ROCKETAPP_CONSUMER__THREADS="7").output
+    told = dict(map(str.strip, line.split("  # ")) for line in output.splitlines())
+    assert told["consumer.pull_batch_size = 64"] == "settings.toml"
+    assert told["consumer.commit_interval = 2.0"] == "settings.toml"
+    assert told["consumer.threads = 7"] == "ROCKETAPP_CONSUMER__THREADS"
+    assert told['app.version = "1.2"'] == "code"
+    assert told["broker.auto_create_topics = true"] == "default"
+    assert told['client.name_server = ""'] == "default"
+
+
+def test_as_a_command_both_end_with_0(start: Start, folder: Path) -> None:
+    (folder / "app.py").write_text(SOURCE)
+    for name in ("routes", "config"):
+        command = start(name, "app:app")
+        command.ends(0)
+        assert command.err == ""
+        assert command.out
