@@ -87,6 +87,8 @@ class Puller:
             try:
                 return await self._pull_on()
             except RocketAppError as error:
+                # The slave that a broker sent us to may be gone; the master says anew where to read.
+                self._broker_id = MASTER_ID
                 patience = _LOST_PATIENCE if isinstance(error, TransportError) else 0.0
                 context.standing.still(queue, f"pull failed: {error}", kind="pull failed", patience=patience)
                 await asyncio.sleep(self._delay(error))
@@ -138,11 +140,19 @@ class Puller:
             messages = queue.put(found)
             context.flow.took(len(result.body))
             if messages:
-                self._deliver(messages)
+                self._hand_over(messages)
         queue.advance(result.next_offset)
         if not early:
             await self._wait_for_gate()
             self._coming = await self._start(result.next_offset)
+
+    def _hand_over(self, messages: Sequence[Message]) -> None:
+        try:
+            self._deliver(messages)
+        except Exception:
+            # What nobody was given would never be finished: it is pulled again.
+            self._queue.withdraw(messages[0].offset)
+            raise
 
     async def _wait_for_gate(self) -> None:
         context, queue = self._context, self._queue
