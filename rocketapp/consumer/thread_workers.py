@@ -101,7 +101,11 @@ class ThreadWorkers:
 
     def _activate(self, slot: _Slot) -> None:
         slot.active, slot.item, slot.seen = True, None, None
-        self._threads.run(lambda: self._drain(slot))
+        try:
+            self._threads.run(lambda: self._drain(slot))
+        except RuntimeError:
+            slot.active = False
+            raise
 
     def _look(self) -> None:
         """Let others help when a call takes its time."""

@@ -26,17 +26,26 @@ class Threads:
         return f"<Threads {self._name}: {len(self._threads)} of {self._most}, {self._outstanding} jobs>"
 
     def run(self, job: Callable[[], None]) -> None:
-        """Run it in a thread, as soon as one is free; the job reports to the loop by itself."""
+        """Run it in a thread, as soon as one is free; the job reports to the loop by itself.
+
+        RuntimeError when the system has no thread for it: it is not run then.
+        """
         with self._lock:
+            if self._outstanding >= len(self._threads) < self._most:
+                self._start_one()
             self._outstanding += 1
-            needed = self._outstanding > len(self._threads) < self._most
-            if needed:
-                name = f"{self._name} {len(self._threads)}"
-                self._threads.append(threading.Thread(target=self._main, name=name, daemon=True))
-                thread = self._threads[-1]
         self._jobs.put(job)
-        if needed:
+
+    def _start_one(self) -> None:
+        name = f"{self._name} {len(self._threads)}"
+        thread = threading.Thread(target=self._main, name=name, daemon=True)
+        try:
             thread.start()
+        except RuntimeError:
+            if not self._threads:
+                raise
+            return  # the others do what there is to do
+        self._threads.append(thread)
 
     def stop(self) -> None:
         """Every thread ends when its job has ended."""

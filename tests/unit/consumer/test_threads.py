@@ -217,3 +217,22 @@ async def test_slow_orderly_threads_report_while_their_burst_goes_on() -> None:
     assert await member.stop()
     assert cluster.committed(queue) == 30
     await cluster.stop()
+
+
+async def test_a_system_that_has_no_thread_for_a_while_loses_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, (queue,) = await with_messages(10)
+    start, refused = threading.Thread.start, []
+
+    def refuse_twice(thread: threading.Thread) -> None:
+        if "handler" in thread.name and len(refused) < 2:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse_twice)
+    member = await cluster.member(consumed(lambda _: None, is_async=False)).start()
+    await until(lambda: member.consumer.counters.handled >= 10)
+    assert len(refused) == 2
+    assert await member.stop()
+    assert cluster.committed(queue) == 10
+    await cluster.stop()
