@@ -72,10 +72,15 @@ class ClientInstance:
             dial_timeout=config.dial_timeout,
             max_frame_bytes=config.max_frame_bytes,
             random=random,
-            on_connected=self._connected,
         )
-        self._name_server_pool = pool(serve=None, on_lost=self._disconnected)
-        self._brokers = pool(serve=self.inbound.serve, greet=self._heartbeats.greet, on_lost=self._broker_lost)
+        self._name_server_pool = pool(serve=None, on_connected=self._connected, on_lost=self._disconnected)
+        self._brokers = pool(
+            serve=self.inbound.serve,
+            greet=self._heartbeats.greet,
+            on_connected=self._broker_connected,
+            on_lost=self._broker_lost,
+        )
+        self._lost: set[str] = set()
         self._heartbeats.use(self._brokers)
         self._name_servers = NameServers(
             name_servers, pool=self._name_server_pool, timeout=config.request_timeout, random=random
@@ -178,6 +183,14 @@ class ClientInstance:
     def _disconnected(self, address: str, reason: str) -> None:
         self._observe(Disconnected(address, reason))
 
+    def _broker_connected(self, address: str) -> None:
+        self._connected(address)
+        if address in self._lost:
+            self._lost.discard(address)
+            self._members.broker_back()
+
     def _broker_lost(self, address: str, reason: str) -> None:
         self._disconnected(address, reason)
+        self._lost.add(address)
+        self._members.broker_lost()
         self._heartbeats.rejoin(address)

@@ -24,6 +24,14 @@ class ConsumerMember(Protocol):
         """Some topic's queues or brokers are others than before."""
         ...
 
+    def broker_lost(self) -> None:
+        """A broker does not hear us: to it we are gone, and others get our queues."""
+        ...
+
+    def broker_back(self) -> None:
+        """A broker that was lost hears us again."""
+        ...
+
 
 class Members:
     """Consumers and producers by group."""
@@ -71,3 +79,11 @@ class Members:
     def routes_changed(self) -> None:
         for member in list(self._consumers.values()):
             member.routes_changed()
+
+    def broker_lost(self) -> None:
+        for member in list(self._consumers.values()):
+            member.broker_lost()
+
+    def broker_back(self) -> None:
+        for member in list(self._consumers.values()):
+            member.broker_back()

@@ -34,6 +34,8 @@ REGROUP = 2.0
 took a queue meanwhile has committed and given it back by then."""
 _PULSE, _STOOD_STILL = 1.0, 5.0
 """Seconds between two looks at the clock, and how long a process may miss them before it must have stood still."""
+_SETTLED = 5.0
+"""Seconds without a change after which every member has acted on the last list: before, nobody knows who owns what."""
 _AGAIN = 1.0
 """Seconds until a rebalance that was not complete is repeated."""
 _LEAST = 0.05
@@ -63,6 +65,7 @@ class Rebalancer:
         self._confirmed: dict[str, float] = {}
         self._calm_at = self._pulse = self._loop.time()
         self._members: dict[str, frozenset[str]] = {}
+        self._changed_at: dict[str, float] = {}
         self._told: str | None = None
         self._stopped = False
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -147,6 +150,7 @@ class Rebalancer:
     async def give_back_all(self, cut: asyncio.Event, drain_timeout: float) -> bool:
         """Give every queue back; whether all that was started has been finished and committed."""
         self._stopped = True
+        await self._regain_trust()
         assignments = list(self.owned.values())
         for assignment in assignments:
             assignment.end(patience=drain_timeout)
@@ -156,6 +160,17 @@ class Rebalancer:
         cutting.cancel()
         await self._tasks.close()
         return all(assignment.is_clean for assignment in assignments)
+
+    async def _regain_trust(self) -> None:
+        """Before leaving: what was finished while we were cut off may be committed, unless somebody went on with it."""
+        for topic in dict.fromkeys(queue.topic for queue in self.owned if not self.trusted(queue.topic)):
+            now = self._loop.time()
+            try:
+                await self._look_whether_overtaken(topic, frozenset(self.owned))
+            except RocketAppError as error:
+                self._observe(LoopFailed("rebalance", str(error)))
+            else:
+                self._confirmed[topic] = now
 
     async def _rebalance_topic(self, topic: str, asked: dict[str, list[str] | RocketAppError]) -> bool:
         """Look at one topic; False when it is too early to decide."""
@@ -170,13 +185,22 @@ class Rebalancer:
         mine = share(queues, members, me)
         if not self.trusted(topic):
             await self._look_whether_overtaken(topic, mine)
-        before = self._members.get(topic, frozenset())
-        theirs = frozenset[MessageQueue]()
-        if not self.is_fresh_start:
-            theirs = handed_over(queues, before, members, me)
+        theirs = self._handed_over(topic, queues, members) if not self.is_fresh_start else frozenset()
+        if self._members.get(topic) != frozenset(members):
+            self._changed_at[topic] = now
         self._confirmed[topic], self._members[topic] = now, frozenset(members)
         self._apply(topic, mine, theirs)
         return True
+
+    def _handed_over(
+        self, topic: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> frozenset[MessageQueue]:
+        """My queues that a living member may still be finishing."""
+        before = self._members.get(topic, frozenset())
+        if self._loop.time() < self._changed_at.get(topic, -_SETTLED) + _SETTLED:
+            # The previous list was perhaps never acted on: whoever lives may own any of them.
+            before = frozenset()
+        return handed_over(queues, before, members, self._client.client_id)
 
     async def _look_whether_overtaken(self, topic: str, mine: frozenset[MessageQueue]) -> None:
         owned = {queue: assignment for queue, assignment in self.owned.items() if queue.topic == topic}

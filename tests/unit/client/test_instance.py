@@ -38,6 +38,12 @@ class Member:
     def routes_changed(self) -> None:
         self.heard.append("routes")
 
+    def broker_lost(self) -> None:
+        self.heard.append("lost")
+
+    def broker_back(self) -> None:
+        self.heard.append("back")
+
 
 def make(cluster: Cluster, observe: Events | None = None, **config: str) -> ClientInstance:
     return ClientInstance(
@@ -143,6 +149,27 @@ async def test_a_restarted_broker_knows_us_within_about_a_second_without_anybody
             assert asyncio.get_running_loop().time() - start <= 1.05
         assert Disconnected(broker.address, "connection reset") in events
         assert events.count(Connected(broker.address)) == 4
+
+
+@in_virtual_time
+async def test_members_hear_that_a_broker_was_lost_and_is_back_but_not_of_the_first_connection() -> None:
+    cluster = await Cluster().start()
+    broker = cluster.brokers[0]
+    cluster.add_topic("t")
+    client, member = make(cluster), Member()
+    await client.start()
+    client.register_consumer("g", member)
+    await client.routes.fetch("t")
+    await client.heartbeat()
+    assert "lost" not in member.heard
+    assert "back" not in member.heard
+    await broker.stop()
+    await eventually(lambda: "lost" in member.heard)
+    await asyncio.sleep(10)
+    assert "back" not in member.heard
+    await broker.start()
+    await eventually(lambda: "back" in member.heard, 2.0)
+    await client.stop()
 
 
 @in_virtual_time

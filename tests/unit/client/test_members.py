@@ -22,6 +22,12 @@ class Member:
     def routes_changed(self) -> None:
         self.heard.append("routes")
 
+    def broker_lost(self) -> None:
+        self.heard.append("lost")
+
+    def broker_back(self) -> None:
+        self.heard.append("back")
+
 
 def test_nobody_has_nothing_to_tell() -> None:
     members = Members("me")
@@ -61,3 +67,12 @@ def test_news_of_a_group_reach_its_member_and_news_of_routes_all() -> None:
     members.members_changed("unknown")
     members.routes_changed()
     assert (first.heard, second.heard) == (["members", "routes"], ["routes"])
+
+
+def test_every_consumer_hears_of_lost_brokers() -> None:
+    members, one, two = Members("id"), Member("a"), Member("b")
+    members.add_consumer("a", one)
+    members.add_consumer("b", two)
+    members.broker_lost()
+    members.broker_back()
+    assert one.heard == two.heard == ["lost", "back"]
