@@ -221,7 +221,8 @@ async def test_slow_orderly_threads_report_while_their_burst_goes_on() -> None:
 
 async def test_a_system_that_has_no_thread_for_a_while_loses_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, (queue,) = await with_messages(10)
-    start, refused = threading.Thread.start, []
+    start = threading.Thread.start
+    refused: list[str] = []
 
     def refuse_twice(thread: threading.Thread) -> None:
         if "handler" in thread.name and len(refused) < 2:
