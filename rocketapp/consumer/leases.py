@@ -95,8 +95,7 @@ class _Keeper:
         self._locks: dict[MessageQueue, Lock] = {}
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
-        # A renewal that overtook the giving back would lock the queue for another minute.
-        self._one_at_a_time = asyncio.Lock()
+        self._asking = asyncio.Lock()
 
     def add(self, lock: Lock) -> None:
         self._locks[lock.queue] = lock
@@ -108,20 +107,21 @@ class _Keeper:
         lock.lease.lost()
 
     async def give_back(self, lock: Lock) -> None:
-        async with self._one_at_a_time:
-            self.remove(lock)
-            try:
-                await self._brokers.unlock(self._broker_name, [lock.queue])
-            except RocketAppError as error:
-                # It expires by itself; whoever wants it waits a minute at most.
-                self._observe(LoopFailed("unlock", f"{lock.queue}: {error}"))
+        self.remove(lock)
+        async with self._asking:
+            pass  # a renewal that overtook the giving back would lock the queue for another minute
+        try:
+            await self._brokers.unlock(self._broker_name, [lock.queue])
+        except RocketAppError as error:
+            # It expires by itself; whoever wants it waits a minute at most.
+            self._observe(LoopFailed("unlock", f"{lock.queue}: {error}"))
 
     async def run(self) -> None:
         """Ask for what is due, for ever."""
         while True:
             await self._sleep()
             try:
-                async with self._one_at_a_time:
+                async with self._asking:
                     await self._ask()
             except Exception as error:
                 # Whatever it is, the other locks must still be renewed.
