@@ -136,7 +136,10 @@ class Redelivery:
                 await self._bury(job)
         except Exception as error:
             # A bug here must not lose a message either: it stays, and is tried again.
-            lane.not_before = self._loop.time() + lane.backoff.next(self._random.random())
+            now = self._loop.time()
+            if lane.not_before <= now:
+                # Attempts that fail side by side are one failure: their broker may be back in a moment.
+                lane.not_before = now + lane.backoff.next(self._random.random())
             message, name = job.message, job.tally.name
             text = str(error) if isinstance(error, RocketAppError) else f"{type(error).__name__}: {error}"
             self._observe(SendBackFailed(self._group, name, message.topic, message.message_id, text))
