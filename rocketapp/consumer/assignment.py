@@ -216,6 +216,10 @@ class Assignment:
             # The runner also ends when it finds its lock too old, even if a renewal comes a moment later.
             ends = (lock.lost, delivery.runner) if lock is not None and isinstance(delivery, OrderlyDelivery) else ()
             await self._wait(pulling, stopping, *ends)
+        except asyncio.CancelledError:
+            # Not by us: the loop is being closed, and a handler must not keep it.
+            delivery.discard()
+            raise
         finally:
             correction = pulling.result() if pulling.done() else None
             pulling.cancel()

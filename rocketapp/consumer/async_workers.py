@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.tasks import Tasks, forget_cancellation
+from rocketapp.consumer.tasks import Tasks
 from rocketapp.consumer.work import Settle, Tally, Work
 
 _CHUNK = 32
@@ -54,7 +54,7 @@ class AsyncWorkers:
         self._yielding = False
         self._turn_end = 0.0
         self._cancelled = False
-        self._running: list[asyncio.Task[None]] = []
+        self._running: dict[asyncio.Task[None], None] = {}
 
     def __repr__(self) -> str:
         return f"<AsyncWorkers {self._name}: {len(self._slots)} workers, {len(self._idle)} idle>"
@@ -78,7 +78,7 @@ class AsyncWorkers:
         for task in self._running:
             task.cancel()
         if self._running:
-            await asyncio.wait(self._running)
+            await asyncio.wait(list(self._running))
 
     def _wake(self, count: int) -> None:
         idle, slots = self._idle, self._slots
@@ -91,7 +91,9 @@ class AsyncWorkers:
             elif len(slots) < self._most and not self._cancelled:
                 slot = _Slot()
                 slots.append(slot)
-                self._running.append(self._tasks.start(self._work(slot), f"handler {self._name}"))
+                task = self._tasks.start(self._work(slot), f"handler {self._name}")
+                self._running[task] = None
+                task.add_done_callback(self._running.pop)
             else:
                 return
             count -= 1
@@ -108,19 +110,20 @@ class AsyncWorkers:
             self._wake(sum(work.left for work in self._ready))
 
     async def _work(self, slot: _Slot) -> None:
-        while True:
-            try:
+        try:
+            while True:
                 await self._drain(slot)
                 if self._cancelled:
                     return  # the handler has swallowed the cancellation by which `stop` ends its worker
                 waiter = self._loop.create_future()
                 self._idle.append(waiter)
                 await waiter
-            except asyncio.CancelledError:
-                if self._cancelled:
-                    raise
-                # Left behind by a handler that cancelled its own task: no request to end this worker.
-                forget_cancellation()
+        finally:
+            # Whoever cancelled this worker - its own handler, or a loop that is being closed - ends it. Another one
+            # takes its place when there is work.
+            self._slots.remove(slot)
+            if self._ready and not self._cancelled:
+                self._ask_to_spread()
 
     async def _drain(self, slot: _Slot) -> None:
         """Work until nothing is left to start."""
@@ -165,8 +168,12 @@ class AsyncWorkers:
         if isinstance(error, asyncio.CancelledError):
             if self._cancelled:
                 raise error
-            # The handler's own: a failure like any other, and no request to end this worker.
-            forget_cancellation()
+            # Not ours, so a failure like any other: a handler may let a cancellation of its own escape.
+            self._settle(self.tally, work.process_queue, item, error, True)
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise error
+            return
         self._settle(self.tally, work.process_queue, item, error, True)
 
 

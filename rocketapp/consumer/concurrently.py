@@ -148,6 +148,11 @@ class ConcurrentDelivery:
         finally:
             queue.watcher = None
 
+    def discard(self) -> None:
+        """Nobody waits any more for anything of it."""
+        self._queue.close()
+        self.end()
+
     def _give(self, topic: str, messages: Sequence[Message]) -> None:
         table = self._tables.get(topic)
         shares = [(None, messages)] if table is None else table.split(messages)

@@ -127,6 +127,12 @@ class OrderlyDelivery:
         """Returns when the running handler has ended; after `end`."""
         await asyncio.wait([self.runner])
 
+    def discard(self) -> None:
+        """Nobody waits any more for anything of it."""
+        self.queue.close()
+        self.abandoned = True
+        self.end()
+
     async def abandon(self) -> bool:
         """Cancel the running handler; whether it has ended. A thread cannot be stopped."""
         self.abandoned = True

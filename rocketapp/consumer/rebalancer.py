@@ -38,6 +38,8 @@ _SETTLED = 5.0
 """Seconds without a change after which every member has acted on the last list: before, nobody knows who owns what."""
 _AGAIN = 1.0
 """Seconds until a rebalance that was not complete is repeated."""
+_GRAIN = 0.001
+"""Seconds that are slept longer than needed: timers may fire a little early."""
 _LEAST = 0.05
 """Seconds between two rebalances: notifications come in swarms."""
 
@@ -107,7 +109,7 @@ class Rebalancer:
             await asyncio.sleep(_PULSE)
             if self._loop.time() >= self._pulse + _STOOD_STILL:
                 self.distrust()
-                self.regroup()
+                self.wake()
 
     def wake(self) -> None:
         """Something changed: look soon."""
@@ -123,7 +125,7 @@ class Rebalancer:
                 pass
             self._news.clear()
             while (wait := self._calm_at - self._loop.time()) > 0:
-                await asyncio.sleep(wait)
+                await asyncio.sleep(wait + _GRAIN)
             await self.rebalance()
             await asyncio.sleep(_LEAST)
 

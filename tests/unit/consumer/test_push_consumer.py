@@ -617,6 +617,21 @@ async def test_a_second_consumer_of_the_same_group_in_one_client_is_refused() ->
     await cluster.stop()
 
 
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_program_that_fails_without_stopping_its_consumer_still_ends(orderly: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, gated = await started(), Gated()
+        (queue,) = cluster.create("topic")
+        cluster.send_many(queue, 50)
+        await cluster.member(consumed(gated, orderly=orderly, concurrency=4)).start()
+        await eventually(lambda: len(gated) > 0)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        story()
+
+
 # Idle.
 
 
