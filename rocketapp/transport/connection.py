@@ -21,7 +21,8 @@ from rocketapp.wire.command import Command, encode
 from rocketapp.wire.frame import FrameReader
 
 IDLE_TIMEOUT = 120.0
-"""Seconds without a read and a write that end a connection (Java: channelIdleSeconds of both sides)."""
+"""Seconds without a whole frame and a write that end a connection (Java: channelIdleSeconds of both sides). Bytes alone
+keep none alive: a peer that sends half a frame byte by byte would hold its memory for ever."""
 SILENCE = 1.0
 """Least seconds of silence that make a peer suspicious when a request went unanswered."""
 UNSENT_LIMIT_BYTES = 67_108_864
@@ -80,7 +81,7 @@ class Connection:
         self.peer = self.local = ""
         self.is_closed = self.is_retired = False
         self.closed_reason = ""
-        self.last_heard = self._last_written = self._loop.time()
+        self.last_heard = self._last_frame = self._last_written = self._loop.time()
         self.state: Any = None
         """Whatever the owner keeps of this peer."""
 
@@ -173,6 +174,8 @@ class Connection:
         except ProtocolError as error:
             self.abort(str(error))
             return
+        if commands:
+            self._last_frame = self.last_heard
         if self._backlog:
             self._backlog.extend(commands)
             return
@@ -284,7 +287,7 @@ class Connection:
         if self.is_retired and not self._pending:
             self.retire()
             return
-        idle_end = max(self.last_heard, self._last_written) + IDLE_TIMEOUT
+        idle_end = max(self._last_frame, self._last_written) + IDLE_TIMEOUT
         if idle_end <= now:
             self.abort(f"idle for {IDLE_TIMEOUT:g} s")
             return

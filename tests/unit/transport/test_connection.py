@@ -180,6 +180,16 @@ async def test_two_minutes_without_a_word_end_a_connection() -> None:
 
 
 @in_virtual_time
+async def test_a_peer_that_sends_half_a_frame_byte_by_byte_is_idle() -> None:
+    connection = connection_on(FakeStream())
+    connection.received((1000).to_bytes(4, "big"))
+    for _ in range(130):
+        connection.received(b"x")
+        await asyncio.sleep(1)
+    assert connection.closed_reason == "idle for 120 s"
+
+
+@in_virtual_time
 async def test_a_request_that_raises_is_answered_with_code_1_and_the_next_one_is_served() -> None:
     def serve(connection: Connection, command: Command) -> Command | None:
         if command.code == 1:
