@@ -34,6 +34,7 @@ class Heartbeats:
         self._interval, self._timeout = interval, timeout
         self._observe = observe
         self._rejoining: dict[str, asyncio.Task[None]] = {}
+        self._stopped = False
         self._pool: Pool
 
     def use(self, pool: Pool) -> None:
@@ -75,12 +76,16 @@ class Heartbeats:
 
     def rejoin(self, address: str) -> None:
         """Dial this broker until it is reached, or is in no route any more."""
-        if address not in self._rejoining and address in self._addresses() and self._beat() is not None:
+        if self._stopped or address in self._rejoining:
+            return
+        if address in self._addresses() and self._beat() is not None:
             task = asyncio.get_running_loop().create_task(self._rejoin(address), name=f"rejoin {address}")
             self._rejoining[address] = task
             task.add_done_callback(lambda _: self._rejoining.pop(address, None))
 
     async def stop(self) -> None:
+        """Dial nobody any more. A pool that is closed refuses at once: dialling again would not end."""
+        self._stopped = True
         tasks = list(self._rejoining.values())
         for task in tasks:
             task.cancel()
