@@ -20,6 +20,8 @@ MOST_MESSAGES, MOST_BYTES = 32, 262_144
 """Of one read (Java: maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
 LEAST_SCANNED = 800
 """Entries that one read may look at, if it does not ask for more (Java: maxFilterMessageSize / 20)."""
+MOST_SCANNED = 8192
+"""Entries that one read looks at, whatever it asks for: others wait meanwhile, and its reader comes back."""
 
 _LARGE_BYTES = 1 << 20
 """Larger records are read alone, and only after a look at their beginning: a damaged entry may claim any size."""
@@ -77,7 +79,7 @@ def read_queue(
         status, next_offset = _outside(offset, first, end)
         return ReadResult(status, b"", 0, next_offset, first, end)
     most = min(max_messages, MOST_MESSAGES)
-    scan = most if matches is None else max(LEAST_SCANNED, max_messages)
+    scan = most if matches is None else min(max(LEAST_SCANNED, max_messages), MOST_SCANNED)
     entries = queue.entries(offset, max(1, min(scan, end - offset)))
     limits = most, min(max_bytes, MOST_BYTES)
     wanted, next_offset, removed = _select(entries, offset, limits, matches, log.min_position)

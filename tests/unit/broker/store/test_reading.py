@@ -103,6 +103,11 @@ def test_a_read_looks_at_800_messages_unless_it_asks_for_more() -> None:
     assert read(store, 0, tag="c", count=1500).next_offset == 1500
 
 
+def test_no_read_looks_at_more_than_8192_messages_whatever_it_asks_for() -> None:
+    store = filled(9000)
+    assert read(store, 0, count=2**31 - 1, tag="c").next_offset == 8192
+
+
 def test_records_are_exactly_those_of_the_log_across_queues_and_segments() -> None:
     store = open_store(segment_bytes=65_536)
     expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
