@@ -23,6 +23,7 @@ from rocketapp.consumer.assignment import Assignment, AssignmentContext
 from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.concurrently import Concurrently
 from rocketapp.consumer.flow import Flow
+from rocketapp.consumer.hand_over import HandOver
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.idle import IdleReport
 from rocketapp.consumer.leases import Leases
@@ -177,6 +178,7 @@ class PushConsumer:
             concurrently=Concurrently(self._topics, self._tallies, **shared),
             orderly=Orderly(self._topics, self._tallies, group=self._group, suspend=suspend, **shared),
             leases=Leases(brokers=self._brokers, config=self._config, observe=self._observe),
+            hand_over=HandOver(self._brokers, self._observe),
             tasks=self._tasks,
             epochs=count(1),
             begun=self._begun,
@@ -262,9 +264,10 @@ class PushConsumer:
 
         Handlers may run for `drain_timeout` seconds, or until `cut` is set.
         """
+        # The group is looked at as long as handlers run: a queue that others got meanwhile is not committed any more.
+        is_clean = await self._rebalancer.give_back_all(cut, drain_timeout)
         if self._rebalancing is not None:
             self._rebalancing.cancel()
-        is_clean = await self._rebalancer.give_back_all(cut, drain_timeout)
         await asyncio.gather(self._context.concurrently.stop(), self._context.orderly.stop())
         await self._redelivery.stop()
         await self._context.leases.stop()

@@ -27,8 +27,8 @@ from rocketapp.state.rebalance import Membership, change, handed_over, membershi
 
 TRUST = 60.0
 """Seconds that an assignment is trusted after a list of members confirmed it."""
-HAND_OVER = 1.0
-"""Seconds in which a concurrent queue is given back: its next owner waits a little longer than that."""
+HAND_OVER = 10.0
+"""Seconds in which a concurrent queue is given back: its next owner waits as long as that, if it must (`hand_over`)."""
 REGROUP = 2.0
 """Seconds after a lost broker was reached again before anybody moves: living members dial it every second, and who
 took a queue meanwhile has committed and given it back by then."""
@@ -244,6 +244,7 @@ class Rebalancer:
     def _apply(self, topic: str, mine: frozenset[MessageQueue], theirs: frozenset[MessageQueue]) -> None:
         self.wanted[topic] = mine
         if self._stopped:
+            self._hurry(topic, mine)
             return
         active = [queue for queue, each in self.owned.items() if queue.topic == topic and not each.is_ending]
         difference = change(active, mine)
@@ -255,6 +256,12 @@ class Rebalancer:
             # One that is still being given back is acquired when that is done: it wakes us.
             if queue not in self.owned:
                 self._acquire(queue, queue in theirs)
+
+    def _hurry(self, topic: str, mine: frozenset[MessageQueue]) -> None:
+        """While we drain, others get queues of ours: they wait no longer than for any other hand-over."""
+        for queue, assignment in self.owned.items():
+            if queue.topic == topic and queue not in mine and not assignment.is_orderly:
+                assignment.end(patience=HAND_OVER)
 
     def _acquire(self, queue: MessageQueue, is_handed_over: bool) -> None:
         assignment = self.owned[queue] = self._make(queue, is_handed_over)
