@@ -124,7 +124,7 @@ class Rebalancer:
             except TimeoutError:
                 pass
             self._news.clear()
-            while (wait := self._calm_at - self._loop.time()) > 0:
+            if (wait := self._calm_at - self._loop.time()) > 0:
                 await asyncio.sleep(wait + _GRAIN)
             await self.rebalance()
             await asyncio.sleep(_LEAST)
