@@ -127,14 +127,15 @@ class ConcurrentDelivery:
             items, started_to = work.withdraw()
             self._started_to = max(self._started_to, started_to)
             left.append((workers, items if workers.batch is None else list(chain.from_iterable(items))))
+        self._works.clear()
         for workers, batches in self._batches.values():
             left.append((workers, batches.close()))
         dropped: list[int] = []
         for workers, messages in left:
             needed = [message for message in messages if message.offset <= self._started_to]
             dropped += (message.offset for message in messages if message.offset > self._started_to)
-            if needed:
-                workers.submit(Work(self._queue, needed if workers.batch is None else [needed]))
+            if needed and not self._queue.closed:
+                self._submit(workers, needed if workers.batch is None else [needed])
         if dropped:
             self._queue.withdraw(min(dropped))
 
@@ -149,7 +150,7 @@ class ConcurrentDelivery:
             queue.watcher = None
 
     def discard(self) -> None:
-        """Nobody waits any more for anything of it."""
+        """Nobody waits any more for anything of it: nothing more of it is started."""
         self._queue.close()
         self.end()
 
