@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any
 
 from rocketapp.consumer.concurrently import ConcurrentDelivery, Concurrently
+from rocketapp.consumer.hand_over import MOMENT, HandOver
 from rocketapp.consumer.leases import Leases, Lock
 from rocketapp.consumer.orderly import Orderly, OrderlyDelivery
 from rocketapp.consumer.puller import PullContext, Puller
@@ -34,8 +35,6 @@ _TRY_AGAIN = 1.0
 """Seconds until a session that could not begin is tried again."""
 _LOCK_PATIENCE = 1.0
 """Seconds without its lock after which a queue is said to stand still."""
-_HAND_OVER, _HAND_OVER_LOOK = 1.5, 0.1
-"""Seconds that a new owner leaves to the previous one, and between looks whether it is through."""
 
 Delivery = ConcurrentDelivery | OrderlyDelivery
 
@@ -59,6 +58,7 @@ class AssignmentContext:
     concurrently: Concurrently
     orderly: Orderly
     leases: Leases
+    hand_over: HandOver
     tasks: Tasks
     epochs: Iterator[int]
     begun: asyncio.Future[None]
@@ -159,7 +159,8 @@ class Assignment:
         at_rest = True
         try:
             if self._handed_over:
-                await self._let_previous_finish()
+                await context.hand_over.wait(self.queue, self._ended)
+                self._handed_over = False
             if self.is_ending:
                 return
             offset = await context.starts.offset(self.queue)
@@ -184,16 +185,6 @@ class Assignment:
             if not lock.gained.done():
                 self._context.pull.standing.still(self.queue, f"no lock: {lock.problem}", kind="lock")
         return lock
-
-    async def _let_previous_finish(self) -> None:
-        """Give the previous owner the time to finish what it started, and to commit it."""
-        brokers, until = self._context.pull.brokers, self._loop.time() + _HAND_OVER
-        while not self.is_ending and self._loop.time() < until:
-            committed = await brokers.committed(self.queue, exact=True)
-            if committed is not None and committed >= await brokers.max_offset(self.queue):
-                break
-            await self._wait(timeout=_HAND_OVER_LOOK)
-        self._handed_over = False
 
     async def _consume(self, queue: Queue, lock: Lock | None) -> bool:
         """Pull and deliver until the session ends; whether no handler of it runs any more."""
@@ -233,33 +224,47 @@ class Assignment:
 
     async def _close(self, queue: Queue, delivery: Delivery, why: Stop, correction: Correction | None) -> bool:
         """End a session; whether no handler of it runs any more."""
-        context, offsets = self._context, self._context.pull.offsets
+        context = self._context
         context.pull.flow.leave(queue)
-        reason = why.value if correction is None else correction.reason
-        if why is not Stop.RELEASED:
+        if why is Stop.RELEASED:
+            at_rest = await self._give_back(queue, delivery)
+        else:
             # Before anything else: what is still finished of it must not be committed.
-            offsets.end(queue)
-        delivery.end()
-        if why is Stop.RELEASED:
-            await offsets.commit(queue)
-        at_rest = await self._drained(delivery, why)
-        if why is Stop.RELEASED:
-            self.is_clean = await offsets.commit_finally(queue) and self.is_clean
-        offsets.end(queue)
-        context.pull.observe(Released(context.group, self.queue, reason))
+            context.pull.offsets.end(queue)
+            delivery.end()
+            # Of a concurrent one nobody hears what its handlers still do; two orderly ones must not overlap.
+            at_rest = isinstance(delivery, ConcurrentDelivery) or await self._drained(delivery)
+        context.pull.observe(Released(context.group, self.queue, correction.reason if correction else why.value))
         if correction is not None and not self.is_ending:
             context.pull.observe(LoopFailed(f"pull {self.queue}", correction.reason))
             await context.pull.brokers.commit(self.queue, correction.offset)
         return at_rest
 
-    async def _drained(self, delivery: Delivery, why: Stop) -> bool:
-        """Wait for what was started; whether it has ended, be it by cancellation."""
-        if why is not Stop.RELEASED and isinstance(delivery, ConcurrentDelivery):
-            return True  # nobody hears what its handlers still do
+    async def _give_back(self, queue: Queue, delivery: Delivery) -> bool:
+        """Finish what was started, and commit it for the next owner; whether no handler runs any more."""
+        offsets, hand_over = self._context.pull.offsets, self._context.hand_over
+        delivery.end()
+        await offsets.commit(queue)
+        at_rest, signed = await self._drained(delivery, MOMENT), False
+        if not at_rest:
+            if not self.is_orderly:
+                signed = True
+                await hand_over.set_sign(self.queue)
+            at_rest = await self._drained(delivery)
+        self.is_clean = await offsets.commit_finally(queue) and self.is_clean
+        offsets.end(queue)
+        if signed:
+            await hand_over.remove_sign(self.queue)
+        return at_rest
+
+    async def _drained(self, delivery: Delivery, timeout: float | None = None) -> bool:
+        """Wait for what was started; whether it has ended, be it by cancellation when the drain is cut."""
         drained = self._context.tasks.start(delivery.drained(), f"drain {self.queue}")
-        await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([drained, self._cut], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if drained.done():
             return True
         drained.cancel()
+        if not self._cut.done():
+            return False
         self.is_clean = False
         return await delivery.abandon() if isinstance(delivery, OrderlyDelivery) else False

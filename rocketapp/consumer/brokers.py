@@ -119,15 +119,18 @@ class Brokers:
         """The client ids of the group's members, as this broker knows them."""
         return await clients.member_list(await self._master(broker_name), self._group, _MEMBERS_TIMEOUT)
 
-    async def lock(self, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock queues, or renew their locks; which are ours."""
-        connection = await self._master(broker_name)
-        return await locks.lock(connection, self._group, self._client.client_id, queues, self._config.lock_timeout)
+    async def lock(self, broker_name: str, queues: Iterable[MessageQueue], *, sign: bool = False) -> set[MessageQueue]:
+        """Lock queues, or renew their locks; which are ours. `sign`: see `hand_over`."""
+        connection, name = await self._master(broker_name), self._lock_name(sign)
+        return await locks.lock(connection, name, self._client.client_id, queues, self._config.lock_timeout)
 
-    async def unlock(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:
+    async def unlock(self, broker_name: str, queues: Iterable[MessageQueue], *, sign: bool = False) -> None:
         """Give locks back."""
-        connection = await self._master(broker_name)
-        await locks.unlock(connection, self._group, self._client.client_id, queues, self._config.lock_timeout)
+        connection, name = await self._master(broker_name), self._lock_name(sign)
+        await locks.unlock(connection, name, self._client.client_id, queues, self._config.lock_timeout)
+
+    def _lock_name(self, sign: bool) -> str:
+        return f"%HANDOVER%{self._group}" if sign else self._group
 
     async def send_back(self, message: Message, broker_name: str, *, delay_level: int, max_retries: int) -> None:
         """Hand a failed message back; returns when the broker has stored it for later."""

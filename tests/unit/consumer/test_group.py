@@ -91,6 +91,62 @@ def test_a_clean_rebalance_repeats_nothing(orderly: bool) -> None:
     story()
 
 
+@in_virtual_time
+async def test_the_next_owner_waits_for_handlers_that_take_seconds() -> None:
+    cluster, queues = await with_queues(4, 40)
+    handler = Handler(seconds=4.0)
+    first = await cluster.member(consumed(handler, concurrency=100)).start()
+    await asyncio.sleep(1)
+    second = await cluster.member(consumed(handler, concurrency=100)).start()
+    # What was started at 0 s ends at 4 s: before, nobody goes on with these queues.
+    await asyncio.sleep(2.5)
+    assert [sum(queue == at for at, _ in handler.started) for queue in queues] == [32, 32, 32, 4]
+    await eventually(lambda: len(handler.finished) == 160, 200)
+    assert set(handler.finished.values()) == {1}
+    assert not cluster.locks
+    assert await first.stop()
+    assert await second.stop()
+    assert [cluster.committed(queue) for queue in queues] == [40] * 4
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_the_next_owner_does_not_wait_for_a_handler_that_hangs() -> None:
+    cluster, (queue,) = await with_queues(1, 10)
+    stuck, handler = Handler(seconds=10_000), Handler()
+    first = await cluster.member(consumed(stuck, concurrency=1)).start()
+    await asyncio.sleep(1)
+    # The second member sorts before the first, so the only queue is its.
+    second = cluster.member(consumed(handler))
+    second.client.client_id = "0"
+    second.client._members._client_id = "0"
+    await second.start()
+    await eventually(lambda: len(handler.finished) == 10, 13)
+    await asyncio.sleep(6)
+    assert cluster.committed(queue) == 10
+    # The first may do what it wants: it owns nothing.
+    await first.stop(drain_timeout=1)
+    assert cluster.committed(queue) == 10
+    await second.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_where_signs_are_refused_the_next_owner_waits_for_a_moment_only() -> None:
+    cluster, _ = await with_queues(2, 400)
+    handler = Handler(seconds=0.05)
+    cluster.refuse(RequestCode.LOCK_BATCH_MQ, 16)
+    first = await cluster.member(consumed(handler, concurrency=4)).start()
+    await asyncio.sleep(1)
+    second = await cluster.member(consumed(handler, concurrency=4)).start()
+    await eventually(lambda: second.consumer.counters.handled > 0, 1.5)
+    await eventually(lambda: len(handler.finished) == 800, 60)
+    assert set(handler.finished.values()) == {1}
+    await first.stop()
+    await second.stop()
+    await cluster.stop()
+
+
 @pytest.mark.parametrize("orderly", [False, True])
 def test_storms_of_joins_and_leaves_lose_nothing_and_never_overlap(orderly: bool) -> None:
     @in_virtual_time
