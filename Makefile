@@ -16,7 +16,7 @@ help:
 	@echo "make test    style, types, layers and every test"
 	@echo "make check   style, types and layers only"
 	@echo "make bench   ours beside the peers, one table with ratios; ARGS selects"
-	@echo "make faults  the long fault runs; ARGS goes to pytest"
+	@echo "make faults  the long fault runs with their figures; ARGS selects"
 	@echo "make clean   remove .venv, .cache and what tools left; never .rocketapp, which holds messages"
 
 run: .venv/.run-stamp
@@ -37,7 +37,7 @@ bench: .venv/.dev-stamp
 	$(BIN)/python -m benchmarks $(ARGS)
 
 faults: .venv/.dev-stamp
-	ROCKETAPP_FAULTS=full $(BIN)/pytest -m slow $(ARGS)
+	$(BIN)/python -m tests.faults $(ARGS)
 
 clean:
 	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
