@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -20,23 +21,37 @@ from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import JavaClient, Peer
 from tests.peers.running_app import RunningApp
 
+SUITE = "tests against Apache RocketMQ and its Java client"
 _not_run: dict[str, str] = {}
 """Suite -> why it could not run: told at the end of the run."""
+_unprepared: list[str] = []
+"""Why the jars or our Java programs could not be had, although a JDK and Maven are there."""
 
 
 def _required() -> bool:
     return os.environ.get("CI", "") not in ("", "false", "0") or os.environ.get("ROCKETAPP_REQUIRE_APACHE") == "1"
 
 
-def _need_java(suite: str) -> None:
+def _need_java() -> None:
     """Skip the test, or fail where skipping is no option, when there is no JDK or Maven."""
-    problem = toolchain.missing()
+    problem = toolchain.missing() or next(iter(_unprepared), None)
     if problem is None:
         return
-    _not_run[suite] = problem
+    _not_run[SUITE] = problem
     if _required():
-        pytest.fail(f"{suite} cannot run: {problem}")
-    pytest.skip(f"{suite}: {problem}")
+        pytest.fail(f"{SUITE} cannot run: {problem}")
+    pytest.skip(f"{SUITE}: {problem}")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetch the jars and compile before the first test: on a fresh machine that takes longer than a test may."""
+    wanted = any(item.get_closest_marker("java") or item.get_closest_marker("apache") for item in session.items)
+    if not wanted or session.config.option.collectonly or toolchain.missing() is not None:
+        return
+    try:
+        toolchain.classes()
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        _unprepared.append(f"the jars or our Java programs could not be prepared: {error}")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -44,16 +59,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"NOT RUN: {suite}: {problem}", red=True, bold=True)
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark what needs Apache RocketMQ or the Java client, by the fixtures it takes: `-m "not java"` leaves it out."""
+    needs = set(getattr(item, "fixturenames", ()))
+    callspec = getattr(item, "callspec", None)
+    if "apache" in needs or (callspec is not None and callspec.params.get("cluster") == "apache"):
+        item.add_marker("apache")
+    if not needs.isdisjoint({"peer", "backdrop", "apache"}):
+        item.add_marker("java")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Java, and let cheap tests go first: a plain mistake shows itself within seconds."""
-    for item in items:
-        needs = set(getattr(item, "fixturenames", ()))
-        callspec = getattr(item, "callspec", None)
-        if "apache" in needs or (callspec is not None and callspec.params.get("cluster") == "apache"):
-            item.add_marker("apache")
-        if "peer" in needs:
-            item.add_marker("java")
+    """Cheap tests go first: a plain mistake shows itself within seconds."""
     items.sort(key=_needs_real_parts)
 
 
@@ -81,7 +99,7 @@ class _Backdrop:
 
 @pytest.fixture(scope="session")
 def backdrop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Backdrop]:
-    _need_java("tests against Apache RocketMQ and its Java client")
+    _need_java()
     parts = _Backdrop(tmp_path_factory.mktemp("peers"))
     yield parts
     parts.stop()
