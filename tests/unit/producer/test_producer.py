@@ -309,7 +309,8 @@ async def test_a_publish_that_creates_a_topic_tells_subscribers_at_once() -> Non
         assert now() - start < 0.1
         asked = cluster.name_server.topics_asked().count("TBW102")
         await producer.send(Outgoing(topic="new", body=b"x"))
-        assert cluster.name_server.topics_asked().count("TBW102") == asked == 1
+        # Once at the start, when any topic would do, and once for the new topic.
+        assert cluster.name_server.topics_asked().count("TBW102") == asked == 2
 
 
 @in_virtual_time
@@ -317,7 +318,8 @@ async def test_many_first_sends_of_a_new_topic_ask_for_its_route_once() -> None:
     cluster = Cluster()
     async with producing(cluster) as producer:
         await asyncio.gather(*(producer.send(Outgoing(topic="new", body=b"x")) for _ in range(50)))
-        assert cluster.name_server.topics_asked().count("TBW102") == 1
+        # Once at the start, when any topic would do, and once for all of them.
+        assert cluster.name_server.topics_asked().count("TBW102") == 2
         assert len(cluster.brokers[0].stored) == 50
 
 
