@@ -303,7 +303,7 @@ class PushConsumer:
 
     def standing_still(self) -> dict[MessageQueue, str]:
         """Every queue that does not move, and why."""
-        return self._standing.reasons()
+        return {**self._watch.running_long(), **self._standing.reasons()}
 
     # Inside.
 

@@ -10,12 +10,15 @@ from typing import Any
 from rocketapp.consumer.standing import Standing
 from rocketapp.consumer.work import Tally
 from rocketapp.model.event import Handled, HandlerSlow, LoopFailed, Observe, Unmatched
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.record import Message
 
 _LOOK = 1.0
 """Seconds between counts."""
 _SWEEP = 10.0
 """Seconds between looks at how long handlers have been running; less when the warning comes sooner."""
+_LONG = 10.0
+"""Seconds after which a running handler is a reason for a queue to stand still."""
 
 
 @dataclass(slots=True)
@@ -47,6 +50,17 @@ class Watch:
         self.unmatched: dict[str, int] = {}
         """Messages that no handler wanted, by topic."""
         self._told_unmatched: dict[str, int] = {}
+
+    def running_long(self) -> dict[MessageQueue, str]:
+        """Queues that wait for a handler that has been running for some time, and for which."""
+        now = self._loop.time()
+        found: dict[MessageQueue, str] = {}
+        for tally, item in self._in_hand():
+            seen, message = self._seen.get(id(item)), _first(item)
+            if seen is not None and seen.item is item and now - seen.since >= _LONG and message.queue is not None:
+                text = f"handler {tally.name} has been running for {now - seen.since:.0f} s on {message!r}"
+                found.setdefault(message.queue, text)
+        return found
 
     def count_unmatched(self, topic: str, count: int) -> None:
         """So many messages of a topic were taken that no handler wants."""
@@ -86,7 +100,13 @@ class Watch:
             seen[id(item)] = known
             if not known.warned and now - known.since >= self._warning:
                 known.warned = True
-                message: Message = item if isinstance(item, Message) else item[0]
+                message = _first(item)
                 seconds = now - known.since
                 self._observe(HandlerSlow(self._group, tally.name, message.topic, message.message_id, seconds))
         self._seen = seen
+
+
+def _first(item: Any) -> Message:
+    """The message, or the first of a batch."""
+    message: Message = item if isinstance(item, Message) else item[0]
+    return message

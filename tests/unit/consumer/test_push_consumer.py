@@ -438,6 +438,29 @@ async def test_batches_are_full_or_what_came_in_time() -> None:
     await cluster.stop()
 
 
+@in_virtual_time
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_handler_may_empty_its_list(orderly: bool) -> None:
+    cluster = await started()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 8)
+    batches: list[int] = []
+
+    async def handler(messages: list[Message]) -> None:
+        batches.append(len(messages))
+        while messages:
+            if messages.pop().offset == 2 and len(batches) == 1:
+                raise ValueError("the second last of the first batch")
+
+    member = await cluster.member(consumed(handler, batch=4, orderly=orderly)).start()
+    await eventually(lambda: member.consumer.counters.handled == 8, 60)
+    assert sorted(batches) == [4, 4, 4]
+    assert member.consumer.counters == Counters(handled=8, retried=4)
+    assert await member.stop()
+    assert cluster.committed(queue) == 8
+    await cluster.stop()
+
+
 # Flow control.
 
 
@@ -513,6 +536,9 @@ async def test_a_very_slow_handler_is_told_once_and_not_run_twice() -> None:
     assert isinstance(event, HandlerSlow)
     assert (event.handler, event.message_id) == ("app:slow", "id-1")
     assert 900 <= event.seconds <= 911
+    reason = member.consumer.standing_still()[queue]
+    assert reason.startswith("handler app:slow has been running for 29")
+    assert "topic@broker-a:0 #0" in reason
     assert gated == [b"slow"]
     gated.gate.set()
     assert await member.stop()
