@@ -179,7 +179,12 @@ def _getter_of_decoded(slot: Slot, subscription: Subscription) -> Get:
     if slot.kind is Kind.PAYLOAD:
         return attrgetter("payloads")
     get, messages = _getter(slot, subscription), attrgetter("messages")
-    return messages if slot.kind is Kind.MESSAGE else lambda decoded: get(messages(decoded))
+    # The handler's list is its own: what it takes out of it is still part of what failed.
+    return _own_messages if slot.kind is Kind.MESSAGE else lambda decoded: get(messages(decoded))
+
+
+def _own_messages(decoded: Any) -> list[Any]:
+    return list(decoded.messages)
 
 
 def _itself(message: Any) -> Any:

@@ -17,13 +17,12 @@ from typing import Any
 from rocketapp.consumer.async_workers import AsyncWorkers
 from rocketapp.consumer.batches import Batches
 from rocketapp.consumer.handler import ConsumedTopic
-from rocketapp.consumer.outcomes import failure_of
+from rocketapp.consumer.outcomes import failures_of
 from rocketapp.consumer.send_back import Redelivery
 from rocketapp.consumer.tasks import Tasks
 from rocketapp.consumer.thread_workers import ThreadWorkers
 from rocketapp.consumer.work import Queue, Tally, Work
 from rocketapp.model.event import Observe
-from rocketapp.model.outcome import Outcomes
 from rocketapp.state.dispatch import TagTable
 from rocketapp.wire.record import Message
 
@@ -83,12 +82,8 @@ class Concurrently:
         if queue.closed:
             return  # given up meanwhile: neither acknowledged nor sent back, somebody else gets it
         messages: list[Message] = [item] if isinstance(item, Message) else item
-        if isinstance(result, Outcomes):
-            failures = [failure_of(result.get(message), False) for message in messages]
-        else:
-            failures = [failure_of(result, raised)] * len(messages)
         done = []
-        for message, failure in zip(messages, failures, strict=True):
+        for message, failure in zip(messages, failures_of(result, raised, messages), strict=True):
             if failure is None:
                 done.append(message)
             else:

@@ -22,9 +22,18 @@ class Handler:
     subscription: Subscription
     call: Callable[[Any], Any]
 
+    def __post_init__(self) -> None:
+        if self.subscription.batch is not None:
+            object.__setattr__(self, "call", _with_own_list(self.call))
+
     @property
     def name(self) -> str:
         return self.subscription.handler_name
+
+
+def _with_own_list(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A handler may pop what it has done from its list; what is settled afterwards is the batch as it was."""
+    return lambda messages: call(messages.copy())
 
 
 @dataclass(frozen=True, slots=True)

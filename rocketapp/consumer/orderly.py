@@ -15,12 +15,11 @@ from typing import Any
 
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.orderly_calls import Calls, CallsInThreads, CallsOnLoop
-from rocketapp.consumer.outcomes import failure_of
+from rocketapp.consumer.outcomes import failures_of
 from rocketapp.consumer.send_back import Redelivery
 from rocketapp.consumer.tasks import Tasks
 from rocketapp.consumer.work import Queue, Tally
 from rocketapp.model.event import Observe, Retried
-from rocketapp.model.outcome import Outcomes
 from rocketapp.state.dispatch import TagTable
 from rocketapp.state.lease import Lease
 from rocketapp.state.redelivery import Dead, orderly_step
@@ -192,9 +191,7 @@ class OrderlyDelivery:
         messages = [item] if isinstance(item, Message) else item
         while True:
             again, delay = [], 0.0
-            for message in messages:
-                own, own_raised = (result.get(message), False) if isinstance(result, Outcomes) else (result, raised)
-                failure = failure_of(own, own_raised)
+            for message, failure in zip(messages, failures_of(result, raised, messages), strict=True):
                 if failure is None:
                     calls.tally.handled += 1
                     self.queue.finish(message)

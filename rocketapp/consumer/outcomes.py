@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import CoroutineType
 
-from rocketapp.model.outcome import DeadLetter, Retry, Skip
+from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Retry, Skip
 from rocketapp.state.redelivery import Failure
+from rocketapp.wire.record import Message
+
+
+def failures_of(result: object, raised: bool, messages: Sequence[Message]) -> list[Failure | None]:
+    """Why each of these messages failed, or None, from what one call for all of them returned or raised."""
+    if not isinstance(result, Outcomes):
+        return [failure_of(result, raised)] * len(messages)
+    known = set(messages)
+    for message, outcome in result.items():
+        if message not in known:
+            # Done would be a guess: whoever named it meant one of them not to be.
+            return [_misused(f"it names {message!r}, which is no message of this batch")] * len(messages)
+        if outcome is not None and not _is_outcome(outcome):
+            return [_misused(f"{outcome!r} is neither Retry, Skip nor DeadLetter")] * len(messages)
+    return [failure_of(result.get(message), False) for message in messages]
 
 
 def failure_of(result: object, raised: bool) -> Failure | None:
     """Why an attempt failed; None when it succeeded: anything returned that is no outcome is done."""
+    if isinstance(result, type) and issubclass(result, Outcome):
+        result = result()  # `return Retry` means what `raise Retry` does
     match result:
         case Skip():
             return None
@@ -25,6 +43,14 @@ def failure_of(result: object, raised: bool) -> Failure | None:
             return Failure("TypeError", "the handler returned a coroutine that nobody awaits: make it `async def`")
         case _:
             return None
+
+
+def _is_outcome(result: object) -> bool:
+    return isinstance(result, Outcome) or (isinstance(result, type) and issubclass(result, Outcome))
+
+
+def _misused(problem: str) -> Failure:
+    return Failure("TypeError", f"Outcomes maps messages to outcomes: {problem}")
 
 
 def _cause(outcome: BaseException) -> str:

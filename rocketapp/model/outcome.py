@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 
@@ -19,8 +20,8 @@ class Retry(Outcome):
     """
 
     def __init__(self, after: float | None = None) -> None:
-        if after is not None and after < 0:
-            raise ValueError(f"Retry(after={after}): seconds cannot be negative")
+        if after is not None and not 0 <= after < inf:
+            raise ValueError(f"Retry(after={after}): give seconds, 0 or more")
         super().__init__(after)
         self.after = after
 

@@ -341,6 +341,18 @@ def test_a_failure_of_the_rest_of_a_batch_keeps_its_cause() -> None:
     assert str(outcome[good].__cause__) == "no room"
 
 
+def test_what_a_handler_takes_out_of_its_list_is_still_part_of_what_failed() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", batch=10)
+    def count(moves: list[Move], messages: list[Message]) -> None:
+        messages.clear()
+        raise ValueError("no room")
+
+    good, bad = message(b'{"item": "a"}'), message(b"broken")
+    assert isinstance(call_of(app)([good, bad])[good], Retry)
+
+
 def test_a_handler_is_not_called_for_a_batch_without_a_decodable_message() -> None:
     app = RocketApp("shop")
 

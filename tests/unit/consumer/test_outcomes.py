@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
-from rocketapp import DeadLetter, Retry, Skip
-from rocketapp.consumer.outcomes import failure_of
+from rocketapp import DeadLetter, Message, Outcomes, Retry, Skip
+from rocketapp.consumer.outcomes import failure_of, failures_of
+from tests.unit.app.given import message
 
 
 @pytest.mark.parametrize("result", [None, 0, "text", Skip("seen"), ValueError("returned, not raised")])
@@ -33,3 +37,39 @@ def test_a_coroutine_that_nobody_awaits_is_a_failure_and_not_done() -> None:
     failure = failure_of(settle(), raised=False)
     assert failure is not None
     assert "make it `async def`" in str(failure)
+
+
+def test_an_outcome_that_is_returned_as_a_class_is_one() -> None:
+    retry, dead = failure_of(Retry, raised=False), failure_of(DeadLetter, raised=False)
+    assert retry is not None
+    assert dead is not None
+    assert (retry.dead, dead.dead) == (False, True)
+    assert failure_of(Skip, raised=False) is None
+
+
+@pytest.mark.parametrize("after", [-1, math.nan, math.inf])
+def test_seconds_that_never_come_are_refused(after: float) -> None:
+    with pytest.raises(ValueError, match="give seconds, 0 or more"):
+        Retry(after)
+
+
+def test_outcomes_speak_for_single_messages() -> None:
+    first, second, third = batch = [message(offset=offset) for offset in range(3)]
+    outcomes = Outcomes({first: Retry(), second: Skip("seen")})
+    assert [failure is None for failure in failures_of(outcomes, False, batch)] == [False, True, True]
+    assert third not in outcomes
+
+
+def by_id(batch: list[Message]) -> dict[Any, Any]:
+    return {batch[0].message_id: Retry()}
+
+
+def with_text(batch: list[Message]) -> dict[Any, Any]:
+    return {batch[0]: "again"}
+
+
+@pytest.mark.parametrize("wrong", [by_id, with_text])
+def test_outcomes_that_name_nothing_of_the_batch_do_not_make_it_done(wrong: Any) -> None:
+    batch = [message(offset=offset) for offset in range(2)]
+    failures = failures_of(Outcomes(wrong(batch)), False, batch)
+    assert ["Outcomes maps messages to outcomes" in str(failure) for failure in failures] == [True, True]
