@@ -18,7 +18,9 @@ class BrokerConfig:
     auto_create_topics: bool = option(
         True, "A send or subscription to an unknown topic creates it.", java="autoCreateTopicEnable"
     )
-    topic_queues: int = option(8, "Most queues of an auto-created topic.", java="defaultTopicQueueNums", least=1, most=65535)
+    topic_queues: int = option(
+        8, "Most queues of an auto-created topic.", java="defaultTopicQueueNums", least=1, most=65535
+    )
     segment_bytes: int = option(
         1_073_741_824,
         "Size of a commit-log file, sparse. Apache RocketMQ loads a log only when its own size equals it.",
@@ -27,7 +29,10 @@ class BrokerConfig:
     )
     max_message_bytes: int = option(4_194_304, "Largest body that is stored.", java="maxMessageSize", least=1)
     flush: str = option(
-        "async", "When a send is answered: before or after its bytes are forced to disk.", java="flushDiskType", choices=("async", "sync")
+        "async",
+        "When a send is answered: before or after its bytes are forced to disk.",
+        java="flushDiskType",
+        choices=("async", "sync"),
     )
     flush_interval: float = option(
         0.5, "Seconds between flushes of the commit log.", java="flushIntervalCommitLog", least=0.01
@@ -39,5 +44,8 @@ class BrokerConfig:
         120.0, "Seconds without a heartbeat after which a client is forgotten.", java="channelExpiredTimeout", least=1.0
     )
     lock_expiry: float = option(
-        60.0, "Seconds that a queue lock lives without renewal.", java="rocketmq.broker.rebalance.lockMaxLiveTime", least=1.0
+        60.0,
+        "Seconds that a queue lock lives without renewal.",
+        java="rocketmq.broker.rebalance.lockMaxLiveTime",
+        least=1.0,
     )

@@ -20,7 +20,10 @@ class ClientConfig:
         30.0, "Seconds between heartbeats to every broker.", java="heartbeatBrokerInterval", least=0.1
     )
     request_timeout: float = option(
-        3.0, "Seconds that routes, heartbeats, member lists and offset queries may take.", java="mqClientApiTimeout", least=0.1
+        3.0,
+        "Seconds that routes, heartbeats, member lists and offset queries may take.",
+        java="mqClientApiTimeout",
+        least=0.1,
     )
     dial_timeout: float = option(3.0, "Seconds that connecting may take.", java="connectTimeoutMillis", least=0.1)
     max_frame_bytes: int = option(

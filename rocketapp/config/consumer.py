@@ -11,12 +11,16 @@ from rocketapp.config.option import option
 class ConsumerConfig:
     """How one group pulls and handles messages."""
 
-    pull_batch_size: int = option(
-        32, "Most messages asked for in one pull.", java="pullBatchSize", least=1, most=1024
+    pull_batch_size: int = option(32, "Most messages asked for in one pull.", java="pullBatchSize", least=1, most=1024)
+    pull_batch_bytes: int = option(
+        262_144, "Most bytes asked for in one pull.", java="pullBatchSizeInBytes", least=1024
     )
-    pull_batch_bytes: int = option(262_144, "Most bytes asked for in one pull.", java="pullBatchSizeInBytes", least=1024)
-    long_poll: float = option(15.0, "Seconds that a broker holds an empty pull.", java="brokerSuspendMaxTimeMillis", least=0.0)
-    pull_timeout: float = option(30.0, "Seconds until a held pull counts as lost.", java="consumerTimeoutMillisWhenSuspend", least=1.0)
+    long_poll: float = option(
+        15.0, "Seconds that a broker holds an empty pull.", java="brokerSuspendMaxTimeMillis", least=0.0
+    )
+    pull_timeout: float = option(
+        30.0, "Seconds until a held pull counts as lost.", java="consumerTimeoutMillisWhenSuspend", least=1.0
+    )
     pull_retry_delay: float = option(
         1.0, "Seconds until a failed pull is tried again.", java="pullTimeDelayMillsWhenException", least=0.01
     )
@@ -33,17 +37,25 @@ class ConsumerConfig:
         least=1,
         most=65535,
     )
-    cache_max_bytes: int = option(134_217_728, "Unfinished bytes of all queues of the app that stop all pulls.", least=1024)
+    cache_max_bytes: int = option(
+        134_217_728, "Unfinished bytes of all queues of the app that stop all pulls.", least=1024
+    )
     commit_interval: float = option(
         5.0, "Seconds between commits of finished offsets.", java="persistConsumerOffsetInterval", least=0.05
     )
     commit_timeout: float = option(5.0, "Seconds that a commit or an offset query may take.", least=0.1)
     rebalance_interval: float = option(
-        20.0, "Seconds between rebalances without a notification.", java="rocketmq.client.rebalance.waitInterval", least=0.1
+        20.0,
+        "Seconds between rebalances without a notification.",
+        java="rocketmq.client.rebalance.waitInterval",
+        least=0.1,
     )
     send_back_timeout: float = option(5.0, "Seconds that handing a failed message back may take.", least=0.1)
     lock_renew_interval: float = option(
-        20.0, "Seconds between renewals of queue locks (orderly).", java="rocketmq.client.rebalance.lockInterval", least=0.1
+        20.0,
+        "Seconds between renewals of queue locks (orderly).",
+        java="rocketmq.client.rebalance.lockInterval",
+        least=0.1,
     )
     lock_trust: float = option(
         30.0,
@@ -54,7 +66,11 @@ class ConsumerConfig:
     )
     lock_timeout: float = option(1.0, "Seconds that locking and unlocking may take.", least=0.1)
     suspend: float = option(
-        1.0, "Seconds until a failed orderly message is tried again in place.", java="suspendCurrentQueueTimeMillis", least=0.01, most=30.0
+        1.0,
+        "Seconds until a failed orderly message is tried again in place.",
+        java="suspendCurrentQueueTimeMillis",
+        least=0.01,
+        most=30.0,
     )
     concurrency: int = option(64, "Messages that one async handler has in hand at once.", least=1, most=65535)
     threads: int = option(20, "Threads of one sync handler.", java="consumeThreadMin", least=1, most=1000)
@@ -62,4 +78,6 @@ class ConsumerConfig:
     handler_warning: float = option(
         900.0, "Seconds after which a running handler is warned about.", java="consumeTimeout", least=1.0
     )
-    join_timeout: float = option(5.0, "Seconds that several workers wait for each other before the first pull.", least=0.0)
+    join_timeout: float = option(
+        5.0, "Seconds that several workers wait for each other before the first pull.", least=0.0
+    )

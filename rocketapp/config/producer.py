@@ -20,7 +20,9 @@ class ProducerConfig:
         4096, "Bodies of this size or more are compressed.", java="compressMsgBodyOverHowmuch", least=1
     )
     compression: str = option("zlib", "How bodies are compressed.", choices=("none", "zlib", "lz4", "zstd"))
-    compression_level: int = option(5, "Level of zlib compression.", java="rocketmq.message.compressLevel", least=0, most=9)
+    compression_level: int = option(
+        5, "Level of zlib compression.", java="rocketmq.message.compressLevel", least=0, most=9
+    )
     max_message_bytes: int = option(4_194_304, "Largest body.", java="maxMessageSize", least=1)
     topic_queues: int = option(
         4, "Queues of a topic that a publish creates.", java="defaultTopicQueueNums", least=1, most=65535

@@ -72,7 +72,9 @@ def delay_level(seconds: float) -> int:
         return DELAY_SECONDS.index(int(seconds)) + 1
     below = [str(s) for s in DELAY_SECONDS if s < seconds][-1:]
     above = [str(s) for s in DELAY_SECONDS if s > seconds][:1]
-    raise ValueError(f"delay={seconds:g}: no delay level of {seconds:g} s; the nearest are {' and '.join(below + above)} s")
+    raise ValueError(
+        f"delay={seconds:g}: no delay level of {seconds:g} s; the nearest are {' and '.join(below + above)} s"
+    )
 
 
 def delay_level_at_least(seconds: float) -> int:
