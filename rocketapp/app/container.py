@@ -47,6 +47,7 @@ class Container(containers.DeclarativeContainer):
         random=random,
         observe=observe,
         cache=cache,
+        max_inflated_bytes=settings.provided.client.max_inflated_bytes,
     )
 
 

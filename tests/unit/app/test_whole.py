@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -62,10 +63,10 @@ async def run() -> AsyncIterator[Run]:
     )
     address = await broker.start(network)
 
-    async def start(app: RocketApp, **consumer: Any) -> Lifecycle:
+    async def start(app: RocketApp, client: Mapping[str, Any] = MappingProxyType({}), **consumer: Any) -> Lifecycle:
         settings = Settings(
             app=AppConfig(version="1.2"),
-            client=ClientConfig(name_server=address),
+            client=ClientConfig(name_server=address, **client),
             consumer=ConsumerConfig(**{"suspend": 0.05, **consumer}),
         )
         lifecycle = Lifecycle(app, settings, dial=network.dial, clock=clock, random=Random(2))
@@ -114,6 +115,20 @@ async def test_what_on_startup_publishes_is_handled_by_tag_type_and_kind(run: Ru
     lifecycle = await run(app)
     await expect.wait()
     await settled(lifecycle, Totals(handled=4))
+
+
+async def test_a_body_that_inflates_beyond_the_limit_is_a_dead_letter(run: Run) -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders")
+    async def settle(text: str) -> None: ...
+
+    @app.on_startup
+    async def open_shop(app: RocketApp) -> None:
+        await app.publish("orders", "0" * 10_000)
+
+    lifecycle = await run(app, client={"max_inflated_bytes": 9_999})
+    await settled(lifecycle, Totals(dead_lettered=1))
 
 
 async def test_outcomes_become_retries_and_dead_letters(run: Run) -> None:
