@@ -119,6 +119,9 @@ class Assignment:
         committed = await self._context.pull.brokers.committed(self.queue, exact=True)
         if committed is not None and committed > queue.commit_offset:
             self.overtaken()
+        elif await self._context.hand_over.is_signed(self.queue):
+            self._handed_over = True
+            self.overtaken()
 
     def overtaken(self) -> None:
         """Somebody else got it while we were cut off: what we did meanwhile is not committed.

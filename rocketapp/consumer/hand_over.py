@@ -53,7 +53,7 @@ class HandOver:
             waited = self._loop.time() - began
             if waited >= _MOST or await self._is_finished(queue):
                 return
-            if waited >= _LEAST and not await self._is_signed(queue):
+            if waited >= _LEAST and not await self.is_signed(queue):
                 return
             await asyncio.wait([ended], timeout=_LOOK)
 
@@ -62,7 +62,8 @@ class HandOver:
         committed = await self._brokers.committed(queue, exact=True)
         return committed is not None and committed >= await self._brokers.max_offset(queue)
 
-    async def _is_signed(self, queue: MessageQueue) -> bool:
+    async def is_signed(self, queue: MessageQueue) -> bool:
+        """Whether another member is not through with it."""
         try:
             granted = await self._brokers.lock(queue.broker_name, [queue], sign=True)
         except BrokerError:

@@ -186,6 +186,8 @@ class Rebalancer:
         me, queues = self._client.client_id, route.readable_queues(topic)
         mine = share(queues, members, me)
         if not self.trusted(topic):
+            # What we knew of the others is as old as our trust.
+            self._members.pop(topic, None)
             await self._look_whether_overtaken(topic, mine)
         theirs = self._handed_over(topic, queues, members) if not self.is_fresh_start else frozenset()
         if self._members.get(topic) != frozenset(members):
