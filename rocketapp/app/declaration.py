@@ -64,7 +64,7 @@ class Declaration:
 
     def within(self, *, prefix: str, group: str | None, cluster: str | None) -> Declaration:
         """The same inside a router. RocketMQ's own topics (`%DLQ%...`) are named by groups and get no prefix."""
-        own = isinstance(self.topic, str) and self.topic.startswith((DLQ_PREFIX, RETRY_PREFIX))
+        own = not isinstance(self.topic, str) or self.topic.startswith((DLQ_PREFIX, RETRY_PREFIX))
         return replace(
             self,
             topic=self.topic if own else prefix + self.topic,

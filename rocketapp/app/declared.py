@@ -11,7 +11,7 @@ from rocketapp.app.moments import MomentFunction
 from rocketapp.app.registry import Registry
 from rocketapp.app.settings import TABLES
 from rocketapp.app.values import fields_of
-from rocketapp.errors import PluginError, SetupError
+from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.names import group_problem
 
@@ -34,6 +34,22 @@ def _table_problem(answer: Any, taken: Mapping[str, type[Any]]) -> str | None:
     return None
 
 
+def _check_clusters(clusters: object, place: str) -> None:
+    if not isinstance(clusters, Mapping):
+        raise SetupError(place, f"clusters={clusters!r}: give name servers by cluster name, {{'eu': 'host:port'}}")
+    for cluster, address in clusters.items():
+        if not (isinstance(cluster, str) and cluster and isinstance(address, str) and address):
+            raise SetupError(
+                place, f"clusters={dict(clusters)!r}: each needs a name and the addresses of its name servers"
+            )
+        from rocketapp.client.name_servers import parse_name_servers
+
+        try:
+            parse_name_servers(address)
+        except ConfigError as error:
+            raise SetupError(place, f"clusters: {cluster!r}: {error}") from None
+
+
 class Declared:
     """The declarations of one app and the plugins that serve it."""
 
@@ -48,14 +64,12 @@ class Declared:
         settings: Mapping[str, Mapping[str, Any]],
         place: str,
     ) -> None:
-        problem = group_problem(name)
+        problem = group_problem(name) if isinstance(name, str) else f"{name!r} is no string"
         if problem is not None:
             raise SetupError(place, f"the app's name is a group's name as well: {problem}")
-        for cluster, address in clusters.items():
-            if not cluster or not address:
-                raise SetupError(
-                    place, f"clusters={dict(clusters)!r}: each needs a name and the addresses of its name servers"
-                )
+        _check_clusters(clusters, place)
+        if not isinstance(settings, Mapping) or not all(isinstance(table, Mapping) for table in settings.values()):
+            raise SetupError(place, f"settings={settings!r}: give options by table, {{'consumer': {{'threads': 40}}}}")
         self.name, self.place = name, place
         self.clusters = dict(clusters)
         self.container: Any = None

@@ -19,6 +19,8 @@ from typing import Any
 from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
 from rocketapp.errors import SetupError
 
+_LIFESPAN_NEEDS = "lifespan needs an async generator function, or one under @asynccontextmanager"
+
 
 class Moment(Enum):
     """When a function runs."""
@@ -44,7 +46,8 @@ class MomentFunction:
                 await self.function(*self._arguments(app))
             else:
                 await asyncio.to_thread(self.function, *self._arguments(app))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            # sys.exit() would end the loop past everything that has to be stopped, without a word.
             raise self.failed(error) from error
 
     def context(self, app: object) -> AbstractAsyncContextManager[Any]:
@@ -56,9 +59,7 @@ class MomentFunction:
         if inspect.isasyncgen(made):
             made = contextlib.asynccontextmanager(lambda: made)()
         if not hasattr(made, "__aenter__"):
-            raise SetupError(
-                self.place, "lifespan needs an async generator function, or one under @asynccontextmanager"
-            )
+            raise SetupError(self.place, _LIFESPAN_NEEDS)
         context: AbstractAsyncContextManager[Any] = made
         return context
 
@@ -77,6 +78,7 @@ def read_moment(moment: Moment, function: Callable[..., Any], app_class: type[An
             place, f"{moment.value} decorates functions, and {function!r} cannot be called: write it without brackets"
         )
     place = place_of_function(function, place)
+    _check_kind(moment, plain_function(function), place)
     signature = inspect.signature(function)
     required = [
         parameter
@@ -92,6 +94,16 @@ def read_moment(moment: Moment, function: Callable[..., Any], app_class: type[An
         wanted = f"argument {required[0].name!r} of an {moment.value} function can only be the app"
         raise SetupError(place, f"{wanted}: annotate it as {app_class.__name__}, or remove it")
     return MomentFunction(moment, function, bool(required), place)
+
+
+def _check_kind(moment: Moment, plain: Any, place: str) -> None:
+    if moment is Moment.LIFESPAN:
+        if inspect.iscoroutinefunction(plain):
+            raise SetupError(place, f"{_LIFESPAN_NEEDS}: put a yield where the app runs")
+    elif inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+        raise SetupError(
+            place, f"{moment.value} functions cannot be generators: their code would never run; use app.lifespan"
+        )
 
 
 def _may_be_app(function: Callable[..., Any], parameter: inspect.Parameter, app_class: type[Any]) -> bool:

@@ -49,6 +49,8 @@ class Subscribing(ABC):
         cluster: one of `RocketApp(clusters=...)`; None is the router's, else the unnamed one.
         enabled: False checks the declaration and leaves it out.
         """
+        if callable(topic):
+            raise SetupError(place_of_call(), 'subscribe needs a topic: write @app.subscribe("the-topic")')
         frame = calling_frame()
         place, names = place_of_frame(frame), dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
 
@@ -99,6 +101,8 @@ class Router(Subscribing):
     """
 
     def __init__(self, *, prefix: str = "", group: str | None = None, cluster: str | None = None) -> None:
+        if not isinstance(prefix, str):
+            raise SetupError(place_of_call(), f"prefix={prefix!r}: give a string")
         self.prefix, self.group, self.cluster = prefix, group, cluster
         self._declarations: list[Declaration] = []
         self._fed: list[Callable[[Declaration], None]] = []

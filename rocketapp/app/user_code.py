@@ -69,7 +69,7 @@ class UserCode:
         if waiting is not None:
             try:
                 await waiting
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise hook.failed(error) from error
 
     async def _patiently(self, work: Coroutine[Any, Any, None], cut: asyncio.Event, who: str) -> bool:
@@ -127,5 +127,5 @@ class Lifespan:
             async with self._function.context(app):
                 entered.set_result(None)
                 await self._leaving.wait()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._function.failed(error) from error

@@ -55,7 +55,7 @@ class Hook:
             return self.function(*(offered[name] for name in self.arguments))
         except RocketAppError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self.failed(error) from error
 
     def failed(self, error: BaseException) -> PluginError:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from rocketapp import PluginError, RocketApp, SetupError, hookimpl
+from rocketapp import PluginError, RocketApp, Router, SetupError, hookimpl
 from rocketapp.config.option import option
 from tests.unit.app.given import line_of, plans
 
@@ -30,7 +30,7 @@ def untyped(app): ...  # type: ignore[no-untyped-def]
 def with_default(app: RocketApp, again: int = 2) -> None: ...
 
 
-@pytest.mark.parametrize("moment", ["on_startup", "on_shutdown", "lifespan"])
+@pytest.mark.parametrize("moment", ["on_startup", "on_shutdown"])
 @pytest.mark.parametrize("function", [nothing, whole, untyped, with_default])
 def test_a_start_or_stop_function_takes_nothing_or_the_app(moment: str, function: Callable[..., Any]) -> None:
     assert getattr(RocketApp("shop"), moment)(function) is function
@@ -58,9 +58,54 @@ def test_a_decorator_with_brackets_says_how_it_is_written() -> None:
         RocketApp("shop").on_startup(None)  # type: ignore[type-var]
 
 
-def test_clusters_need_a_name_and_an_address() -> None:
+@pytest.mark.parametrize("moment", ["on_startup", "on_shutdown"])
+def test_a_generator_whose_code_would_never_run_is_refused(moment: str) -> None:
+    async def opening() -> AsyncIterator[None]:
+        yield
+
+    with pytest.raises(SetupError, match=f"{moment} functions cannot be generators") as caught:
+        getattr(RocketApp("shop"), moment)(opening)
+    assert caught.value.place == line_of(opening)
+
+
+def test_a_lifespan_without_yield_is_refused() -> None:
+    async def opening() -> None: ...
+
+    with pytest.raises(SetupError, match="put a yield where the app runs") as caught:
+        RocketApp("shop").lifespan(opening)
+    assert caught.value.place == line_of(opening)
+
+
+def test_subscribe_without_brackets_is_refused() -> None:
+    with pytest.raises(SetupError, match="subscribe needs a topic"):
+        RocketApp("shop").subscribe(nothing)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("clusters", [{"eu": ""}, {"": "h:1"}, {"eu": 5}, {5: "h:1"}])
+def test_clusters_need_a_name_and_an_address(clusters: Any) -> None:
     with pytest.raises(SetupError, match="each needs a name and the addresses"):
-        RocketApp("shop", clusters={"eu": ""})
+        RocketApp("shop", clusters=clusters)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"name": 5}, "5 is no string"),
+        ({"clusters": "h:1"}, "give name servers by cluster name"),
+        ({"clusters": {"eu": "h"}}, "'eu': name server: 'h' is not host:port"),
+        ({"settings": 5}, "give options by table"),
+        ({"settings": {"consumer": 5}}, "give options by table"),
+    ],
+)
+def test_what_an_app_is_made_of_is_checked_at_its_line(arguments: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SetupError, match=problem) as caught:
+        RocketApp(**{"name": "shop", **arguments})
+    assert caught.value.place.startswith(__file__)
+
+
+def test_a_router_s_prefix_is_a_string() -> None:
+    with pytest.raises(SetupError, match="prefix=5: give a string"):
+        Router(prefix=5)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

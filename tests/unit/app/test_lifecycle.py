@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -205,6 +206,27 @@ async def test_a_cancelled_start_is_undone() -> None:
     with pytest.raises(asyncio.CancelledError):
         await starting
     assert diary.lines[-4:] == ["slow is over", "consumer shop stops", "producer shop stops", "client h:1 stops"]
+
+
+async def test_a_start_or_stop_function_that_exits_the_process_is_told_and_everything_is_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def leave() -> None:
+        sys.exit("no database")
+
+    diary = Diary()
+    app = app_of(diary)
+    app.on_startup(leave)
+    with pytest.raises(SetupError, match="raised SystemExit: no database"):
+        await lifecycle_of(app).start()
+    assert diary.lines[-1] == "client h:1 stops"
+
+    app = app_of(diary)
+    app.on_shutdown(leave)
+    lifecycle = lifecycle_of(app)
+    await lifecycle.start()
+    assert not await lifecycle.stop(asyncio.Event())
+    assert "raised SystemExit: no database" in caplog.text
 
 
 async def test_a_shutdown_function_that_raises_holds_up_nothing(caplog: pytest.LogCaptureFixture) -> None:
