@@ -17,6 +17,7 @@ from typing import TypeVar
 T = TypeVar("T")
 LIMIT = 20.0
 """Seconds that anything here may take on a busy machine."""
+SURROUNDINGS = {"ROCKETAPP_BROKER__LISTEN": "127.0.0.1:0", "PYTHONUNBUFFERED": "1"}
 _LAST_LINE = re.compile(r"handled=(\d+) retried=(\d+) dead_lettered=(\d+) unmatched=(\d+)")
 _PAUSE = threading.Event()
 
@@ -40,8 +41,8 @@ class Command:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "rocketapp", *arguments],
                 cwd=directory,
-                # The usual port may be anybody's on this machine.
-                env={**os.environ, "ROCKETAPP_BROKER__LISTEN": "127.0.0.1:0", **(environment or {})},
+                # The usual port may be anybody's on this machine; and what is printed must be there at once.
+                env={**os.environ, **SURROUNDINGS, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
