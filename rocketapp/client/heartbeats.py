@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from itertools import compress
 
 from rocketapp.client.calls import clients
 from rocketapp.errors import BrokerError, RocketAppError, TransportError
@@ -51,12 +52,14 @@ class Heartbeats:
         except BrokerError as error:
             self._observe(LoopFailed("heartbeat", str(error)))
 
-    async def everywhere(self) -> int:
-        """One heartbeat to every broker at once; how many accepted it."""
+    async def everywhere(self) -> frozenset[str]:
+        """One heartbeat to every broker at once; the addresses of those that accepted it."""
         beat = self._beat()
         if beat is None:
-            return 0
-        return sum(await asyncio.gather(*(self._one(address, beat) for address in self._addresses())))
+            return frozenset()
+        addresses = list(self._addresses())
+        accepted = await asyncio.gather(*(self._one(address, beat) for address in addresses))
+        return frozenset(compress(addresses, accepted))
 
     async def run(self) -> None:
         """Heartbeats for ever, whatever happens."""

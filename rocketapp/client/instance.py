@@ -128,8 +128,8 @@ class ClientInstance:
         if self._members.remove_producer(group):
             await self._tell_leaving(producer_group=group)
 
-    async def heartbeat(self) -> int:
-        """Tell every known broker at once who we are; how many accepted it."""
+    async def heartbeat(self) -> frozenset[str]:
+        """Tell every known broker at once who we are; the addresses of those that accepted it."""
         return await self._heartbeats.everywhere()
 
     # Brokers.

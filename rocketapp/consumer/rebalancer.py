@@ -221,9 +221,10 @@ class Rebalancer:
             # The broker forgot us, or never heard of us. Tell it, before its list is believed.
             accepted = await self._client.heartbeat()
             asked.clear()
+            for name in self._brokers.brokers_of(topic):
+                if self._client.broker_address(name) not in accepted:
+                    asked[name] = TransportError(name, "it does not accept our heartbeat; the present queues are kept")
             members = await self._members_of(topic, asked)
-            if membership(members, me) is Membership.MISSING and not accepted:
-                raise TransportError(topic, "no broker accepts our heartbeat; the present queues are kept")
         if membership(members, me) is Membership.UNKNOWN:
             raise TransportError(topic, "its broker knows no member of the group; the present queues are kept")
         return members

@@ -12,8 +12,11 @@ from rocketapp.consumer.assignment import Stop
 from rocketapp.consumer.rebalancer import TRUST
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
+from rocketapp.wire.requests.clients import Heartbeat
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -223,6 +226,37 @@ async def test_a_member_that_is_not_in_the_list_tells_the_broker_before_it_belie
     assert set(broker.members) == set(forgotten)
     assert not member.events.of(Released)
     await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_list_without_us_is_not_believed_of_a_broker_that_refuses_our_heartbeat_while_another_takes_it() -> (
+    None
+):
+    cluster, _ = await with_queues(1, brokers=2)
+    cluster.topics.update({"topic": {"broker-b": 4}, "elsewhere": {"broker-a": 1}})
+    topics = consumed(Handler()), consumed(Handler(), topic="elsewhere")
+    member = await cluster.member(*topics).start()
+    other = await cluster.member(*topics).start()
+    await asyncio.sleep(3)
+    kept = owned(member)
+    assert len(kept) == 2
+    forgetful, accept = cluster.brokers["broker-b"], cluster._heart_beat
+
+    def refuse(name: str, connection: Connection, command: Command) -> Command:
+        if name == forgetful.name and Heartbeat.decode(command.body).client_id == member.client.client_id:
+            return Command.response(command, 1, remark="not now")
+        return accept(name, connection, command)
+
+    cluster._heart_beat = refuse  # type: ignore[method-assign]
+    for connection, beat in list(forgetful.members.items()):
+        if beat.client_id == member.client.client_id:
+            del forgetful.members[connection]
+    member.consumer.members_changed()
+    await asyncio.sleep(5)
+    assert owned(member) == kept
+    await member.stop()
+    await other.stop()
     await cluster.stop()
 
 
