@@ -5,8 +5,9 @@ Only values and tables, each with one owner; the timers that act on them are in 
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from rocketapp.broker.topics import TopicTable
 from rocketapp.broker.traffic import Traffic
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
-from rocketapp.errors import BrokerError, StoreError
+from rocketapp.errors import BrokerError
 from rocketapp.model.names import group_problem, retry_topic, topic_problem
 from rocketapp.model.route import BrokerData
 from rocketapp.transport.connection import Connection
@@ -86,6 +87,7 @@ class Core:
     traffic: Traffic = field(default_factory=Traffic)
     address: str = ""
     """Where clients reach this broker: `host:port`."""
+    _is_changing: bool = False
 
     def channel(self, connection: Connection) -> Channel:
         """Worked out once per connection."""
@@ -105,6 +107,27 @@ class Core:
     def broker_data(self, local: str) -> BrokerData:
         return BrokerData(self.config.cluster, self.config.name, {0: self.address_for(local)})
 
+    @contextlib.contextmanager
+    def changing(self) -> Iterator[None]:
+        """What the block changes of topics and groups is on disk behind it, or did not happen: StoreError.
+
+        A block inside another one is part of that: however much a request changes, it is saved once.
+        """
+        if self._is_changing:
+            yield
+            return
+        topics, groups = self.topics.snapshot(), self.groups.snapshot()
+        self._is_changing = True
+        try:
+            yield
+            self.save()
+        except BaseException:
+            self.topics.restore(topics)
+            self.groups.restore(groups)
+            raise
+        finally:
+            self._is_changing = False
+
     def known_topic(self, topic: str) -> TopicConfig:
         """The topic's configuration; BrokerError 17 when there is none."""
         config = self.topics.get(topic)
@@ -123,13 +146,8 @@ class Core:
         problem = group_problem(name)
         if problem is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
-        config = self.groups.ensure(name)
-        try:
-            self.save()
-        except StoreError:
-            self.groups.delete(name)
-            raise
-        return config
+        with self.changing():
+            return self.groups.ensure(name)
 
     def ensure_topic(self, topic: str, queues: int) -> TopicConfig:
         """The retry or dead-letter topic of a group: the existing one, or a new one, saved."""
@@ -143,16 +161,8 @@ class Core:
 
     def put_topic(self, config: TopicConfig) -> TopicConfig:
         """Create or change a topic: on disk first of all, or else not at all. StoreError when that fails."""
-        before = self.topics.get(config.name)
-        self.topics.put(config)
-        try:
-            self.save()
-        except StoreError:
-            if before is None:
-                self.topics.delete(config.name)
-            else:
-                self.topics.put(before)
-            raise
+        with self.changing():
+            self.topics.put(config)
         return config
 
     def ensure_retry_topic(self, config: GroupConfig) -> TopicConfig:

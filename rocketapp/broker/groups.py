@@ -7,9 +7,10 @@ kept as they came.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from rocketapp.broker.config_table import ConfigTable
 from rocketapp.broker.data_version import DataVersion
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -91,43 +92,21 @@ class GroupConfig:
         return value
 
 
-class GroupTable:
+class GroupTable(ConfigTable[GroupConfig]):
     """Configurations by group."""
 
     def __init__(self, version: DataVersion) -> None:
-        self._version = version
-        self._configs = {name: GroupConfig(name) for name in _SYSTEM_GROUPS}
-        self.dirty = True
-
-    def __repr__(self) -> str:
-        return f"<GroupTable {len(self._configs)} groups>"
-
-    def __iter__(self) -> Iterator[GroupConfig]:
-        return iter(self._configs.values())
-
-    def get(self, name: str) -> GroupConfig | None:
-        return self._configs.get(name)
+        super().__init__(version)
+        for name in _SYSTEM_GROUPS:
+            self._configs[name] = GroupConfig(name)
 
     def ensure(self, name: str) -> GroupConfig:
         """The group's configuration; an unknown group gets the defaults."""
         config = self._configs.get(name)
         if config is None:
-            config = self._configs[name] = GroupConfig(name)
-            self.dirty = True
+            config = GroupConfig(name)
+            self.put(config)
         return config
-
-    def put(self, config: GroupConfig) -> None:
-        if self._configs.get(config.name) != config:
-            self._configs[config.name] = config
-            self.dirty = True
-
-    def delete(self, name: str) -> None:
-        if self._configs.pop(name, None) is not None:
-            self.dirty = True
-
-    def count_change(self, now: float) -> None:
-        """Raise the version: what follows is another state than the last one that was saved."""
-        self._version.changed(now)
 
     def to_json(self) -> dict[str, Any]:
         """The saved form."""

@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from rocketapp.broker.config_table import ConfigTable
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.model.names import DEFAULT_TOPIC, FORBIDDEN_TOPICS, SCHEDULE_TOPIC, is_retry_topic
 from rocketapp.model.route import PERM_INHERIT, PERM_READ, PERM_WRITE
@@ -26,25 +27,14 @@ _SYSTEM_NAMES = FORBIDDEN_TOPICS | {DEFAULT_TOPIC, "BenchmarkTest", "RMQ_SYS_TRA
 _DELAY_LEVELS = 18
 
 
-class TopicTable:
+class TopicTable(ConfigTable[TopicConfig]):
     """Topic configurations by name."""
 
     def __init__(self, version: DataVersion, *, cluster: str, broker: str, auto_create: bool, queues: int) -> None:
-        self._version = version
-        self._configs: dict[str, TopicConfig] = {}
-        self.dirty = True
+        super().__init__(version)
         self._system = _SYSTEM_NAMES | {cluster, broker, f"{cluster}_REPLY_TOPIC"}
         for config in _system_topics(cluster, broker, auto_create=auto_create, queues=queues):
             self._configs[config.name] = config
-
-    def __repr__(self) -> str:
-        return f"<TopicTable {len(self._configs)} topics>"
-
-    def __iter__(self) -> Iterator[TopicConfig]:
-        return iter(self._configs.values())
-
-    def get(self, topic: str) -> TopicConfig | None:
-        return self._configs.get(topic)
 
     def is_system(self, topic: str) -> bool:
         """Is this a topic of the broker's own, which administrators may neither create nor delete?"""
@@ -53,12 +43,6 @@ class TopicTable:
     @property
     def system_names(self) -> list[str]:
         return sorted(self._system)
-
-    def put(self, config: TopicConfig) -> None:
-        """Create or replace a topic."""
-        if self._configs.get(config.name) != config:
-            self._configs[config.name] = config
-            self.dirty = True
 
     def ensure(self, topic: str, queues: int) -> TopicConfig:
         """A readable and writable topic of that name: the existing one, or a new one with so many queues."""
@@ -81,14 +65,6 @@ class TopicTable:
             write_queues=queues,
             perm=default.perm & ~PERM_INHERIT,
         )
-
-    def delete(self, topic: str) -> None:
-        if self._configs.pop(topic, None) is not None:
-            self.dirty = True
-
-    def count_change(self, now: float) -> None:
-        """Raise the version: what follows is another state than the last one that was saved."""
-        self._version.changed(now)
 
     def to_json(self) -> dict[str, Any]:
         """The saved form."""

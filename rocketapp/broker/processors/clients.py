@@ -26,6 +26,10 @@ from rocketapp.wire.requests.clients import (
     subscription_of,
 )
 
+MOST_GROUPS = 1024
+"""Most groups, of consumers and of producers, that one heartbeat may name: it is served in one step, and each new group
+is a topic as well. A process has a handful."""
+
 
 class ClientProcessor:
     """Keeps the lists of members and tells them of each other."""
@@ -44,12 +48,16 @@ class ClientProcessor:
     def heartbeat(self, connection: Connection, command: Command) -> Command:
         core = self._core
         heartbeat = Heartbeat.decode(command.body)
+        if len(heartbeat.producers) + len(heartbeat.consumers) > MOST_GROUPS:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"a heartbeat may name {MOST_GROUPS} groups")
+        with core.changing():
+            configs = [core.group(data.group) for data in heartbeat.consumers]
+            for config in configs:
+                core.ensure_retry_topic(config)
         now = core.monotonic()
         for group in heartbeat.producers:
             core.producers.register(connection, self._member(connection, command, heartbeat.client_id, now), group)
-        for data in heartbeat.consumers:
-            config = core.group(data.group)
-            core.ensure_retry_topic(config)
+        for data, config in zip(heartbeat.consumers, configs, strict=True):
             member = self._member(connection, command, heartbeat.client_id, now)
             if core.consumers.register(connection, member, data) and config.notify_enable:
                 self._notify(data.group)

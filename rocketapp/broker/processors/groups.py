@@ -60,8 +60,8 @@ class GroupProcessor:
         problem = group_problem(config.name)
         if problem is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
-        self._core.groups.put(config)
-        self._core.save()
+        with self._core.changing():
+            self._core.groups.put(config)
         return Command.response(command, ResponseCode.SUCCESS)
 
     def all_configs(self, connection: Connection, command: Command) -> Command:
@@ -77,10 +77,10 @@ class GroupProcessor:
 
     def delete(self, connection: Connection, command: Command) -> Command:
         name = read.text(command.fields, "groupName")
-        self._core.groups.delete(name)
+        with self._core.changing():
+            self._core.groups.delete(name)
         if read.boolean(command.fields, "cleanOffset"):
             self._core.offsets.delete_group(name)
-        self._core.save()
         return Command.response(command, ResponseCode.SUCCESS)
 
     def consumers(self, connection: Connection, command: Command) -> Command:

@@ -92,9 +92,9 @@ class TopicProcessor:
         if core.topics.is_system(name):
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
         if core.topics.get(name) is not None:
-            core.topics.delete(name)
+            with core.changing():
+                core.topics.delete(name)
             core.offsets.delete_topic(name)
-            core.save()
             core.store.delete_topic(name)
             self._topic_gone(name)
         return Command.response(command, ResponseCode.SUCCESS, fields={})

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from rocketapp.broker.processors.clients import MOST_GROUPS
+from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.requests.clients import decode_members
+from rocketapp.wire.requests.clients import ConsumerData, Heartbeat, decode_members
 from tests.unit.broker.asking import Client, running
 from tests.unit.scripted import in_virtual_time
 
@@ -159,6 +161,47 @@ async def test_a_heartbeat_with_an_illegal_group_makes_no_topic() -> None:
         assert answer.code == ResponseCode.INVALID_PARAMETER
         assert not [path for path in broker.files.paths() if ".." in path]
         assert (await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "%RETRY%../up"})).code == 17
+
+
+class CountedSaves(MemoryFiles):
+    """How often a table was put in the place of its older self."""
+
+    saves = 0
+
+    def rename(self, old: str, new: str) -> None:
+        self.saves += new.endswith(".json")
+        super().rename(old, new)
+
+
+def heartbeat_of(groups: int) -> bytes:
+    return Heartbeat("client", (), tuple(ConsumerData(f"group-{number}") for number in range(groups))).encode()
+
+
+@in_virtual_time
+async def test_a_heartbeat_of_many_new_groups_writes_each_table_once() -> None:
+    files = CountedSaves()
+    async with running(files) as broker:
+        client = await broker.client()
+        files.saves = 0
+        assert (await client.ask(RequestCode.HEART_BEAT, {}, heartbeat_of(MOST_GROUPS))).code == ResponseCode.SUCCESS
+        assert files.saves == 2
+        for group in ("group-0", f"group-{MOST_GROUPS - 1}"):
+            assert await members(client, group) == ["client"]
+            route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": f"%RETRY%{group}"})
+            assert route.code == ResponseCode.SUCCESS
+
+
+@in_virtual_time
+async def test_a_heartbeat_of_too_many_groups_is_refused_and_makes_none() -> None:
+    files = CountedSaves()
+    async with running(files) as broker:
+        client = await broker.client()
+        files.saves = 0
+        answer = await client.ask(RequestCode.HEART_BEAT, {}, heartbeat_of(MOST_GROUPS + 1))
+        assert (answer.code, files.saves) == (ResponseCode.INVALID_PARAMETER, 0)
+        assert f"{MOST_GROUPS}" in (answer.remark or "")
+        route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "%RETRY%group-0"})
+        assert route.code == ResponseCode.TOPIC_NOT_EXIST
 
 
 @pytest.mark.parametrize(

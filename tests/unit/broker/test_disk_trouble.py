@@ -52,6 +52,38 @@ async def test_a_change_that_cannot_be_written_down_is_taken_back() -> None:
 
 
 @in_virtual_time
+async def test_a_topic_whose_end_cannot_be_written_down_lives_on() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        await client.send("orders")
+        await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, CommitRequest("billing", "orders", 0, 1).to_fields())
+        files.refused = "config/"
+        answer = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        route = await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+        assert route.code == ResponseCode.SUCCESS
+        query = {"consumerGroup": "billing", "topic": "orders", "queueId": "0"}
+        assert (await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, query)).fields == {"offset": "1"}
+
+
+@in_virtual_time
+async def test_a_group_whose_change_or_end_cannot_be_written_down_stays_as_it_was() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        await client.heartbeat("billing", "orders")
+        before = (await client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "billing"})).body
+        files.refused = "config/"
+        change = b'{"groupName":"billing","retryMaxTimes":3}'
+        answer = await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, change)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        answer = await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "billing"})
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert (await client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "billing"})).body == before
+
+
+@in_virtual_time
 async def test_offsets_that_could_not_be_saved_are_saved_later() -> None:
     files = FullDisk()
     async with running(files) as broker:
