@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import select
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -79,7 +80,6 @@ class Lifeline:
         os.dup2(nothing, 0)
         os.close(nothing)
         self._heard = b""
-        self._look: asyncio.TimerHandle | None = None
 
     def read_line(self) -> dict[str, Any] | None:
         """The next thing the parent says, however long it takes; None when it is gone."""
@@ -93,27 +93,16 @@ class Lifeline:
         return fields
 
     def watch(self, on_lost: Callable[[str], None]) -> None:
-        """Call `on_lost` once, on the running loop, when the parent is gone."""
-        loop = asyncio.get_running_loop()
+        """Call `on_lost` once, in a thread of its own, when the parent is gone: a handler may block the loop."""
+        threading.Thread(target=self._wait, args=(on_lost,), name="rocketapp-lifeline", daemon=True).start()
 
-        def lost() -> None:
-            loop.remove_reader(self._descriptor)
-            if self._look is not None:
-                self._look.cancel()
-            on_lost("the parent process is gone")
-
-        def read() -> None:
-            if not os.read(self._descriptor, 4096):
-                lost()
-
-        def look() -> None:
-            if os.getppid() != self._parent:
-                lost()
-            else:
-                self._look = loop.call_later(PARENT_INTERVAL, look)
-
-        loop.add_reader(self._descriptor, read)
-        look()
+    def _wait(self, on_lost: Callable[[str], None]) -> None:
+        # Signals are for the main thread, which a handler may block: whoever takes one must not sit in select.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        while os.getppid() == self._parent:
+            if select.select([self._descriptor], [], [], PARENT_INTERVAL)[0] and not os.read(self._descriptor, 4096):
+                break
+        on_lost("the parent process is gone")
 
 
 def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
@@ -144,7 +133,7 @@ async def _work(spec: Spec, app: Any, settings: Any, reporter: Reporter, lifelin
 
     stop = Stop(settings.app.drain_timeout, last_words)
     stop.listen()
-    lifeline.watch(stop.request)
+    lifeline.watch(stop.request_from_thread)
     try:
         clean = await worker.run(stop, exit_when_idle=spec["exit_when_idle"], always_report=True)
     except Exception as error:
@@ -168,7 +157,7 @@ def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
 
     async def serve() -> None:
         stop.listen()
-        lifeline.watch(stop.request)
+        lifeline.watch(stop.request_from_thread)
         await serve_as_child(spec, stop, lambda address: reporter.tell(Report("serving", address=address)))
 
     try:

@@ -74,6 +74,13 @@ class Stop:
             self._news.put(_Limit(self._drain_timeout + GRACE))
             self._drain(reason)
 
+    def request_from_thread(self, reason: str) -> None:
+        """The same from any thread: like a signal, it ends a process whose loop is blocked."""
+        assert self._loop is not None, "listen comes first"
+        self._news.put(_Limit(self._drain_timeout + GRACE))
+        with contextlib.suppress(RuntimeError):  # the loop is closed already
+            self._loop.call_soon_threadsafe(self._drain, reason)
+
     def allow(self, seconds: float) -> None:
         """What comes now (a broker that closes its files) has a time of its own."""
         self._news.put(_Limit(seconds + GRACE, may_extend=True))

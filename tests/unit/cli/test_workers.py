@@ -124,6 +124,27 @@ async def settle(message):
         assert f"[{who}] draining: the parent process is gone" in run.err
 
 
+def test_children_of_a_killed_parent_end_even_when_a_handler_blocks_the_loop(start: Start, write_app: WriteApp) -> None:
+    write_app(
+        """
+import time
+
+@app.subscribe("orders", start="first")
+async def settle(message):
+    note("blocks")
+    time.sleep(1000)
+"""
+    )
+    run = start("run", "app:app", "--workers", "2", "--drain-timeout", "0.5")
+    started(run, 2)
+    children = children_of(run.process.pid)
+    start("send", "orders", "one").ends(0)
+    run.says("blocks", within=40)
+    run.process.kill()
+    run.process.wait()
+    wait_until(lambda: not any(map(is_running, children)), "all children have ended")
+
+
 def test_a_forked_copy_of_the_parent_does_not_keep_children_alive(start: Start, write_app: WriteApp) -> None:
     """The one worker is the broker's parent; its fork holds the broker's lifeline open."""
     write_app(
