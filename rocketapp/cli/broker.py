@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import logging
 import random
 import socket
 from collections.abc import Callable, Mapping
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from rocketapp.cli.stop import Stop
     from rocketapp.config.broker import BrokerConfig
     from rocketapp.embedded.embedded import EmbeddedBroker
+    from rocketapp.model.event import Event
+
+_log = logging.getLogger("rocketapp.broker")
 
 Address = tuple[str, int]
 
@@ -92,9 +96,7 @@ async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool) -> t
             mend = "stop what serves there, or choose another address with --listen (port 0 takes a free one)"
             raise CommandError(f"{config.listen}: {problem}: {mend}")
         port = 0
-    broker = EmbeddedBroker(
-        config=config, memory=memory, observe=lambda event: None, clock=SystemClock(), random=random.Random()
-    )
+    broker = EmbeddedBroker(config=config, memory=memory, observe=_tell, clock=SystemClock(), random=random.Random())
     try:
         return broker, await broker.start((host, port))
     except RocketAppError as error:
@@ -102,6 +104,14 @@ async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool) -> t
     except OSError as error:
         problem = (error.strerror or str(error)).lower()
         raise CommandError(f"{config.dir}: {problem}: choose another directory with --dir") from error
+
+
+def _tell(event: Event) -> None:
+    """Whatever the broker has to say goes to the log."""
+    from rocketapp.plugins.log_lines import line_of
+
+    line = line_of(event)
+    _log.log(line.level, "%s", line.text)
 
 
 def bind_problem(host: str, port: int) -> str | None:

@@ -39,7 +39,7 @@ from rocketapp.consumer.tasks import Tasks
 from rocketapp.consumer.watch import Watch
 from rocketapp.consumer.work import Tally
 from rocketapp.errors import RocketAppError
-from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.event import LoopFailed, Observe, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.model.route import TopicRoute
@@ -107,15 +107,7 @@ class PushConsumer:
             mixed=bool(self._orderly_topics),
             app_version=app_version,
         )
-        self._rebalancer = Rebalancer(
-            group=group,
-            topics=tuple(self._subscriptions),
-            client=client,
-            brokers=self._brokers,
-            make=self._new_assignment,
-            interval=config.rebalance_interval,
-            observe=observe,
-        )
+        self._rebalancer = self._new_rebalancer()
         self._starts = Starts(self._brokers, {topic.topic: topic.start for topic in topics})
         self._watch = self._new_watch()
         self._offsets = self._new_offsets()
@@ -124,6 +116,18 @@ class PushConsumer:
         self._beating: asyncio.Task[Any] | None = None
 
     # Assembly.
+
+    def _new_rebalancer(self) -> Rebalancer:
+        return Rebalancer(
+            group=self._group,
+            topics=tuple(self._subscriptions),
+            client=self._client,
+            brokers=self._brokers,
+            make=self._new_assignment,
+            regained=lambda: self._offsets.flush_soon(),
+            interval=self._config.rebalance_interval,
+            observe=self._observe,
+        )
 
     def _new_watch(self) -> Watch:
         return Watch(
@@ -242,6 +246,9 @@ class PushConsumer:
         if await self._fetch(self._retry_topic) is None:
             self._client.routes.refresh_soon(self._retry_topic)
         routes = {topic: self._client.routes.get(topic) for topic in self._subscriptions}
+        for topic in self._topics:
+            if routes[topic.topic] is None:
+                self._observe(TopicMissing(self._group, topic.topic))
         self._starts.joined(queue for topic, route in routes.items() if route for queue in route.readable_queues(topic))
         self._rebalancer.is_fresh_start = self._expected_members > 1
         self._tasks.start(self._rebalancer.feel_pulse(), f"pulse {self._group}")

@@ -60,6 +60,14 @@ class Released(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TopicMissing(Event):
+    """A subscribed topic has no route when its group starts; it is asked for until it has one."""
+
+    group: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class StandingStill(Event):
     """A queue does not move, and why: told once per reason."""
 

@@ -77,6 +77,33 @@ _HOW: Final[dict[type[Event], _How]] = {
         lambda e: f"{e.handler} runs for {e.seconds:g} s at {e.topic} {e.message_id}: its queue waits for it",
         is_about_message=True,
     ),
+    events.TopicMissing: _How(
+        logging.WARNING,
+        lambda e: f"group {e.group}: topic {e.topic} does not exist yet: it is consumed as soon as somebody creates it",
+    ),
+    events.StoreRecovered: _How(
+        logging.INFO,
+        lambda e: (
+            f"store recovered: {e.records} records in {e.scanned_bytes} bytes read again"
+            f"{', all consume queues rebuilt' if e.is_rebuilt else ''}"
+        ),
+    ),
+    events.LogCut: _How(
+        logging.WARNING,
+        lambda e: f"the commit log was cut at {e.position}, an unfinished write of a crash: {e.reason}",
+    ),
+    events.RecordDamaged: _How(
+        logging.ERROR,
+        lambda e: (
+            f"a stored message is damaged and left out: {e.topic} queue {e.queue_id} offset {e.offset}, "
+            f"commit log {e.physical_offset}"
+        ),
+        repeats=True,
+    ),
+    events.StoreReadOnly: _How(
+        logging.ERROR,
+        lambda e: f"the store takes no more messages until a restart: {e.problem}",
+    ),
 }
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rocketapp.consumer.assignment import Stop
 from rocketapp.consumer.rebalancer import TRUST
-from rocketapp.model.event import Assigned, LoopFailed, Released
+from rocketapp.model.event import Assigned, LoopFailed, Released, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
@@ -389,3 +389,38 @@ async def test_commits_that_fail_a_hundred_times_are_caught_up_with() -> None:
     assert set(handler.finished.values()) == {1}
     await member.stop()
     await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_broker_that_is_lost_again_and_again_does_not_keep_a_group_from_its_queues_for_ever() -> None:
+    cluster, queues = await with_queues(2, brokers=2)
+    steady = [queue for queue in queues if queue.broker_name == "broker-a"]
+    handler = Handler()
+    member = await cluster.member(consumed(handler)).start()
+    await asyncio.sleep(5)
+
+    async def flap() -> None:
+        while True:
+            cluster.network.cut(cluster.brokers["broker-b"].address)
+            await asyncio.sleep(1.3)
+
+    flapping = asyncio.ensure_future(flap())
+    await asyncio.sleep(TRUST)
+    for queue in steady:
+        cluster.send_many(queue, 10)
+    await eventually(lambda: len(handler.finished) == 20)
+    await eventually(lambda: [cluster.committed(queue) for queue in steady] == [10, 10], 30)
+    other = await cluster.member(consumed(handler)).start()
+    await eventually(lambda: len(owned(member)) == len(owned(other)) == 2, 30)
+    flapping.cancel()
+    await member.stop()
+    await other.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_topic_that_nobody_has_created_is_told_at_the_start() -> None:
+    cluster, _ = await with_queues(1)
+    member = cluster.member(consumed(Handler(), topic="missing"))
+    await member.start()
+    assert [event.topic for event in member.events.of(TopicMissing)] == ["missing"]
