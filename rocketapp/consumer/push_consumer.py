@@ -246,9 +246,9 @@ class PushConsumer:
         if await self._fetch(self._retry_topic) is None:
             self._client.routes.refresh_soon(self._retry_topic)
         routes = {topic: self._client.routes.get(topic) for topic in self._subscriptions}
-        for topic in self._topics:
-            if routes[topic.topic] is None:
-                self._observe(TopicMissing(self._group, topic.topic))
+        for consumed in self._topics:
+            if routes[consumed.topic] is None:
+                self._observe(TopicMissing(self._group, consumed.topic))
         self._starts.joined(queue for topic, route in routes.items() if route for queue in route.readable_queues(topic))
         self._rebalancer.is_fresh_start = self._expected_members > 1
         self._tasks.start(self._rebalancer.feel_pulse(), f"pulse {self._group}")
