@@ -7,6 +7,7 @@ is not trusted any more commits anything.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from rocketapp.consumer.brokers import Brokers
@@ -32,6 +33,7 @@ class Offsets:
         self._trusted = trusted
         self._table = OffsetTable()
         self._queues: dict[MessageQueue, tuple[Queue, Lease | None]] = {}
+        self._soon = asyncio.Event()
         self._now = asyncio.get_running_loop().time
 
     def begin(self, queue: Queue, confirmed: int | None, lease: Lease | None = None) -> None:
@@ -67,12 +69,19 @@ class Offsets:
     async def run(self) -> None:
         """Commit what is news, for ever."""
         while True:
-            await asyncio.sleep(self._interval)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval):
+                    await self._soon.wait()
+            self._soon.clear()
             try:
                 await self.flush()
             except Exception as error:
                 # Whatever it was, later offsets must still be committed.
                 self._observe(LoopFailed("commit", f"{type(error).__name__}: {error}"))
+
+    def flush_soon(self) -> None:
+        """Do not wait for the next round."""
+        self._soon.set()
 
     async def flush(self) -> None:
         """Commit what is news, all queues at once. What cannot be sent stays for the next round."""

@@ -32,6 +32,8 @@ HAND_OVER = 10.0
 REGROUP = 2.0
 """Seconds after a lost broker was reached again before anybody moves: living members dial it every second, and who
 took a queue meanwhile has committed and given it back by then."""
+_MOST_REGROUP = 10.0
+"""Seconds after a disturbance when somebody moves even though a broker is lost and back again and again."""
 _PULSE, _STOOD_STILL = 1.0, 5.0
 """Seconds between two looks at the clock, and how long a process may miss them before it must have stood still."""
 _SETTLED = 5.0
@@ -55,17 +57,18 @@ class Rebalancer:
         client: ClientInstance,
         brokers: Brokers,
         make: Callable[[MessageQueue, bool], Assignment],
+        regained: Callable[[], None],
         interval: float,
         observe: Observe,
     ) -> None:
-        """`make(queue, handed_over)`: a new assignment, not running yet."""
+        """`make(queue, handed_over)`: a new assignment, not running yet. `regained()`: a topic is trusted again."""
         self._group, self._topics, self._client, self._brokers = group, topics, client, brokers
-        self._make, self._interval, self._observe = make, interval, observe
+        self._make, self._regained, self._interval, self._observe = make, regained, interval, observe
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(observe)
         self._news = asyncio.Event()
         self._confirmed: dict[str, float] = {}
-        self._calm_at = self._pulse = self._loop.time()
+        self._calm_at = self._disturbed_at = self._pulse = self._loop.time()
         self._members: dict[str, frozenset[str]] = {}
         self._changed_at: dict[str, float] = {}
         self._told: str | None = None
@@ -99,7 +102,10 @@ class Rebalancer:
 
     def regroup(self) -> None:
         """After a disturbance: let everybody come back before anything is decided."""
-        self._calm_at = self._loop.time() + REGROUP
+        now = self._loop.time()
+        if now > self._calm_at + REGROUP:
+            self._disturbed_at = now
+        self._calm_at = min(now + REGROUP, self._disturbed_at + _MOST_REGROUP)
         self.wake()
 
     async def feel_pulse(self) -> None:
@@ -184,8 +190,8 @@ class Rebalancer:
         if self._loop.time() < self._calm_at:
             return False  # asking was what brought the broker back
         me, queues = self._client.client_id, route.readable_queues(topic)
-        mine = share(queues, members, me)
-        if not self.trusted(topic):
+        mine, was_trusted = share(queues, members, me), self.trusted(topic)
+        if not was_trusted:
             # What we knew of the others is as old as our trust.
             self._members.pop(topic, None)
             await self._look_whether_overtaken(topic, mine)
@@ -194,6 +200,9 @@ class Rebalancer:
             self._changed_at[topic] = now
         self._confirmed[topic], self._members[topic] = now, frozenset(members)
         self._apply(topic, mine, theirs)
+        if not was_trusted:
+            # It may be lost again before the next regular commit.
+            self._regained()
         return True
 
     def _handed_over(
