@@ -147,7 +147,7 @@ class Broker:
         self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
         self._every(EXPIRY_INTERVAL, "expiry", self._expire)
         self._every(SAMPLE_INTERVAL, "traffic", self._sample)
-        self._every(DELAY_SAVE_INTERVAL, "delay offsets", self._core.delays.save)
+        self._every(DELAY_SAVE_INTERVAL, "delay offsets", self._save_delay_offsets)
         self._own(self._deliver_delayed(), "delays")
 
     def drop_held_pulls(self) -> None:
@@ -199,6 +199,11 @@ class Broker:
     async def _save_offsets(self) -> None:
         self._saving.save_names()  # what could not be written when it changed
         save = self._saving.offsets_to_save()
+        if save is not None:
+            await self._run(save)
+
+    async def _save_delay_offsets(self) -> None:
+        save = self._core.delays.to_save()
         if save is not None:
             await self._run(save)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from typing import NamedTuple
 
 from rocketapp.broker.data_version import DataVersion
@@ -74,7 +75,8 @@ class DelayService:
         self._offsets = self._load()
         self._needs = store.recovered_end
         """Up to here the log must survive for the offsets to be true."""
-        self._saved = self._waiting = (self._needs, dict(self._offsets))
+        self._waiting = (self._needs, dict(self._offsets))
+        self._saved = self._waiting[1]
         self._write_progress()
 
     def __repr__(self) -> str:
@@ -102,21 +104,33 @@ class DelayService:
                     break
         return delivered
 
-    def save(self) -> None:
-        """Write delayOffset.json, as far as what was delivered is on disk for certain: the rest comes next time."""
+    def to_save(self) -> Callable[[], None] | None:
+        """What writes delayOffset.json, in any thread, as far as what was delivered is on disk for certain.
+
+        The rest comes next time. None: nothing of it is, or nothing has changed.
+        """
         needs, offsets = self._waiting
-        if self._store.flushed_position >= needs:
-            if offsets != self._saved[1]:
-                self._version.changed(self._clock.now())
-                self._file.save({"dataVersion": self._version.to_json(), "offsetTable": offsets})
-                self._saved = self._waiting
-            self._waiting = (self._needs, dict(self._offsets))
+        if self._store.flushed_position < needs:
+            return None
+        self._waiting = (self._needs, dict(self._offsets))
+        if offsets == self._saved:
+            return None
+        self._version.changed(self._clock.now())
+        saved = {"dataVersion": self._version.to_json(), "offsetTable": offsets}
+
+        def save() -> None:
+            self._file.save(saved)
+            self._saved = offsets
+
+        return save
 
     def close(self) -> None:
         """Save everything: called before the store is closed."""
         self._store.flush()
-        self.save()
-        self.save()
+        for _ in range(2):  # what waits for the log, and what came since
+            save = self.to_save()
+            if save is not None:
+                save()
         self._progress.close()
 
     def _head(self, level: int, now_ms: int) -> int | None:

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import asyncio
+import threading
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketapp.broker import broker as broker_module
+from rocketapp.broker.broker import Broker as WholeBroker
 from rocketapp.broker.delays import PROGRESS, DelayService, delayed, restored
 from rocketapp.broker.store.config_files import DELAY_OFFSETS, decode
 from rocketapp.broker.store.files import Files, MemoryFiles, read_whole
 from rocketapp.broker.store.store import MessageStore
+from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ConfigError, StoreError
 from rocketapp.model.event import RecordDamaged
 from rocketapp.model.names import DELAY_SECONDS, SCHEDULE_TOPIC
@@ -18,6 +23,7 @@ from rocketapp.wire.java import tags_code
 from rocketapp.wire.record import Record
 from tests.unit.broker.store.disk import Disk, Stopped
 from tests.unit.broker.store.stores import Events, SetClock, bodies, messages, open_store, record
+from tests.unit.scripted import eventually
 
 START = 1_700_000_000.0
 
@@ -62,6 +68,70 @@ def test_what_the_user_wrote_as_real_topic_does_not_count() -> None:
     back = restored(delayed(forged, 1))
     assert back is not None
     assert (back.topic, back.queue_id) == ("T", 0)
+
+
+class Refusing(MemoryFiles):
+    """A disk that may refuse to rename, and tells which thread asked first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refuses = False
+        self.renamed_by: dict[str, str] = {}
+
+    def rename(self, old: str, new: str) -> None:
+        if self.refuses:
+            raise OSError("full")
+        super().rename(old, new)
+        self.renamed_by.setdefault(new, threading.current_thread().name)
+
+
+def saved_offsets(files: Files) -> dict[str, int]:
+    data = read_whole(files, DELAY_OFFSETS)
+    return {} if data is None else {str(level): done for level, done in decode(data)["offsetTable"].items()}
+
+
+def test_offsets_are_written_when_the_save_runs_and_again_when_it_failed() -> None:
+    files = Refusing()
+    broker = Broker(files)
+    broker.delays.schedule(record(b"late"), 1)
+    broker.after(1)
+    broker.store.flush()
+    assert broker.delays.to_save() is None  # nothing of it was known to be on disk at the last look
+    save = broker.delays.to_save()
+    assert save is not None
+    assert saved_offsets(files) == {}
+    files.refuses = True
+    with pytest.raises(OSError, match="full"):
+        save()
+    files.refuses = False
+    again = broker.delays.to_save()
+    assert again is not None
+    again()
+    assert saved_offsets(files)["1"] == 1
+    assert broker.delays.to_save() is None
+
+
+def test_the_loop_does_not_wait_for_the_disk_that_keeps_the_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(broker_module, "DELAY_SAVE_INTERVAL", 0.001)
+    files, clock = Refusing(), SetClock(START)
+
+    async def story() -> None:
+        broker = WholeBroker.open(
+            files=files,
+            config=BrokerConfig(flush_interval=0.01),
+            clock=clock,
+            random=Random(1),
+            observe=Events(),
+            in_thread=True,
+        )
+        await broker.start("127.0.0.1:1")
+        broker._core.delays.schedule(record(b"late"), 1)
+        clock.time += 1
+        await eventually(lambda: DELAY_OFFSETS in files.renamed_by)
+        await broker.stop()
+
+    asyncio.run(story())
+    assert files.renamed_by[DELAY_OFFSETS].startswith("rocketapp-broker-disk")
 
 
 @pytest.mark.parametrize("topic", ["", "../evil", SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC"])
@@ -240,7 +310,9 @@ def test_whatever_crashes_every_message_is_delivered_once_or_twice_and_never_ear
                 broker.store.flush()
                 durable = set(accepted)
             if random.random() < 0.3:
-                broker.delays.save()
+                save = broker.delays.to_save()
+                if save is not None:
+                    save()
     except Stopped:
         pass
     disk.on_call = None
