@@ -82,7 +82,7 @@ _HOW: Final[dict[type[Event], _How]] = {
         lambda e: f"group {e.group}: topic {e.topic} does not exist yet: it is consumed as soon as somebody creates it",
     ),
     events.StoreRecovered: _How(
-        logging.INFO,
+        logging.DEBUG,
         lambda e: (
             f"store recovered: {e.records} records in {e.scanned_bytes} bytes read again"
             f"{', all consume queues rebuilt' if e.is_rebuilt else ''}"
