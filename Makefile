@@ -9,7 +9,7 @@ export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench faults clean
+.PHONY: help run test check bench faults simulation clean
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
@@ -17,6 +17,7 @@ help:
 	@echo "make check   style, types and layers only"
 	@echo "make bench   ours beside the peers, one table with ratios; ARGS selects"
 	@echo "make faults  the long fault runs with their figures; ARGS selects"
+	@echo "make simulation  seeds of the simulated cluster; ARGS='--seeds 0 10000'"
 	@echo "make clean   remove .venv, .cache and what tools left; never .rocketapp, which holds messages"
 
 run: .venv/.run-stamp
@@ -38,6 +39,9 @@ bench: .venv/.dev-stamp
 
 faults: .venv/.dev-stamp
 	$(BIN)/python -m tests.faults $(ARGS)
+
+simulation: .venv/.dev-stamp
+	$(BIN)/python -m tests.simulation $(ARGS)
 
 clean:
 	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -118,7 +118,9 @@ class Broker:
     def _listen_in(self) -> None:
         """Write down what this broker stores and which offsets it takes: no request shows all of them."""
         core, world = self.core, self._world
-        append, append_batch, commit = core.store.append, core.store.append_batch, core.offsets.commit
+        append: Callable[[Record], Appended] = core.store.append
+        append_batch: Callable[[Any], list[Appended]] = core.store.append_batch
+        commit: Callable[[str, str, int, int], None] = core.offsets.commit
 
         def told(record: Record, appended: Appended) -> None:
             queue = f"{record.topic}:{record.queue_id}"
@@ -140,9 +142,9 @@ class Broker:
             world.history.append(facts.Committed(world.loop.time(), f"{topic}:{queue_id}", offset))
             commit(group, topic, queue_id, offset)
 
-        core.store.append = append_and_tell  # type: ignore[method-assign]
-        core.store.append_batch = append_batch_and_tell  # type: ignore[method-assign]
-        core.offsets.commit = commit_and_tell  # type: ignore[method-assign]
+        core.store.append = append_and_tell
+        core.store.append_batch = append_batch_and_tell
+        core.offsets.commit = commit_and_tell
 
     @property
     def core(self) -> Any:

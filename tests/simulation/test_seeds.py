@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +37,7 @@ def test_the_same_seed_is_the_same_history_in_every_process() -> None:
             text=True,
             check=True,
             timeout=60,
+            cwd=Path(__file__).parents[2],
         ).stdout
         for number in (1, 2, 3)
     }
