@@ -26,7 +26,7 @@ keep none alive: a peer that sends half a frame byte by byte would hold its memo
 SILENCE = 1.0
 """Least seconds of silence that make a peer suspicious when a request went unanswered."""
 UNSENT_LIMIT_BYTES = 67_108_864
-"""A peer that leaves more than this unread is cut off."""
+"""A peer that leaves more than this unread is cut off; `Listener` bounds what all of them leave."""
 _WRITE_BYTES = 1_048_576
 """Replies are joined up to about this size."""
 _SWEEP_GRAIN = 0.01
@@ -62,11 +62,15 @@ class Connection:
         max_frame_bytes: int,
         on_lost: Callable[[Connection, str], None] | None = None,
         on_go_away: GoAway | None = None,
+        on_unread: Callable[[Connection], None] | None = None,
         is_server: bool = False,
     ) -> None:
-        """`is_server`: a peer that does not read its replies is not read from either."""
+        """`is_server`: a peer that does not read its replies is not read from either.
+
+        `on_unread` is told of every write to such a peer, and may end the connection.
+        """
         self._serve, self._on_lost, self._on_go_away = serve, on_lost, on_go_away
-        self._is_server = is_server
+        self._on_unread, self._is_server = on_unread, is_server
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(max_frame_bytes)
         self._stream: Stream | None = None
@@ -98,6 +102,11 @@ class Connection:
         self._stream = stream
         self._set_timer(self._loop.time() + IDLE_TIMEOUT)
         self._flush()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that were written and did not leave yet."""
+        return 0 if self._stream is None or self.is_closed else self._stream.unsent
 
     # Asking.
 
@@ -252,8 +261,10 @@ class Connection:
                 self._judge_slow_reader()
 
     def _judge_slow_reader(self) -> None:
-        if self._stream is not None and self._stream.unsent > UNSENT_LIMIT_BYTES:
-            self.abort(f"the peer leaves {self._stream.unsent} bytes unread")
+        if self.unsent > UNSENT_LIMIT_BYTES:
+            self.abort(f"the peer leaves {self.unsent} bytes unread")
+        elif self._on_unread is not None:
+            self._on_unread(self)
 
     def _flush(self) -> None:
         stream, out = self._stream, self._out

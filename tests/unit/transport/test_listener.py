@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from rocketapp.transport import listener as module
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.listener import Listener
 from rocketapp.wire.command import Command, encode
@@ -26,3 +29,41 @@ async def test_accepted_connections_are_served_known_and_closed() -> None:
     assert lost == [(first, "reset"), (second, "the server stops")]
     assert second_stream.ended
     assert not listener.connections
+
+
+@in_virtual_time
+async def test_of_peers_that_together_leave_too_much_unread_the_worst_are_cut_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "UNSENT_SUM_BYTES", 1000)
+    lost: list[Connection] = []
+    listener = Listener(
+        serve=lambda _, command: ok(command), max_frame_bytes=1 << 20, on_lost=lambda one, _: lost.append(one)
+    )
+    streams = [FakeStream() for _ in range(4)]
+    connections = [listener.accept(stream) for stream in streams]
+    for stream, connection, unsent in zip(streams, connections, (300, 500, 150, 50), strict=True):
+        connection.pause()
+        stream.unsent = unsent
+        connection.reply(Command(0, flag=1))
+    assert not lost
+    streams[2].unsent = 151
+    connections[2].reply(Command(0, flag=1))
+    assert lost == [connections[1]]
+    assert streams[1].ended == "aborted"
+    assert "500 bytes unread" in connections[1].closed_reason
+
+
+@in_virtual_time
+async def test_what_was_read_meanwhile_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "UNSENT_SUM_BYTES", 1000)
+    listener = Listener(serve=lambda _, command: ok(command), max_frame_bytes=1 << 20)
+    streams = [FakeStream(), FakeStream()]
+    connections = [listener.accept(stream) for stream in streams]
+    for stream, connection in zip(streams, connections, strict=True):
+        connection.pause()
+        stream.unsent = 900
+        connection.reply(Command(0, flag=1))
+        stream.unsent = 0
+        connection.resume()
+    assert list(listener.connections) == connections
