@@ -44,7 +44,10 @@ def one_line(text: str) -> str:
 
 def describe(error: BaseException) -> str:
     """`ValueError: the text`, in one line."""
-    text = one_line(str(error))
+    try:
+        text = one_line(str(error))
+    except Exception as second:
+        text = f"(its text raised {type(second).__name__})"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -34,7 +34,7 @@ def put_current_directory_on_path() -> None:
 def load_app(target: str) -> RocketApp:
     """The RocketApp that APP names. Raises CommandError (from the error behind it) with exit code 2."""
     match = _TARGET.fullmatch(target.strip())
-    if match is None or target.endswith(".py"):
+    if match is None or target.endswith(".py") or "/" in match["module"]:
         raise CommandError(f"{target}: write APP as module:attribute, module:factory() or module{_as_module(target)}")
     put_current_directory_on_path()
     module = _import_module(match["module"])
@@ -46,9 +46,10 @@ def load_app(target: str) -> RocketApp:
 
 
 def _as_module(target: str) -> str:
-    if not target.endswith(".py"):
+    file = target.partition(":")[0]
+    if not file.endswith(".py") and "/" not in file:
         return ""
-    return f", for example {target.removesuffix('.py').lstrip('./').replace('/', '.')}:app"
+    return f", for example {file.removesuffix('.py').strip('./').replace('/', '.')}:app"
 
 
 def _import_module(name: str) -> Any:
@@ -140,7 +141,10 @@ def _checked(found: Any, shown: str) -> RocketApp:
 def _kind(value: Any) -> str:
     if inspect.ismodule(value):
         return f"the module {value.__name__}"
-    return f"a {type(value).__name__}" if not inspect.isclass(value) else f"the class {value.__name__}"
+    if inspect.isclass(value):
+        return f"the class {value.__name__}"
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
 def _place_of(found: Any, shown: str) -> str:

@@ -8,11 +8,12 @@ first message.
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
 
-from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, print_failure
+from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, print_failure
 
 COMMANDS = {
     "run": "rocketapp.cli.run",
@@ -46,7 +47,17 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with 0 (done), 1 (failed or cut) or 2 (wrong usage or configuration)."""
+    _open_standard_streams()
     sys.exit(run_command(arguments))
+
+
+def _open_standard_streams() -> None:
+    """Whoever started us may have closed them: a socket with one of their numbers would be taken for one of them."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
 
 
 def run_command(arguments: list[str] | None = None) -> int:
@@ -55,6 +66,9 @@ def run_command(arguments: list[str] | None = None) -> int:
         code = cli.main(args=arguments, prog_name="rocketapp", standalone_mode=False)
     except (CommandError, click.ClickException, click.Abort, KeyboardInterrupt) as error:
         return _explain(error)
+    except OSError as error:  # of stdout: a full disk behind it
+        print_failure(describe(error))
+        return FAILED
     return code if isinstance(code, int) else DONE
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -15,3 +16,16 @@ def app_options(command: F) -> F:
     command = click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")(command)
     command = click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")(command)
     return click.argument("app")(command)
+
+
+class Seconds(click.FloatRange):
+    """A finite number, 0 or more."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0.0)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds: float = super().convert(value, param, ctx)
+        if not math.isfinite(seconds):
+            self.fail(f"{seconds} is no finite number.", param, ctx)
+        return seconds

@@ -20,6 +20,7 @@ import click
 
 from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.loop import LOOPS
+from rocketapp.cli.options import Seconds
 from rocketapp.cli.reports import Summary
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 MOST_WORKERS = 256
 LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 _log = logging.getLogger("rocketapp.run")
-SECONDS = click.FloatRange(min=0.0)
+SECONDS = Seconds()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,9 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
     from rocketapp.cli.settings import read_settings
     from rocketapp.cli.stop import SLACK, Stop
 
+    for option, value in (("--name-server", options.name_server), ("--embedded", options.embedded)):
+        if value == "":  # an empty variable of the shell: what was meant is not this folder's broker
+            raise CommandError(f"{option} is empty: leave it out, or give it a value")
     if options.embedded and options.name_server:
         raise CommandError("--embedded and --name-server exclude each other: leave one out")
     app = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import random
 import sys
 import threading
@@ -68,7 +69,7 @@ def command(
         delay_level=parse_delay(delay) if delay else 0,
     )
     settings = read_settings({"client": {"name_server": name_server}} if name_server else {})
-    bodies = _lines(sys.stdin.buffer, count) if body == "-" else _copies(body.encode(), count)
+    bodies = _lines(sys.stdin.buffer, count) if body == "-" else _copies(os.fsencode(body), count)
     return run_in_loop(_send(settings, like, bodies))
 
 

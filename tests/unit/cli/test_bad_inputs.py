@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +22,7 @@ FILES = {
     "twice.py": APP + '@app.subscribe("orders")\nasync def one(message): ...\n\n'
     '@app.subscribe("orders")\nasync def two(message): ...\n',
     "argument.py": APP + '@app.subscribe("orders")\nasync def one(message, what): ...\n',
+    "mute.py": "class Mute(Exception):\n    def __str__(self): raise RuntimeError\nraise Mute\n",
     "key.toml": "[consumer]\npull_batch_sise = 32\n",
     "bounds.toml": "[consumer]\npull_batch_size = 0\n",
     "type.toml": '[app]\ndrain_timeout = "long"\n',
@@ -32,10 +35,12 @@ CASES = {
     "module that raises": ("run raises:app", ["raises.py:2: JSONDecodeError"]),
     "missing attribute": ("run app:ap", ["app.py", "did you mean 'app'?"]),
     "no app in it": ("run no_app", ["no_app.py", "RocketApp(name)"]),
-    "no RocketApp": ("run wrong", ["wrong:app is a int, not a RocketApp"]),
+    "no RocketApp": ("run wrong", ["wrong:app is an int, not a RocketApp"]),
     "factory with arguments": ("run factory:create()", ["factory.py:2", "name", "defaults"]),
     "factory without brackets": ("run factory:create", ["factory.py:2", "write factory:create()"]),
     "a file": ("run app.py", ["app:app"]),
+    "a path": ("run ./shop/app:app", ["for example shop.app:app"]),
+    "text that raises": ("run mute", ["mute.py:3", "Mute: (its text raised RuntimeError)"]),
     "two handlers of everything": ("run twice", ["twice.py:6", "twice.py:3"]),
     "argument nobody can fill": ("run argument", ["argument.py:3", "annotation"]),
     "unknown key": ("run app --settings key.toml", ["key.toml", "consumer.pull_batch_sise", "pull_batch_size"]),
@@ -50,6 +55,7 @@ CASES = {
     "no app at all": ("run", ["APP", "rocketapp run --help"]),
     "workers out of bounds": ("run app --workers 0", ["--workers", "1<=x"]),
     "timeout out of bounds": ("run app --connect-timeout 0", ["connect_timeout", "0.1"]),
+    "never idle": ("run app --exit-when-idle nan", ["--exit-when-idle", "no finite number"]),
     "two clusters": ("run app --embedded data --name-server 127.0.0.1:1", ["--embedded and --name-server"]),
     "no address": ("run app --name-server nonsense", ["nonsense", "host:port"]),
     "unknown command": ("rum app", ["rum", "rocketapp --help"]),
@@ -67,6 +73,36 @@ CASES = {
     "config of nothing": ("config shop", ["shop: no such module"]),
     "config with an unknown key": ("config app --settings key.toml", ["key.toml", "pull_batch_size"]),
 }
+
+
+@pytest.mark.parametrize("option", ["--name-server", "--embedded"])
+def test_an_empty_value_is_not_taken_for_none(start: Start, folder: Path, option: str) -> None:
+    """Of a variable of the shell that is not set: this folder's broker is not what was meant."""
+    (folder / "app.py").write_text(FILES["app.py"])
+    command = start("run", "app", option, "")
+    command.ends(2)
+    assert command.err == f"rocketapp: {option} is empty: leave it out, or give it a value\n"
+
+
+@pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-"])
+def test_closed_standard_streams_do_no_harm(folder: Path, closing: str) -> None:
+    line = f'exec "$0" -m rocketapp send orders x --name-server 127.0.0.1:1 {closing}'
+    done = subprocess.run(["sh", "-c", line, sys.executable], cwd=folder, capture_output=True, check=False)
+    assert done.returncode == 2
+
+
+def test_a_full_disk_behind_stdout_is_one_line(folder: Path) -> None:
+    (folder / "app.py").write_text(FILES["app.py"])
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rocketapp", "routes", "app"],
+            cwd=folder,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.decode().splitlines()[0] == "rocketapp: OSError: [Errno 28] No space left on device"
 
 
 @pytest.mark.parametrize(("line", "words"), CASES.values(), ids=CASES)

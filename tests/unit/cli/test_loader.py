@@ -123,7 +123,7 @@ def test_a_missing_app_points_to_the_one_that_is_there(write: Write) -> None:
 
 def test_something_else_than_an_app_is_told_by_its_kind(write: Write) -> None:
     module = write("app = 7\n")
-    assert "is a int, not a RocketApp" in problem(module)
+    assert "is an int, not a RocketApp" in problem(module)
 
 
 def test_a_function_without_brackets_is_told_to_get_them(write: Write) -> None:
