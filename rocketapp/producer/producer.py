@@ -7,8 +7,10 @@ SendUnknown (perhaps stored). A repeated attempt carries the same unique id as t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from itertools import chain
 from random import Random
+from typing import Any
 
 from rocketapp.client.identity import ip_bytes
 from rocketapp.client.instance import ClientInstance
@@ -33,6 +35,9 @@ from rocketapp.wire import properties as names
 from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.compression import compress, sys_flag_of
 from rocketapp.wire.message_id import UniqueIds
+
+AT_ONCE = 64
+"""Most requests of one `send_many` that are under way."""
 
 
 class Producer:
@@ -129,12 +134,15 @@ class Producer:
         results: list[SendResult | None] = [None] * len(messages)
         lanes = await self._lanes(messages)
         alone = [index for index, message in enumerate(messages) if not may_share(message)]
-        outcomes = await asyncio.gather(
-            *(self._send_lane(lane, messages, results) for lane in lanes),
-            *(self._send_alone(index, messages, results) for index in alone),
-            return_exceptions=True,
+        # Made one by one as their turn comes: hundred thousand messages are not so many tasks.
+        sends = chain(
+            (self._send_lane(lane, messages, results) for lane in lanes),
+            (self._send_alone(index, messages, results) for index in alone),
         )
-        return _all_or_raise(messages, results, outcomes)
+        failures: list[Exception] = []
+        senders = min(AT_ONCE, len(lanes) + len(alone))
+        await asyncio.gather(*(_send_in_turn(sends, failures) for _ in range(senders)))
+        return _all_or_raise(messages, results, failures)
 
     # One message.
 
@@ -281,10 +289,19 @@ def _results(batch: Sequence[Item], stored: Stored) -> list[SendResult]:
     ]
 
 
+async def _send_in_turn(sends: Iterator[Coroutine[Any, Any, None]], failures: list[Exception]) -> None:
+    """One send after the other, until somebody has taken the last; one that fails keeps no other from being sent."""
+    for send in sends:
+        try:
+            await send
+        except Exception as error:
+            # Whatever it is, the caller is told of it when all are done.
+            failures.append(error)
+
+
 def _all_or_raise(
-    messages: Sequence[Outgoing], results: Sequence[SendResult | None], outcomes: Sequence[BaseException | None]
+    messages: Sequence[Outgoing], results: Sequence[SendResult | None], failures: Sequence[Exception]
 ) -> list[SendResult]:
-    failures = [outcome for outcome in outcomes if outcome is not None]
     for failure in failures:
         if not isinstance(failure, RocketAppError):
             raise failure

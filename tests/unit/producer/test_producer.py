@@ -485,3 +485,41 @@ async def test_many_messages_of_which_some_are_stored_are_unknown_and_counted() 
         assert isinstance(error, SendUnknown)
         assert "1 of 4 messages are stored" in str(error)
         assert "disk full" in str(error)
+
+
+@in_virtual_time
+async def test_however_many_messages_travel_alone_few_are_on_their_way_at_once() -> None:
+    cluster = Cluster()
+    broker = cluster.brokers[0]
+    asked: list[Command] = []
+    broker.answers[SEND] = asked.append
+    async with producing(cluster, retries=0) as producer:
+        messages = [Outgoing(topic="t", body=b"%d" % number, delay_level=1) for number in range(500)]
+        sending = asyncio.ensure_future(producer.send_many(messages))
+        most = answered = 0
+        while answered < len(messages):
+            await eventually(lambda: len(asked) > 0)
+            await asyncio.sleep(0.1)
+            most = max(most, len(asked))
+            batch, asked[:] = asked[:], []
+            answered += len(batch)
+            for command in batch:
+                broker.connection().reply(broker.store(command))
+        results = await sending
+    assert most == module.AT_ONCE
+    assert [broker.stored[result.queue_offset][1] for result in results] == [message.body for message in messages]
+
+
+@in_virtual_time
+async def test_a_message_that_fails_alone_keeps_no_other_from_being_sent() -> None:
+    cluster = Cluster()
+    broker = cluster.brokers[0]
+    broker.answers[SEND] = lambda command: (
+        refuse(13, "no")(command) if command.body == b"bad" else broker.store(command)
+    )
+    async with producing(cluster, retries=0) as producer:
+        bodies = [b"bad"] * module.AT_ONCE * 2 + [b"good"] * 3
+        error = await outcome(producer.send_many([Outgoing(topic="t", body=body, delay_level=1) for body in bodies]))
+    assert isinstance(error, SendUnknown)
+    assert "3 of" in str(error)
+    assert [body for _, body in broker.stored] == [b"good"] * 3
