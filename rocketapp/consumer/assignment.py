@@ -131,6 +131,9 @@ class Assignment:
         if self.process_queue is not None and not self.is_orderly:
             self._context.pull.offsets.end(self.process_queue)
             self._stop(Stop.OVERTAKEN)
+            if self.is_ending:
+                # What is not committed needs no patience.
+                self.cut()
 
     async def run(self) -> None:
         """Until it has been given back."""
@@ -234,9 +237,14 @@ class Assignment:
         else:
             # Before anything else: what is still finished of it must not be committed.
             context.pull.offsets.end(queue)
-            delivery.end()
-            # Of a concurrent one nobody hears what its handlers still do; two orderly ones must not overlap.
-            at_rest = isinstance(delivery, ConcurrentDelivery) or await self._drained(delivery)
+            at_rest = True
+            if isinstance(delivery, ConcurrentDelivery):
+                # Nobody hears what its handlers still do.
+                delivery.discard()
+            else:
+                # Two orderly ones must not overlap.
+                delivery.end()
+                at_rest = await self._drained(delivery)
         context.pull.observe(Released(context.group, self.queue, correction.reason if correction else why.value))
         if correction is not None and not self.is_ending:
             context.pull.observe(LoopFailed(f"pull {self.queue}", correction.reason))
@@ -256,6 +264,8 @@ class Assignment:
             at_rest = await self._drained(delivery)
         self.is_clean = await offsets.commit_finally(queue) and self.is_clean
         offsets.end(queue)
+        # When it was cut, some works below a started one are left: they are somebody else's now.
+        delivery.discard()
         if signed:
             await hand_over.remove_sign(self.queue)
         return at_rest

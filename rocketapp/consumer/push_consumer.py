@@ -124,7 +124,7 @@ class PushConsumer:
             client=self._client,
             brokers=self._brokers,
             make=self._new_assignment,
-            regained=lambda: self._offsets.flush_soon(),
+            regained=self._commit_soon,
             interval=self._config.rebalance_interval,
             observe=self._observe,
         )
@@ -341,6 +341,9 @@ class PushConsumer:
         except RocketAppError as error:
             # The assignment asks again, and pulls nothing before it knows.
             self._standing.still(queue, f"its offset cannot be read: {error}", kind="offset")
+
+    def _commit_soon(self) -> None:
+        self._offsets.flush_soon()
 
     def _heartbeat_soon(self) -> None:
         if self._beating is None or self._beating.done():

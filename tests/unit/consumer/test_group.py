@@ -8,7 +8,9 @@ from random import Random
 
 import pytest
 
+from rocketapp.consumer import handler as consumer
 from rocketapp.consumer.assignment import Stop
+from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.rebalancer import TRUST
 from rocketapp.model.event import Assigned, LoopFailed, Released, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
@@ -17,7 +19,7 @@ from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.clients import Heartbeat
-from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
+from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed, consumed_by, subscription
 from tests.unit.scripted import eventually, in_virtual_time
 
 
@@ -131,6 +133,72 @@ async def test_the_next_owner_does_not_wait_for_a_handler_that_hangs() -> None:
     await first.stop(drain_timeout=1)
     assert cluster.committed(queue) == 10
     await second.stop()
+    await cluster.stop()
+
+
+def with_a_gap(started: list[int], release: asyncio.Event) -> ConsumedTopic:
+    """A topic whose first message hangs: others behind it wait for its worker, and one of another tag is done."""
+
+    async def hang(message: Message) -> None:
+        started.append(message.offset)
+        await release.wait()
+
+    async def quick(_: Message) -> None:
+        return
+
+    slow = subscription("slow", tags="slow", concurrency=1)
+    return consumed_by(consumer.Handler(slow, hang), consumer.Handler(subscription("quick", tags="quick"), quick))
+
+
+async def a_queue_with_a_gap(cluster: FakeCluster) -> MessageQueue:
+    (queue,) = cluster.create("topic")
+    for tag in ("slow", "slow", "slow", "quick"):
+        cluster.send(queue, b"x", TAGS=tag)
+    return queue
+
+
+@in_virtual_time
+async def test_once_a_queue_was_given_away_uncommitted_nothing_more_of_it_is_started() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    await a_queue_with_a_gap(cluster)
+    started: list[int] = []
+    release = asyncio.Event()
+    first = await cluster.member(with_a_gap(started, release)).start()
+    await eventually(lambda: first.consumer.counters.handled == 1)
+    second = cluster.member(with_a_gap([], release))
+    second.client.client_id = "0"
+    second.client._members._client_id = "0"
+    await second.start()
+    # The hand-over waits for ten seconds. Afterwards the queue is the second member's.
+    await eventually(lambda: not owned(first) and bool(owned(second)))
+    await asyncio.sleep(20)
+    release.set()
+    await asyncio.sleep(1)
+    assert started == [0]
+    await first.stop()
+    await second.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_that_is_overtaken_while_it_is_given_back_is_not_waited_for() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    queue = await a_queue_with_a_gap(cluster)
+    started: list[int] = []
+    release = asyncio.Event()
+    member = await cluster.member(with_a_gap(started, release)).start()
+    await eventually(lambda: member.consumer.counters.handled == 1)
+    leaving = asyncio.ensure_future(member.stop(drain_timeout=1000))
+    await asyncio.sleep(1)
+    assignment = member.consumer._rebalancer.owned[queue]
+    assignment.overtaken()
+    async with asyncio.timeout(5):
+        assert not await leaving
+    release.set()
+    await asyncio.sleep(1)
+    assert started == [0]
     await cluster.stop()
 
 
