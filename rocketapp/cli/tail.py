@@ -75,7 +75,14 @@ async def _follow(
 
     async with connected(settings) as client:
         messages: asyncio.Queue[list[Message]] = asyncio.Queue(maxsize=4)
-        tail = Tail(client, topic, tags, from_first=begin == "first", messages=messages)
+        tail = Tail(
+            client,
+            topic,
+            tags,
+            from_first=begin == "first",
+            max_inflated_bytes=settings.client.max_inflated_bytes,
+            messages=messages,
+        )
         following = asyncio.ensure_future(tail.run())
         shown = 0
         try:
@@ -99,11 +106,13 @@ class Tail:
         tags: frozenset[str],
         *,
         from_first: bool,
+        max_inflated_bytes: int,
         messages: asyncio.Queue[list[Message]],
     ) -> None:
         self._client = client
         self._topic, self._tags = topic, tags
         self._from_first = from_first
+        self._max_inflated_bytes = max_inflated_bytes
         self._messages = messages
         self._pulling: dict[MessageQueue, asyncio.Task[None]] = {}
 
@@ -181,7 +190,7 @@ class Tail:
         )
         result = pull.read(await pull.start(connection, request, PULL_TIMEOUT), connection.peer)
         if result.status == "found":
-            batch = decode_records(result.body, queue)
+            batch = decode_records(result.body, queue, max_inflated_bytes=self._max_inflated_bytes)
             # The broker compares hashes of tags only.
             wanted = [message for message in batch if not self._tags or message.tag in self._tags]
             if wanted:

@@ -216,6 +216,14 @@ def test_a_body_that_is_no_text_is_shown_in_base64(
     assert tail.out.endswith("\\xff\\xfe\\x00\n")
 
 
+def test_the_settings_say_how_far_tail_inflates_a_body(start: Start, send: Send, address: str, topic: str) -> None:
+    send("x" * 100_000)
+    arguments = ("tail", topic, "--from", "first", "--count", "1", "--name-server", address)
+    tail = start(*arguments, environment={"ROCKETAPP_CLIENT__MAX_INFLATED_BYTES": "2000"})
+    tail.ends(0)
+    assert "inflates to more than 2000 bytes" in tail.out
+
+
 def test_a_reader_who_has_seen_enough_ends_tail(folder: Path, send: Send, address: str, topic: str) -> None:
     send("x", "--count", "300")
     command = [sys.executable, "-m", "rocketapp", "tail", topic, "--from", "first", "--name-server", address]
