@@ -75,10 +75,7 @@ class AsyncWorkers:
         for work in self._ready:
             work.withdraw()
         self._ready.clear()
-        for task in self._running:
-            task.cancel()
-        if self._running:
-            await asyncio.wait(list(self._running))
+        await self._tasks.end(list(self._running))
 
     def _wake(self, count: int) -> None:
         idle, slots = self._idle, self._slots

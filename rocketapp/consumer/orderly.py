@@ -133,11 +133,11 @@ class OrderlyDelivery:
         self.end()
 
     async def abandon(self) -> bool:
-        """Cancel the running handler; whether it has ended. A thread cannot be stopped."""
+        """Cancel the running handler; whether it has ended. A thread cannot be stopped, nor who will not hear of it."""
         self.abandoned = True
         self.end()
-        self.runner.cancel()
-        await asyncio.wait([self.runner])
+        hand = self.in_hand()
+        await self._orderly.tasks.end([self.runner], None if hand is None else f"handler {hand[0].name}")
         return self.item is None
 
     def in_hand(self) -> tuple[Tally, Any] | None:

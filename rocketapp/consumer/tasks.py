@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from rocketapp.model.event import LoopFailed, Observe
+
+PATIENCE = 1.0
+"""Seconds that a task may take to end after it was cancelled."""
 
 
 class Tasks:
@@ -29,15 +32,25 @@ class Tasks:
 
     async def close(self) -> None:
         """Cancel what still runs and wait until it ended."""
-        while running := list(self._running):
-            for task in running:
-                task.cancel()
-            await asyncio.wait(running)
+        while self._running:
+            await self.end(list(self._running))
 
-    async def join(self) -> None:
-        """Wait until everything ended by itself."""
-        while running := list(self._running):
-            await asyncio.wait(running)
+    async def end(self, tasks: Sequence[asyncio.Task[Any]], name: str | None = None) -> None:
+        """Cancel these. Who goes on nevertheless, as a handler may that catches its cancellation, is told and left.
+
+        `name`: who they are, when their own names do not say it.
+        """
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=PATIENCE)
+        left = [task for task in tasks if not task.done()]
+        for who in dict.fromkeys(name or task.get_name() for task in left):
+            self._observe(
+                LoopFailed(who, f"it was cancelled and has not ended within {PATIENCE:g} s: it is left behind")
+            )
+        for task in left:
+            self._running.pop(task, None)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._running.pop(task, None)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+
 from rocketapp.consumer.async_workers import AsyncWorkers
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.tasks import Tasks
+from rocketapp.consumer.tasks import PATIENCE, Tasks
 from rocketapp.consumer.work import Queue, Tally, Work
+from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
@@ -31,7 +35,8 @@ class Bench:
         self.settled: list[Any] = []
         self.queue: Queue = ProcessQueue(QUEUE, 0)
         self.tally = Tally(Handler(subscription(concurrency=concurrency), call))
-        self.tasks = Tasks(Events())
+        self.events = Events()
+        self.tasks = Tasks(self.events)
         self.workers = AsyncWorkers(self.tally, self._settle, self.tasks)
 
     def _settle(self, tally: Tally, queue: Queue, item: Any, result: object, raised: bool) -> None:
@@ -79,3 +84,27 @@ async def test_a_handler_that_cancels_its_own_task_costs_no_worker() -> None:
         await asyncio.sleep(1)
     assert called == [0, 1, 2]
     await bench.workers.stop()
+
+
+@in_virtual_time
+async def test_handlers_that_go_on_after_their_cancellation_hold_up_a_stop_for_a_second_and_are_named() -> None:
+    release = asyncio.Event()
+
+    async def call(_: Message) -> None:
+        while not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+
+    bench = Bench(call, concurrency=3)
+    bench.submit(0, 1, 2)
+    await eventually(lambda: len(bench.workers.in_hand()) == 3)
+    began = asyncio.get_running_loop().time()
+    await bench.workers.stop()
+    await bench.tasks.close()
+    assert asyncio.get_running_loop().time() - began == pytest.approx(PATIENCE)
+    (told,) = bench.events
+    assert isinstance(told, LoopFailed)
+    assert told.loop == "handler handler"
+    assert "left behind" in told.error
+    release.set()
+    await eventually(lambda: not bench.workers.in_hand())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.push_consumer import Counters
-from rocketapp.model.event import Retried
+from rocketapp.model.event import LoopFailed, Retried
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.wire.codes import RequestCode
@@ -268,6 +269,32 @@ async def test_a_cut_drain_cancels_the_handler_and_commits_what_was_done() -> No
     assert cluster.committed(queue) == 2
     assert member.consumer.counters == Counters(handled=2)
     assert ("group", queue) not in cluster.locks
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_handler_that_goes_on_after_its_cancellation_holds_up_no_exit_and_keeps_its_lock() -> None:
+    cluster, (queue,) = await with_queues(1, messages=5)
+    release = asyncio.Event()
+
+    async def handler(message: Message) -> None:
+        while message.offset == 2 and not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+
+    member = await cluster.member(consumed(handler, orderly=True)).start()
+    await asyncio.sleep(1)
+    began = cluster.loop.time()
+    assert not await member.stop(drain_timeout=3)
+    assert cluster.loop.time() - began < 5
+    assert cluster.committed(queue) == 2
+    # It still runs, so nobody else may start: the lock expires by itself.
+    assert ("group", queue) in cluster.locks
+    told = [event for event in member.events.of(LoopFailed) if "left behind" in event.error]  # type: ignore[attr-defined]
+    assert [event.loop for event in told] == ["handler handler"]  # type: ignore[attr-defined]
+    release.set()
+    await eventually(lambda: not member.consumer._context.orderly.open_deliveries)
+    assert cluster.committed(queue) == 2
     await cluster.stop()
 
 
