@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -114,7 +115,8 @@ def _from_file(file: str | None, environment: str | None, known: Tables) -> Iter
             plain.add(name.lower())
     for tables, environment_of in ((plain, None), (of_environments, chosen)):
         if tables:
-            found = _dynaconf(text, environment_of)
+            with _evaluating(str(path)):
+                found = _dynaconf(text, environment_of)
             yield from _of_tables(found, tables, str(path))
 
 
@@ -175,7 +177,9 @@ def _from_environment(environ: Mapping[str, str], known: Tables) -> Iterator[Giv
             continue
         table, separator, key = name.removeprefix(PREFIX).lower().partition("__")
         if separator:
-            yield Given(table, key, _interpreted(environ[name]), name, environ[name])
+            with _evaluating(name):
+                value = _interpreted(environ[name])
+            yield Given(table, key, value, name, environ[name])
         else:
             _refuse_single_underscore(name, table, known)
 
@@ -189,9 +193,21 @@ def _refuse_single_underscore(name: str, rest: str, known: Tables) -> None:
 
 
 def _interpreted(text: str) -> Any:
-    from dynaconf.utils.parse_conf import boolean_fix, parse_conf_data
+    from dynaconf.utils.parse_conf import Lazy, boolean_fix, parse_conf_data
 
-    return parse_conf_data(boolean_fix(text), tomlfy=True)
+    value = parse_conf_data(boolean_fix(text), tomlfy=True)
+    if isinstance(value, Lazy):
+        raise ValueError(f"{text.split(maxsplit=1)[0]} is for files: write the value itself")
+    return value
+
+
+@contextmanager
+def _evaluating(place: str) -> Iterator[None]:
+    """dynaconf evaluates values that begin with `@`, and raises what it likes."""
+    try:
+        yield
+    except Exception as error:
+        raise ConfigError(place, f"a value that begins with @ cannot be evaluated: {error}") from error
 
 
 def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:

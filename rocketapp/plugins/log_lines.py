@@ -110,7 +110,7 @@ _HOW: Final[dict[type[Event], _How]] = {
 def line_of(event: Event) -> Line:
     """The line for any event; one that this page does not know is told by its fields."""
     how = _HOW.get(type(event)) or _How(logging.INFO, _by_fields)
-    text = " ".join(how.sentence(event).split())
+    text = _printable(" ".join(how.sentence(event).split()))
     if len(text) > MAX_TEXT:
         text = f"{text[: MAX_TEXT - 3]}..."
     fields = {"event": type(event).__name__}
@@ -146,6 +146,11 @@ def _ranges(ids: Sequence[int]) -> str:
 def _by_fields(event: Event) -> str:
     facts = ", ".join(f"{field.name}={getattr(event, field.name)}" for field in dataclasses.fields(event))
     return f"{type(event).__name__}: {facts}" if facts else type(event).__name__
+
+
+def _printable(text: str) -> str:
+    """Control characters escaped: what strangers put into a message must not command the terminal of the log."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 def _plain(value: Any) -> Any:

@@ -262,3 +262,22 @@ def test_dynaconf_is_imported_only_when_there_is_something_to_read(directory: Pa
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [("@int x", "Cannot convert 'x'"), ("@format {env[NOWHERE]}", "NOWHERE"), ("@get nowhere", "nowhere")],
+)
+def test_what_dynaconf_cannot_evaluate_is_told_with_its_file(directory: Path, value: str, problem: str) -> None:
+    text = refused(f'[app]\nversion = "{value}"\n')
+    assert text.startswith("settings.toml: ")
+    assert problem in text
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"), [("@int x", "Cannot convert 'x'"), ("@format {env[HOME]}", "@format is for files")]
+)
+def test_what_dynaconf_cannot_evaluate_is_told_with_its_variable(directory: Path, value: str, problem: str) -> None:
+    text = refused(environ={"ROCKETAPP_APP__VERSION": value})
+    assert text.startswith("ROCKETAPP_APP__VERSION: ")
+    assert problem in text

@@ -133,6 +133,12 @@ def test_a_long_error_is_cut(lines: Callable[[], list[str]]) -> None:
     assert line.endswith("...")
 
 
+def test_a_line_commands_no_terminal(lines: Callable[[], list[str]]) -> None:
+    EventLog(Later()).observe(events.DeadLettered("shop", "app:settle", "orders", "7F", 1, "\x1b[31mröd\x00\u202e🚀"))
+    (line,) = lines()
+    assert line.endswith(r"attempt 1: \x1b[31mröd\x00\u202e🚀")
+
+
 # Each message, at DEBUG only.
 
 
