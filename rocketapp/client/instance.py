@@ -113,9 +113,6 @@ class ClientInstance:
         """From the next heartbeat on, brokers know it; SetupError when the group has one already."""
         self._members.add_consumer(group, member)
 
-    def unregister_consumer(self, group: str) -> None:
-        self._members.remove_consumer(group)
-
     def register_producer(self, group: str) -> None:
         self._members.add_producer(group)
 

@@ -55,7 +55,6 @@ SAMPLES = [
     b'"perm":6,"readQueueNums":2,"writeQueueNums":2}],"brokerAddrTable":{"b":{"brokerName":"b"}}}',
     clients.Heartbeat("c", ("p",), (clients.ConsumerData("G"),)).encode(),
     locks.LockBody("G", "C", [QUEUE]).encode(),
-    statistics.RunningInfo({"a": "b"}, (), {QUEUE: statistics.QueueState(1)}).encode(),
 ]
 
 
@@ -99,7 +98,6 @@ DECODERS: list[Callable[[bytes], Any]] = [
     statistics.decode_consume_stats,
     statistics.decode_connections,
     statistics.ConsumerConnection.decode,
-    statistics.RunningInfo.decode,
 ]
 
 

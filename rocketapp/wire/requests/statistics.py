@@ -1,9 +1,8 @@
 """How full queues are, how far groups are, who is connected: the answers to an admin tool.
 
 Codes: GET_TOPIC_STATS_INFO 202, GET_CONSUMER_CONNECTION_LIST 203,
-GET_PRODUCER_CONNECTION_LIST 204, GET_CONSUME_STATS 208, GET_CONSUMER_RUNNING_INFO 307;
-the questions are in `admin`. Java: TopicStatsTable, ConsumeStats, ConsumerConnection,
-ProducerConnection, ConsumerRunningInfo.
+GET_PRODUCER_CONNECTION_LIST 204, GET_CONSUME_STATS 208; the questions are in `admin`. Java:
+TopicStatsTable, ConsumeStats, ConsumerConnection, ProducerConnection.
 
 Maps by queue have objects as keys, which Java reads and standard JSON forbids: see
 `wire.lenient_json`.
@@ -161,60 +160,6 @@ def decode_consume_stats(body: bytes) -> dict[MessageQueue, ConsumedOffset]:
         raise ProtocolError(f"consume statistics: {type(error).__name__} {error}") from None
 
 
-class QueueState(NamedTuple):
-    """What a member tells of one of its queues (Java: ProcessQueueInfo)."""
-
-    commit_offset: int
-    cached_min_offset: int = 0
-    cached_max_offset: int = 0
-    cached_messages: int = 0
-    cached_mib: int = 0
-    locked: bool = False
-    last_lock_ms: int = 0
-    last_pull_ms: int = 0
-    last_consume_ms: int = 0
-
-
-class RunningInfo(NamedTuple):
-    """What a member of a consumer group is doing: the answer to 307."""
-
-    properties: Mapping[str, str]
-    """Options by their Java names, and PROP_CONSUME_TYPE, PROP_CONSUMEORDERLY, PROP_CONSUMER_START_TIMESTAMP ..."""
-    subscriptions: tuple[SubscriptionData, ...]
-    queues: Mapping[MessageQueue, QueueState]
-    stacks: str | None = None
-
-    def encode(self) -> bytes:
-        members: dict[str, Any] = {
-            "mqPopTable": {},
-            "mqTable": lenient_json.dump_queue_map(
-                {queue: _state_members(self.queues[queue]) for queue in sorted(self.queues)}
-            ),
-            "properties": dict(self.properties),
-            "statusTable": {},
-            "subscriptionSet": list(map(subscription_members, self.subscriptions)),
-            "userConsumerInfo": {},
-        }
-        if self.stacks is not None:
-            members["jstack"] = self.stacks
-        return _encode(members)
-
-    @classmethod
-    def decode(cls, body: bytes) -> RunningInfo:
-        """Read the answer to 307; raises ProtocolError."""
-        data = lenient_json.loads(body)
-        try:
-            stacks = data.get("jstack")
-            return cls(
-                {text_of(name): text_of(value) for name, value in (data.get("properties") or {}).items()},
-                tuple(map(subscription_of, data.get("subscriptionSet") or ())),
-                {lenient_json.queue_of(key): _state_of(state) for key, state in (data.get("mqTable") or {}).items()},
-                None if stacks is None else text_of(stacks),
-            )
-        except _WRONG as error:
-            raise ProtocolError(f"running info: {type(error).__name__} {error}") from None
-
-
 def _connection_members(connection: Connection) -> dict[str, Any]:
     return {
         "clientAddr": connection.address,
@@ -230,37 +175,4 @@ def _connection_of(members: Any) -> Connection:
         text_of(members.get("clientAddr") or ""),
         text_of(members.get("language") or "OTHER"),
         int32_of(members.get("version") or 0),
-    )
-
-
-def _state_members(state: QueueState) -> dict[str, Any]:
-    return {
-        "cachedMsgCount": state.cached_messages,
-        "cachedMsgMaxOffset": state.cached_max_offset,
-        "cachedMsgMinOffset": state.cached_min_offset,
-        "cachedMsgSizeInMiB": state.cached_mib,
-        "commitOffset": state.commit_offset,
-        "droped": False,  # the misspelling is part of the protocol
-        "lastConsumeTimestamp": state.last_consume_ms,
-        "lastLockTimestamp": state.last_lock_ms,
-        "lastPullTimestamp": state.last_pull_ms,
-        "locked": state.locked,
-        "transactionMsgCount": 0,
-        "transactionMsgMaxOffset": 0,
-        "transactionMsgMinOffset": 0,
-        "tryUnlockTimes": 0,
-    }
-
-
-def _state_of(members: Any) -> QueueState:
-    return QueueState(
-        int64_of(members.get("commitOffset") or 0),
-        int64_of(members.get("cachedMsgMinOffset") or 0),
-        int64_of(members.get("cachedMsgMaxOffset") or 0),
-        int32_of(members.get("cachedMsgCount") or 0),
-        int32_of(members.get("cachedMsgSizeInMiB") or 0),
-        bool(members.get("locked")),
-        int64_of(members.get("lastLockTimestamp") or 0),
-        int64_of(members.get("lastPullTimestamp") or 0),
-        int64_of(members.get("lastConsumeTimestamp") or 0),
     )

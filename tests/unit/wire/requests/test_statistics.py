@@ -13,8 +13,6 @@ from rocketapp.wire.requests.statistics import (
     Connection,
     ConsumedOffset,
     ConsumerConnection,
-    QueueState,
-    RunningInfo,
     TopicOffset,
     decode_connections,
     decode_consume_stats,
@@ -80,21 +78,6 @@ def test_producer_connections_are_read_back() -> None:
     assert decode_connections(b"{}") == []
 
 
-def test_running_info_is_written_in_java_members() -> None:
-    info = RunningInfo(
-        {"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"},
-        (SUBSCRIPTION,),
-        {OTHER: QueueState(5), QUEUE: QueueState(1, 2, 3, 4, 5, True, 6, 7, 8)},
-        "stacks",
-    )
-    body = info.encode()
-    assert body.index(KEY) < body.index(b'"queueId":1')
-    assert b'"droped":false' in body
-    assert b'"mqPopTable":{}' in body
-    assert RunningInfo.decode(body) == info
-    assert b"jstack" not in info._replace(stacks=None).encode()
-
-
 @pytest.mark.parametrize(
     "body",
     [
@@ -113,7 +96,6 @@ def test_what_is_none_of_them_raises_a_protocol_error(body: bytes) -> None:
         decode_consume_stats,
         decode_connections,
         ConsumerConnection.decode,
-        RunningInfo.decode,
     ):
         with pytest.raises(ProtocolError):
             read(body)
