@@ -47,7 +47,7 @@ class Concurrently:
 
         Orderly topics are here too: what comes back through the retry topic has lost its order anyway.
         """
-        self._redelivery, self._unmatched = redelivery, unmatched
+        self._redelivery, self._unmatched, self._observe = redelivery, unmatched, observe
         self._tasks = Tasks(observe)
         self._workers: list[Workers] = []
         self._tables = {
@@ -61,7 +61,7 @@ class Concurrently:
         if tally.handler.subscription.is_async:
             self._workers.append(AsyncWorkers(tally, self._settle, self._tasks))
         else:
-            self._workers.append(ThreadWorkers(tally, self._settle))
+            self._workers.append(ThreadWorkers(tally, self._settle, self._observe))
         return self._workers[-1]
 
     def open(self, queue: Queue, topic: str | None) -> ConcurrentDelivery:

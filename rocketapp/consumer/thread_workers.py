@@ -18,9 +18,12 @@ from typing import Any
 
 from rocketapp.consumer.threads import Threads
 from rocketapp.consumer.work import Settle, Tally, Work
+from rocketapp.model.event import LoopFailed, Observe
 
 _LOOK = 0.001
 """Seconds between two looks at what the threads do, while some work is not started."""
+_NO_THREAD = 0.1
+"""Seconds until the system, which had no thread for us, is asked again."""
 
 
 class _Slot:
@@ -38,10 +41,10 @@ class _Slot:
 class ThreadWorkers:
     """Up to `concurrency` calls of one sync handler at once."""
 
-    def __init__(self, tally: Tally, settle: Settle) -> None:
+    def __init__(self, tally: Tally, settle: Settle, observe: Observe) -> None:
         subscription = tally.handler.subscription
         self.tally = tally
-        self._settle, self._call = settle, tally.handler.call
+        self._settle, self._call, self._observe = settle, tally.handler.call, observe
         self.batch = None if subscription.batch is None else (subscription.batch, subscription.batch_wait)
         """Most messages of a batch and seconds to wait for them; None for a handler of single messages."""
         self._single = self.batch is None
@@ -56,6 +59,8 @@ class ThreadWorkers:
         self._special: deque[tuple[Work, Any, object, bool]] = deque()
         self._woken = False
         self._looking: asyncio.TimerHandle | None = None
+        self._told = False
+        """That the system has no thread for us."""
 
     def __repr__(self) -> str:
         return f"<ThreadWorkers {self.tally.name}: {self._active()} of {self._most} active>"
@@ -65,10 +70,9 @@ class ThreadWorkers:
         with self._lock:
             self._open.append(work)
             asleep = not self._active()
-        if asleep:
-            self._wake(1)
+        has_thread = not asleep or self._wake(1)
         if self._looking is None:
-            self._looking = self._loop.call_later(_LOOK, self._look)
+            self._looking = self._loop.call_later(_LOOK if has_thread else _NO_THREAD, self._look)
 
     def in_hand(self) -> list[Any]:
         """Per thread what it works on, or None."""
@@ -86,7 +90,20 @@ class ThreadWorkers:
     def _active(self) -> int:
         return sum(slot.active for slot in self._slots)
 
-    def _wake(self, count: int) -> None:
+    def _wake(self, count: int) -> bool:
+        """Have so many more threads help; False when not even one can be started."""
+        try:
+            self._activate_some(count)
+        except RuntimeError as error:
+            # What is not started waits for the next look.
+            if not self._told:
+                self._observe(LoopFailed(f"handler {self.tally.name}", str(error)))
+            self._told = True
+            return False
+        self._told = False
+        return True
+
+    def _activate_some(self, count: int) -> None:
         for slot in self._slots:
             if count <= 0:
                 return
@@ -120,11 +137,10 @@ class ThreadWorkers:
                 active += 1
                 stuck += slot.item is not None and slot.item is slot.seen
                 slot.seen = slot.item
-        if stuck or not active:
-            self._wake(min(left, self._most - active))
+        has_thread = self._wake(min(left, self._most - active)) if stuck or not active else True
         # When all are active there is nothing to decide: each goes on until no work is open.
         if self._active() < self._most:
-            self._looking = self._loop.call_later(_LOOK, self._look)
+            self._looking = self._loop.call_later(_LOOK if has_thread else _NO_THREAD, self._look)
 
     def _drain(self, slot: _Slot) -> None:
         """In a thread: until no work is open."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.push_consumer import Counters
+from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.wire.codes import RequestCode
@@ -218,7 +219,9 @@ async def test_slow_orderly_threads_report_while_their_burst_goes_on() -> None:
     await cluster.stop()
 
 
-async def test_a_system_that_has_no_thread_for_a_while_loses_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_system_that_has_no_thread_for_a_while_loses_and_repeats_no_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     cluster, (queue,) = await with_messages(10)
     start = threading.Thread.start
     refused: list[str] = []
@@ -231,8 +234,10 @@ async def test_a_system_that_has_no_thread_for_a_while_loses_no_message(monkeypa
 
     monkeypatch.setattr(threading.Thread, "start", refuse_twice)
     member = await cluster.member(consumed(lambda _: None, is_async=False)).start()
-    await until(lambda: member.consumer.counters.handled >= 10)
+    await until(lambda: member.consumer.counters.handled == 10)
     assert len(refused) == 2
+    (told,) = [event for event in member.events.of(LoopFailed) if event.loop == "handler handler"]  # type: ignore[attr-defined]
+    assert told.error == "can't start new thread"  # type: ignore[attr-defined]
     assert await member.stop()
     assert cluster.committed(queue) == 10
     await cluster.stop()
