@@ -55,7 +55,11 @@ class Stamp:
         if "TIMER_DEL" in text or "TRAN_MSG" in text:
             _refuse_what_comes_later(text)
         if "\x00" in text:
-            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a property holds a NUL character")
+            # Apache stores it. Properties have no checksum: after a crash, zeros in them mean a torn write.
+            raise BrokerError(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "a property holds a NUL character (0x00), which the embedded broker does not store: put it in the body",
+            )
         delay_level = 0
         if "DELAY\x01" in text:
             delay_level = _level(value_of(text, names.DELAY))

@@ -66,6 +66,11 @@ def test_a_batched_message_has_one_unique_key_its_own() -> None:
     assert stamped.unique_key == "A1"
 
 
+def test_the_refusal_of_a_nul_says_what_to_do() -> None:
+    with pytest.raises(BrokerError, match=r"embedded broker does not store: put it in the body"):
+        STAMP.single("a\x01b\x00c\x02")
+
+
 def test_properties_that_are_no_text_are_refused() -> None:
     with pytest.raises(BrokerError):
         STAMP.batched(b"a\x01\xff\x02")
