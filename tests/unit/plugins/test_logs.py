@@ -110,7 +110,15 @@ def test_a_background_failure_that_goes_on_is_told_once(lines: Callable[[], list
     assert len(lines()) == 1
 
 
-@pytest.mark.parametrize("kind", list(events.Event.__subclasses__()))
+KINDS = [
+    # Not __subclasses__: a dataclass with slots leaves the class that it replaced there for a while.
+    kind
+    for kind in vars(events).values()
+    if isinstance(kind, type) and issubclass(kind, events.Event) and kind is not events.Event
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_event_is_a_line_or_a_count_and_a_json_object(
     kind: type[events.Event], caplog: pytest.LogCaptureFixture
 ) -> None:
