@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -115,6 +116,32 @@ def test_whatever_is_raised_is_a_failure_and_the_worker_survives(error: BaseExce
         await eventually(lambda: len(cluster.requests(SEND_BACK)) == 1)
         assert member.consumer.counters == Counters(handled=1, retried=1)
         assert await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_handler_that_calls_sys_exit_gets_the_message_again_and_it_is_not_done_before(orderly: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queue = await one_message()
+        attempts = 0
+
+        async def handler(_: Message) -> None:
+            nonlocal attempts
+            attempts += 1
+            assert cluster.committed(queue) == 0 or not orderly
+            if attempts < 3:
+                sys.exit("no database")
+
+        member = await cluster.member(consumed(handler, orderly=orderly, concurrency=1)).start()
+        await eventually(lambda: member.consumer.counters.handled == 1, 100)
+        assert member.consumer.counters == Counters(handled=1, retried=2)
+        assert attempts == 3
+        assert [event.error for event in member.events.of(Retried)] == ["SystemExit: no database"] * 2  # type: ignore[attr-defined]
+        assert await member.stop()
+        assert cluster.committed(queue) == 1
         await cluster.stop()
 
     story()
