@@ -80,10 +80,13 @@ class Flow:
 
     def _check(self) -> None:
         self._checking = False
-        for event, (queue, orderly) in self._waiting.items():
-            if self._gate.closed_by(queue, orderly=orderly, was_closed=True) is None:
-                event.set()
-        self._look_later(bool(self._waiting) and self._budget.full)
+        # Asked once: a full budget walks over all queues of the app, and as many may wait.
+        full = bool(self._waiting) and self._budget.full
+        if not full:
+            for event, (queue, orderly) in self._waiting.items():
+                if self._gate.closed_by(queue, orderly=orderly, was_closed=True) is None:
+                    event.set()
+        self._look_later(full)
 
     def _look_later(self, look: bool) -> None:
         if self._look is not None:

@@ -47,3 +47,34 @@ async def test_a_budget_that_others_filled_meanwhile_is_looked_at_until_they_hav
     others.size = 0
     async with asyncio.timeout(1):
         await waiting
+
+
+class Counted:
+    """Holds as much as it is told, and counts who asks."""
+
+    held = asked = 0
+
+    @property
+    def size(self) -> int:
+        self.asked += 1
+        return self.held
+
+
+@in_virtual_time
+async def test_a_look_at_a_full_budget_walks_over_the_queues_once_however_many_wait() -> None:
+    budget, others = CacheBudget(10_000), Counted()
+    budget.join(others)
+    flow = Flow(PullGate(max_messages=10, max_bytes=1 << 20, max_span=100, budget=budget), budget)
+    queues: list[Queue] = [ProcessQueue(QUEUE._replace(queue_id=number), 0) for number in range(100)]
+    for queue in queues:
+        flow.join(queue)
+    others.held = 20_000
+    budget.took(20_000)
+    waiting = [asyncio.ensure_future(flow.opened(queue, orderly=False)) for queue in queues]
+    await asyncio.sleep(0.5)
+    others.asked = 0
+    await asyncio.sleep(1)
+    assert 18 <= others.asked <= 22
+    others.held = 0
+    async with asyncio.timeout(1):
+        await asyncio.gather(*waiting)
