@@ -200,6 +200,7 @@ class Redelivery:
             reconsume_times=times,
             max_reconsume_times=most,
             sys_flag=job.message.sys_flag & (COMPRESSED | KIND_MASK),
+            flag=job.message.flag,
             timeout=self._send_timeout,
         )
 

@@ -21,6 +21,7 @@ class RawSender(Protocol):
         reconsume_times: int,
         max_reconsume_times: int,
         sys_flag: int,
+        flag: int,
         timeout: float | None,
     ) -> SendResult:
         """Stored when it returns; SendRefused, SendUnknown, TransportError, BrokerError or NoRouteError otherwise."""

@@ -74,6 +74,7 @@ class Letter:
     body: bytes
     properties: str
     sys_flag: int = 0
+    flag: int = 0
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
     batch: bool = False
@@ -174,7 +175,7 @@ class Attempts:
             queue_id=queue.queue_id,
             sys_flag=letter.sys_flag,
             born_ms=int(self._clock.now() * 1000),
-            flag=0,
+            flag=letter.flag,
             properties=letter.properties,
             reconsume_times=letter.reconsume_times,
             max_reconsume_times=letter.max_reconsume_times,

@@ -104,6 +104,7 @@ class Producer:
         reconsume_times: int = 0,
         max_reconsume_times: int | None = None,
         sys_flag: int = 0,
+        flag: int = 0,
         timeout: float | None = None,
     ) -> SendResult:
         """Send what was received before: body and flags as they are, any property.
@@ -117,6 +118,7 @@ class Producer:
             body=body,
             properties=self._encoded(topic, complete).decode(),
             sys_flag=sys_flag,
+            flag=flag,
             reconsume_times=reconsume_times,
             max_reconsume_times=max_reconsume_times,
         )

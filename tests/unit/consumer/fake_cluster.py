@@ -391,6 +391,7 @@ class FakeCluster:
             raw_properties=request.properties.encode(),
             reconsume_times=request.reconsume_times,
             sys_flag=request.sys_flag,
+            flag=request.flag,
         )
         self._put(topic, name, record, level)
         return Command.response(

@@ -13,7 +13,7 @@ from rocketapp.model.event import DeadLettered, Retried, SendBackFailed
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.record import Message
+from rocketapp.wire.record import Message, Record
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -240,6 +240,24 @@ async def test_a_dead_letter_that_cannot_be_sent_is_sent_back_to_die() -> None:
     assert await member.stop()
     assert cluster.committed(queue) == 1
     await cluster.stop()
+
+
+@pytest.mark.parametrize("outcome", [ValueError(), DeadLetter("x")])
+def test_a_copy_that_we_send_ourselves_keeps_the_flag_of_its_producer(outcome: BaseException) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster = FakeCluster()
+        await cluster.start()
+        (queue,) = cluster.create("topic")
+        cluster.store(queue, Record("topic", b"poison", flag=5))
+        cluster.refuse(SEND_BACK)
+        member = await cluster.member(consumed(Attempts(cluster, outcome, None))).start()
+        await eventually(lambda: len(cluster.requests(SEND)) == 1)
+        assert cluster.requests(SEND)[0].fields["h"] == "5"
+        await member.stop()
+        await cluster.stop()
+
+    story()
 
 
 @in_virtual_time

@@ -396,10 +396,12 @@ async def test_a_raw_send_keeps_what_it_is_given() -> None:
                 reconsume_times=3,
                 max_reconsume_times=16,
                 sys_flag=769,
+                flag=5,
             )
             assert (result.message_id, result.queue) == ("MINE", MessageQueue("%RETRY%g", "broker-b", 0))
         request, body = cluster.brokers[1].stored[0]
         assert (body, request.sys_flag, request.reconsume_times, request.max_reconsume_times) == (b"packed", 769, 3, 16)
+        assert request.flag == 5
         assert properties_of(request) == given
         cluster.brokers[1].answers[SEND] = refuse(2)
         result = await producer.send_raw("%DLQ%g", b"x", {}, broker_name="broker-b")
