@@ -122,7 +122,7 @@ KINDS = [
 def test_every_event_is_a_line_or_a_count_and_a_json_object(
     kind: type[events.Event], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "rocketapp")
+    caplog.set_level(logging.DEBUG, "rocketapp")
     values = {"queue": QUEUE, "count": 3, "attempt": 1, "delay": 1.0, "seconds": 900.0, "offset": 1, "epoch": 1}
     later = Later()
     log = EventLog(later)
