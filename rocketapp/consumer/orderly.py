@@ -95,6 +95,7 @@ class OrderlyDelivery:
         self.item: Any = None
         """What the handler works on."""
         self._calls: Calls | None = None
+        self._has_slot = False
         orderly.open_deliveries.add(self)
         self.runner = orderly.tasks.start(self._run(), f"orderly {queue.queue}")
         """Ends when nothing more may start: after `end`, or because the lease is over."""
@@ -153,9 +154,12 @@ class OrderlyDelivery:
                 continue
             self._calls = calls
             items = await self._items(calls, messages)
-            async with calls.slots:
+            await self._enter(calls)
+            try:
                 if not await calls.run(self, items):
                     return
+            finally:
+                self._leave(calls)
             # A handler that never suspends must not keep the loop for itself.
             await asyncio.sleep(0)
 
@@ -228,9 +232,19 @@ class OrderlyDelivery:
 
     async def _pause(self, calls: Calls, delay: float) -> bool:
         """Wait before the next attempt, without keeping other queues from the handler."""
-        calls.slots.release()
-        try:
-            await asyncio.wait([self._end], timeout=delay)
-        finally:
-            await calls.slots.acquire()
+        self._leave(calls)
+        await asyncio.wait([self._end], timeout=delay)
+        if self.ended:
+            return False
+        await self._enter(calls)
         return self.may_start
+
+    async def _enter(self, calls: Calls) -> None:
+        await calls.slots.acquire()
+        self._has_slot = True
+
+    def _leave(self, calls: Calls) -> None:
+        # Who is cancelled while it waits for a slot has none to give back.
+        if self._has_slot:
+            self._has_slot = False
+            calls.slots.release()

@@ -10,7 +10,7 @@ import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.push_consumer import Counters
-from rocketapp.model.event import LoopFailed, Retried
+from rocketapp.model.event import LoopFailed, Released, Retried
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.wire.codes import RequestCode
@@ -312,6 +312,57 @@ async def test_few_queues_at_once_when_the_concurrency_is_small() -> None:
     await eventually(lambda: len(order.done) == 18, 15)
     assert most[0] == 2
     assert await member.stop()
+    await cluster.stop()
+
+
+class Busy(Order):
+    """Fails at once in queue 0, is quick in queue 1, and takes long in queue 2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+
+    async def __call__(self, message: Message) -> Any:
+        assert message.queue is not None
+        self.most = max(self.most, sum(self.active.values()) + 1)
+        if message.queue.queue_id == 0:
+            raise Retry(after=1)
+        self.seconds = 1000.0 if message.queue.queue_id == 2 else 0.0
+        return await super().__call__(message)
+
+
+async def busy(cluster: FakeCluster) -> tuple[Busy, Any, list[MessageQueue]]:
+    """Queue 0 pauses before a retry, and meanwhile queue 2 has taken the only slot."""
+    queues = cluster.create("topic", queues=3)
+    order = Busy()
+    member = await cluster.member(consumed(order, orderly=True, concurrency=1)).start()
+    cluster.send(queues[0], b"x")
+    await asyncio.sleep(0.5)
+    cluster.send(queues[2], b"x")
+    await eventually(lambda: order.active.get(queues[2]) == 1)
+    return order, member, queues
+
+
+@in_virtual_time
+async def test_a_queue_that_pauses_before_a_retry_is_released_at_once_even_when_others_are_busy() -> None:
+    cluster, _ = await with_queues(0)
+    _, member, queues = await busy(cluster)
+    member.consumer._rebalancer.owned[queues[0]].end()
+    await eventually(lambda: len(member.events.of(Released)) == 1, 0.1)
+    assert not await member.stop(drain_timeout=1)
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_that_is_cut_while_it_waits_for_its_turn_gives_no_slot_back_that_it_has_not() -> None:
+    cluster, _ = await with_queues(0)
+    order, member, queues = await busy(cluster)
+    await asyncio.sleep(2)
+    member.consumer._rebalancer.owned[queues[0]].end(patience=0.1)
+    cluster.send(queues[1], b"x")
+    await asyncio.sleep(5)
+    assert order.most == 1
+    assert not await member.stop(drain_timeout=1)
     await cluster.stop()
 
 
