@@ -37,18 +37,17 @@ async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
     """A client of that cluster, for as long as the command needs it."""
     from rocketapp.client.instance import ClientInstance
     from rocketapp.clock import SystemClock
-    from rocketapp.errors import RocketAppError
+    from rocketapp.errors import ConfigError, RocketAppError
     from rocketapp.transport.tcp import dial_tcp
 
-    client = ClientInstance(
-        config=replace(settings.client, name_server=await find_name_server(settings)),
-        dial=dial_tcp,
-        clock=SystemClock(),
-        random=random.Random(),
-        observe=lambda event: None,
-    )
+    config = replace(settings.client, name_server=await find_name_server(settings))
     try:
+        client = ClientInstance(
+            config=config, dial=dial_tcp, clock=SystemClock(), random=random.Random(), observe=lambda event: None
+        )
         await client.start()
+    except ConfigError as error:
+        raise CommandError(str(error)) from error
     except RocketAppError as error:
         raise CommandError(f"name server {error}: is it running, and is --name-server right?") from error
     try:

@@ -61,6 +61,8 @@ CASES = {
     "unknown command": ("rum app", ["rum", "rocketapp --help"]),
     "unknown level": ("run app --log-level LOUD", ["--log-level", "debug"]),
     "nobody to send to": ("send orders x", ["--name-server", "rocketapp run"]),
+    "no address to send to": ("send orders x --name-server nonsense", ["nonsense", "host:port"]),
+    "no address to tail": ("tail orders --name-server nonsense", ["nonsense", "host:port"]),
     "nobody to tail": ("tail orders", ["--name-server", "rocketapp run"]),
     "nothing to send": ("send orders", ["BODY", "- to read"]),
     "illegal topic": ("send a.b x", ["a.b", "letters"]),
