@@ -24,10 +24,6 @@ class IdleReport:
     reasons: tuple[str, ...]
     """Empty: idle."""
 
-    @property
-    def is_idle(self) -> bool:
-        return not self.reasons
-
 
 async def report(
     *, rebalancer: Rebalancer, offsets: Offsets, redelivery: Redelivery, brokers: Brokers, now: float

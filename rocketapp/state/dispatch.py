@@ -37,10 +37,6 @@ class TagTable(Generic[H]):
             else:
                 self._rest = handler
 
-    def handler_of(self, message: Tagged) -> H | None:
-        """Who handles this message; None when nobody wants it."""
-        return self._by_tag.get(message.raw_tag(), self._rest)
-
     def split(self, messages: Sequence[T]) -> list[tuple[H | None, Sequence[T]]]:
         """The messages per handler, each share in the order of `messages`; None stands for nobody."""
         if not self._by_tag:

@@ -295,7 +295,7 @@ async def test_what_nobody_takes_stays_uncommitted_and_is_tried_until_somebody_d
     assert len(attempts) == 1
     assert 5 <= len(cluster.requests(SEND_BACK)) <= 40
     assert member.events.of(SendBackFailed)
-    assert not (await member.consumer.idle()).is_idle
+    assert (await member.consumer.idle()).reasons
     cluster.behave()
     await eventually(lambda: len(attempts) == 2, 30)
     await asyncio.sleep(6)
@@ -382,7 +382,7 @@ async def test_an_app_is_not_idle_while_a_retry_is_still_due() -> None:
     attempts = Attempts(cluster, ValueError(), None)
     member = await cluster.member(consumed(attempts)).start()
     idle_at = 0.0
-    while not (await member.consumer.idle()).is_idle:
+    while (await member.consumer.idle()).reasons:
         await asyncio.sleep(0.1)
         idle_at = cluster.loop.time()
     assert len(attempts) == 2
