@@ -127,9 +127,12 @@ class _Keeper:
                 # Whatever it is, the other locks must still be renewed.
                 self._observe(LoopFailed("locks", f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(_ASK_AGAIN)
-            now = self._loop.time()
-            for lock in self._locks.values():
-                lock.check(now)
+            self._check()
+
+    def _check(self) -> None:
+        now = self._loop.time()
+        for lock in self._locks.values():
+            lock.check(now)
 
     async def _sleep(self) -> None:
         self._wake.clear()
@@ -140,6 +143,9 @@ class _Keeper:
             return
 
     async def _ask(self) -> None:
+        # A lease that is over stays over, also if it is granted again: a process that stood still learns here, before
+        # it renews anything, that others may have gone on with its queues meanwhile.
+        self._check()
         sent_at = self._loop.time()
         due = [lock for lock in self._locks.values() if lock.ask_at <= sent_at + _TOGETHER]
         if not any(lock.ask_at <= sent_at for lock in due):

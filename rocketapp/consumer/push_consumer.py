@@ -108,7 +108,8 @@ class PushConsumer:
             app_version=app_version,
         )
         self._rebalancer = self._new_rebalancer()
-        self._starts = Starts(self._brokers, {topic.topic: topic.start for topic in topics})
+        rules = {topic.topic: topic.start for topic in topics}
+        self._starts = Starts(self._brokers, rules, self._rebalancer.trusted)
         self._watch = self._new_watch()
         self._offsets = self._new_offsets()
         self._context = self._new_context(cache, max_inflated_bytes)

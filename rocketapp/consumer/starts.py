@@ -5,10 +5,11 @@ Raises when the broker does not answer. The queue is then not consumed: an offse
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from rocketapp.consumer.brokers import Brokers
+from rocketapp.errors import TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import Start
 from rocketapp.state.start_position import Edge, start_at
@@ -17,9 +18,12 @@ from rocketapp.state.start_position import Edge, start_at
 class Starts:
     """First offsets of one group's queues."""
 
-    def __init__(self, brokers: Brokers, rules: Mapping[str, Start]) -> None:
-        """`rules`: the start of every topic. One that is not named is the retry topic."""
-        self._brokers, self._rules = brokers, rules
+    def __init__(self, brokers: Brokers, rules: Mapping[str, Start], trusted: Callable[[str], bool]) -> None:
+        """`rules`: the start of every topic; one that is not named is the retry topic.
+
+        `trusted(topic)`: whether its queues are certainly still ours.
+        """
+        self._brokers, self._rules, self._trusted = brokers, rules, trusted
         self._known: set[MessageQueue] | None = None
 
     def joined(self, queues: Iterable[MessageQueue]) -> None:
@@ -29,10 +33,17 @@ class Starts:
     async def offset(self, queue: MessageQueue) -> int:
         """The committed offset; when there is none, what the rule says, committed with an answer."""
         committed = await self._brokers.committed(queue, exact=True)
-        if committed is None:
-            committed = await self._by_rule(queue)
-            await self._brokers.commit(queue, committed)
-        return committed
+        if committed is not None:
+            return committed
+        start = await self._by_rule(queue)
+        # Asked again: if this took long, somebody else may have begun meanwhile, and gone on.
+        committed = await self._brokers.committed(queue, exact=True)
+        if committed is not None:
+            return committed
+        if not self._trusted(queue.topic):
+            raise TransportError(queue.broker_name, f"{queue} may be somebody else's by now: looking again first")
+        await self._brokers.commit(queue, start)
+        return start
 
     async def _by_rule(self, queue: MessageQueue) -> int:
         rule = self._rules.get(queue.topic, "first")
