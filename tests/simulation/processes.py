@@ -145,10 +145,11 @@ class ProcessLoop(VirtualTimeLoop):
         for process in self.processes:
             process.kill()
             process.bury()
-        left = [task for task in self.tasks if not task.done() and task is not asyncio.current_task()]
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        director = Process("director")
+        for task in self.tasks:
+            if task is not asyncio.current_task():
+                director.own(task)
+        director.bury()
 
     def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")

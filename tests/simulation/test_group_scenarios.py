@@ -12,7 +12,7 @@ import pytest
 
 from rocketapp.wire.record import Message
 from tests.simulation import history as facts
-from tests.simulation.cluster import Topic
+from tests.simulation.cluster import Member, Topic
 from tests.simulation.stage import Stage, scenario
 
 ORDERS, MOVES = Topic(name="orders"), Topic(name="moves", orderly=True)
@@ -84,6 +84,60 @@ async def test_an_orderly_queue_goes_on_after_its_lease_ended_in_a_pause_and_was
     member.thaw()
     await stage.until(lambda: {event.number for event in stage.done()} == set(range(1, 7)), 10)
     await stage.calm(10)
+    await stage.end()
+
+
+@scenario
+async def test_a_lease_that_ended_while_its_member_was_frozen_is_not_revived_by_a_renewal() -> None:
+    """Others had the lock meanwhile and gave it back: the renewal was granted, and the old session went on."""
+    failed: list[float] = []
+
+    async def behave(message: Message) -> None:
+        if message.text() == "3" and not failed:
+            failed.append(stage.now)
+            raise ValueError("no")
+
+    stage = Stage(MOVES, behave=behave)
+    await stage.begin()
+    await stage.send("moves", 6, key="one queue")
+    first = await stage.join()
+    await stage.until(lambda: failed)
+    first.freeze()
+    stage.world.network.cut(first.name)
+    second = await stage.join()
+    await stage.until(lambda: len({event.number for event in stage.done()}) == 6, 62)
+    assert await second.leave()
+    thawed = stage.now
+    first.thaw()
+    await stage.send("moves", 1, key="one queue")
+    await stage.until(lambda: 7 in {event.number for event in stage.done()}, 10)
+    assert [event.number for event in stage.started() if event.at >= thawed] == [7]
+    await stage.calm(10)
+    await stage.end()
+
+
+@scenario
+async def test_a_start_position_that_was_looked_up_before_a_freeze_is_not_committed_after_it() -> None:
+    """The group had no offset when the member asked; another one had begun, and gone on, when it committed."""
+    stage = Stage(ORDERS, latency=0.5)
+    await stage.begin()
+    await stage.send("orders", 20)
+    joining = []
+    for number in range(1, 13):
+        # Each is frozen at another moment of its start.
+        member = Member(stage.world, f"member-{number}")
+        stage.members.append(member)
+        joining.append(asyncio.get_running_loop().create_task(member.join()))
+        await asyncio.sleep(0.4 * number)
+        member.freeze()
+        stage.world.network.cut(member.name)
+    await stage.join()
+    await stage.until(lambda: stage.done() and not stage.broker.lag(), 120)
+    for member in stage.members[:-1]:
+        member.thaw()
+    await asyncio.gather(*joining)
+    assert facts.commits_back(stage.world.history) == []
+    await stage.calm(30)
     await stage.end()
 
 

@@ -245,7 +245,7 @@ async def test_two_hours_of_flow_control_neither_recurse_nor_keep_anything() -> 
     await asyncio.sleep(3600)
     halfway = len([task for task in asyncio.all_tasks() if not task.done()])
     await asyncio.sleep(3600)
-    assert len([task for task in asyncio.all_tasks() if not task.done()]) == halfway
+    assert len([task for task in asyncio.all_tasks() if not task.done()]) <= halfway
     assert len(stage.done()) == pytest.approx(1800, abs=2)
     problems = [event for _, _, event in stage.world.observed if isinstance(event, events.LoopFailed)]
     assert problems == []
