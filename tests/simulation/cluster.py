@@ -30,7 +30,9 @@ from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData
 from rocketapp.producer.producer import Producer
 from rocketapp.state.cache_budget import CacheBudget
+from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
+from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record
 from tests.simulation import history as facts
 from tests.simulation.history import Event, Fault
@@ -150,6 +152,20 @@ class Broker:
     def core(self) -> Any:
         """Its tables; tests look into them, nobody in the simulation does."""
         return self._broker._broker._core  # type: ignore[union-attr]
+
+    def overhear(self, hear: Callable[[Command], Command | None]) -> None:
+        """Let `hear` see every request first; what it returns is the answer instead of the broker's own."""
+        listener = self._broker._listener
+        assert listener is not None
+        serve = listener._serve
+
+        def serve_or_not(connection: Connection, command: Command) -> Command | None:
+            return hear(command) or serve(connection, command)
+
+        # For connections to come, and for those that are there.
+        listener._serve = serve_or_not
+        for connection in listener.connections:
+            connection._serve = serve_or_not
 
     async def stop(self) -> None:
         """A clean end."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
@@ -143,16 +142,13 @@ async def test_nothing_is_handled_while_the_offset_cannot_be_read_and_then_from_
     await stage.until(lambda: len(stage.done()) == 40)
     await first.leave()
     await stage.send("orders", 8)
-    table = stage.broker._broker._listener  # the dispatch of the running broker
-    assert table is not None
-    serve = table._serve
 
-    def refuse(connection: Any, command: Command) -> Command | None:
+    def refuse(command: Command) -> Command | None:
         if command.code == RequestCode.QUERY_CONSUMER_OFFSET and stage.now < until:
             return Command.response(command, ResponseCode.SYSTEM_ERROR, remark="as the test wants it")
-        return serve(connection, command)
+        return None
 
-    table._serve = refuse
+    stage.broker.overhear(refuse)
     until = stage.now + 60
     began = stage.now
     await stage.join()
