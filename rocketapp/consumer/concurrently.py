@@ -83,7 +83,8 @@ class Concurrently:
             return  # given up meanwhile: neither acknowledged nor sent back, somebody else gets it
         messages: list[Message] = [item] if isinstance(item, Message) else item
         done = []
-        for message, failure in zip(messages, failures_of(result, raised, messages), strict=True):
+        failures = failures_of(result, raised, messages, tally.handler.subscription)
+        for message, failure in zip(messages, failures, strict=True):
             if failure is None:
                 done.append(message)
             else:

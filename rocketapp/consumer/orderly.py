@@ -195,7 +195,9 @@ class OrderlyDelivery:
         messages = [item] if isinstance(item, Message) else item
         while True:
             again, delay = [], 0.0
-            for message, failure in zip(messages, failures_of(result, raised, messages), strict=True):
+            failures = failures_of(result, raised, messages, calls.tally.handler.subscription)
+            result = None  # its traceback holds on to the handler's frames, and the pause may be long
+            for message, failure in zip(messages, failures, strict=True):
                 if failure is None:
                     calls.tally.handled += 1
                     self.queue.finish(message)

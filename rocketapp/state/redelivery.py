@@ -18,7 +18,8 @@ UNLIMITED = -1
 FIRST_LEVEL = 3
 """Delay level after the first failure: 10 s (Java: 3 + reconsumeTimes)."""
 
-_LONGEST_TEXT = 500
+LONGEST_TEXT = 500
+"""Characters of a reason that are kept."""
 _NO_DELAY = ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG")
 """What would make a broker keep a copy back, or take it for half a transaction."""
 
@@ -121,7 +122,7 @@ def dead_letter_properties(
 
 def clean(text: str) -> str:
     """Without control characters, which separate properties, and not longer than a reason should be."""
-    whole = text[:_LONGEST_TEXT].encode("utf-8", "replace").decode()
+    whole = text[:LONGEST_TEXT].encode("utf-8", "replace").decode()
     return "".join(" " if ord(sign) < 32 or ord(sign) == 127 else sign for sign in whole)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import logging
 import math
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 from rocketapp import DeadLetter, Message, Outcomes, Retry, Skip
 from rocketapp.consumer.outcomes import failure_of, failures_of
 from tests.unit.app.given import message
+from tests.unit.consumer.fake_cluster import subscription
 
 
 @pytest.mark.parametrize("result", [None, 0, "text", Skip("seen"), ValueError("returned, not raised")])
@@ -56,7 +59,7 @@ def test_seconds_that_never_come_are_refused(after: float) -> None:
 def test_outcomes_speak_for_single_messages() -> None:
     first, second, third = batch = [message(offset=offset) for offset in range(3)]
     outcomes = Outcomes({first: Retry(), second: Skip("seen")})
-    assert [failure is None for failure in failures_of(outcomes, False, batch)] == [False, True, True]
+    assert [failure is None for failure in failures_of(outcomes, False, batch, subscription())] == [False, True, True]
     assert third not in outcomes
 
 
@@ -71,5 +74,64 @@ def with_text(batch: list[Message]) -> dict[Any, Any]:
 @pytest.mark.parametrize("wrong", [by_id, with_text])
 def test_outcomes_that_name_nothing_of_the_batch_do_not_make_it_done(wrong: Any) -> None:
     batch = [message(offset=offset) for offset in range(2)]
-    failures = failures_of(Outcomes(wrong(batch)), False, batch)
+    failures = failures_of(Outcomes(wrong(batch)), False, batch, subscription())
     assert ["Outcomes maps messages to outcomes" in str(failure) for failure in failures] == [True, True]
+
+
+def raised_by(call: Any) -> BaseException:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("it did not raise")
+
+
+def loads_half() -> None:
+    json.loads("{")
+
+
+def retries_from_an_error() -> None:
+    try:
+        loads_half()
+    except ValueError as error:
+        raise Retry from error
+
+
+LINE = loads_half.__code__.co_firstlineno + 1
+
+
+def test_a_reason_ends_with_the_line_of_the_users_code_and_not_of_a_library() -> None:
+    failure = failure_of(raised_by(loads_half), raised=True)
+    assert failure is not None
+    assert failure.text.endswith(f" (test_outcomes.py:{LINE})")
+    retry = failure_of(raised_by(retries_from_an_error), raised=True)
+    assert retry is not None
+    assert retry.text.endswith(f" (test_outcomes.py:{LINE})")
+
+
+def test_a_very_long_reason_keeps_its_line() -> None:
+    def fails() -> None:
+        raise ValueError("x" * 1000)
+
+    failure = failure_of(raised_by(fails), raised=True)
+    assert failure is not None
+    assert len(failure.text) == 500
+    assert failure.text.endswith(f" (test_outcomes.py:{fails.__code__.co_firstlineno + 1})")
+
+
+def test_a_handler_in_an_installed_package_is_the_users_code_all_the_same() -> None:
+    error = raised_by(loads_half)
+    failure = failure_of(error, raised=True, home=json.loads.__code__.co_filename)
+    assert failure is not None
+    assert "(__init__.py:" in failure.text
+
+
+def test_the_whole_traceback_is_told_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    error = raised_by(loads_half)
+    with caplog.at_level(logging.INFO, "rocketapp.failures"):
+        failures_of(error, True, [message()], subscription())
+    assert not caplog.records
+    with caplog.at_level(logging.DEBUG, "rocketapp.failures"):
+        failures_of(error, True, [message(), message(offset=1)], subscription())
+    assert len(caplog.records) == 1
+    assert "raw_decode" in caplog.text
