@@ -67,6 +67,7 @@ class Broker:
         self._clients = ClientProcessor(core)
         self._tasks: list[asyncio.Task[None]] = []
         core.store.on_appended = self._pulls.arrived
+        core.on_topic_created = self._clients.topic_created
         self._dispatch = Dispatch(self.table())
 
     def __repr__(self) -> str:

@@ -82,6 +82,8 @@ class Core:
     save: Callable[[], None]
     """Write changed topics and groups to their files before anybody is told of them; StoreError."""
     unique_ids: UniqueIds
+    on_topic_created: Callable[[str], None] = lambda topic: None
+    """Told the name of every topic that was not there before."""
     consumers: Consumers = field(default_factory=Consumers)
     producers: Producers = field(default_factory=Producers)
     traffic: Traffic = field(default_factory=Traffic)
@@ -161,8 +163,11 @@ class Core:
 
     def put_topic(self, config: TopicConfig) -> TopicConfig:
         """Create or change a topic: on disk first of all, or else not at all. StoreError when that fails."""
+        is_new = self.topics.get(config.name) is None
         with self.changing():
             self.topics.put(config)
+        if is_new:
+            self.on_topic_created(config.name)
         return config
 
     def ensure_retry_topic(self, config: GroupConfig) -> TopicConfig:

@@ -41,7 +41,7 @@ from rocketapp.consumer.work import Tally
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed, Observe, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import retry_topic
+from rocketapp.model.names import DEFAULT_TOPIC, retry_topic
 from rocketapp.model.route import TopicRoute
 from rocketapp.model.subscription import Start, SubscriptionData
 from rocketapp.state.cache_budget import CacheBudget
@@ -113,6 +113,7 @@ class PushConsumer:
         self._watch = self._new_watch()
         self._offsets = self._new_offsets()
         self._context = self._new_context(cache, max_inflated_bytes)
+        self._watched: list[str] = []
         self._rebalancing: asyncio.Task[Any] | None = None
         self._beating: asyncio.Task[Any] | None = None
 
@@ -214,7 +215,11 @@ class PushConsumer:
         )
 
     def members_changed(self) -> None:
-        """A broker says that somebody joined or left."""
+        """A broker says that somebody joined or left; the embedded one also that a topic has been created."""
+        routes = self._client.routes
+        for topic in self._subscriptions:
+            if routes.get(topic) is None:
+                routes.refresh_soon(topic)
         self._rebalancer.wake()
 
     def routes_changed(self) -> None:
@@ -239,9 +244,10 @@ class PushConsumer:
 
     async def join(self) -> None:
         """Become a member, and fix where its queues begin; nothing is pulled before `begin`."""
-        for topic in self._subscriptions:
-            self._client.routes.watch(topic)
-        await asyncio.gather(*(self._fetch(topic) for topic in self._subscriptions))
+        await asyncio.gather(*(self._watch_route(topic) for topic in self._subscriptions))
+        if not any(map(self._client.routes.get, self._subscriptions)):
+            # Some broker must know of us, to tell us when a topic is created: the one that would create it.
+            await self._watch_route(DEFAULT_TOPIC)
         self._client.register_consumer(self._group, self)
         await self._client.heartbeat()
         if await self._fetch(self._retry_topic) is None:
@@ -282,7 +288,7 @@ class PushConsumer:
         await self._tasks.close()
         self._watch.look()
         await self._client.unregister(self._group)
-        for topic in self._subscriptions:
+        for topic in self._watched:
             self._client.routes.unwatch(topic)
         return is_clean
 
@@ -327,6 +333,11 @@ class PushConsumer:
             self._rebalancer.wake()
             await asyncio.sleep(_JOIN_LOOK)
         self._begin()
+
+    async def _watch_route(self, topic: str) -> None:
+        self._watched.append(topic)
+        self._client.routes.watch(topic)
+        await self._fetch(topic)
 
     async def _fetch(self, topic: str) -> TopicRoute | None:
         try:

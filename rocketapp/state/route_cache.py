@@ -53,10 +53,15 @@ class RouteCache:
             entry.watchers -= 1
 
     def soon(self, topic: str, now: float) -> None:
-        """Something happened to this topic: ask at once, and again shortly when it is still missing."""
+        """Something happened to this topic: ask at once, and again shortly when it is still missing.
+
+        Hints in swarms do not make more of it: a missing topic is asked for ten times a second at most.
+        """
         entry = self._entries.get(topic)
         if entry is not None:
-            entry.due, entry.wait = now, FIRST_WAIT_AFTER_HINT
+            was_just_missing = entry.route is None and entry.asked > 0
+            entry.due = max(now, entry.asked + FIRST_WAIT_AFTER_HINT) if was_just_missing else now
+            entry.wait = FIRST_WAIT_AFTER_HINT
 
     def due(self, now: float) -> list[str]:
         """Which watched topics are to be asked for."""

@@ -309,3 +309,17 @@ async def test_dead_letters_of_a_mixed_group_arrive_once_although_the_broker_bou
     assert stage.broker.dead_letters() == 20
     assert not [event for event in stage.world.history if isinstance(event, facts.Stored) and "SCHEDULE" in event.queue]
     await stage.end()
+
+
+@scenario
+async def test_a_topic_that_is_created_long_after_the_start_is_consumed_at_once() -> None:
+    stage = Stage(ORDERS)
+    await stage.begin()
+    await stage.join()
+    await asyncio.sleep(45)  # by now the name server is asked for it twice a minute
+    sent = stage.now
+    await stage.send("orders", 1)
+    await stage.until(stage.done, 1)
+    assert stage.now - sent < 1
+    await stage.calm(10)
+    await stage.end()

@@ -104,6 +104,16 @@ class ClientProcessor:
         for group in self._core.consumers.close(connection):
             self._notify(group)
 
+    def topic_created(self, topic: str) -> None:
+        """Groups that wait for this topic look at once, not when their patience with the name server allows it.
+
+        More than Apache RocketMQ does; to a client it is the order to rebalance, as at any other time.
+        """
+        for name in [group.name for group in self._core.consumers if topic in group.subscriptions]:
+            config = self._core.groups.get(name)
+            if config is None or config.notify_enable:
+                self._notify(name)
+
     def expire(self) -> None:
         """End the connections of clients whose heartbeats ceased."""
         core = self._core

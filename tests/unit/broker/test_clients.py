@@ -222,3 +222,22 @@ def test_a_subscription_is_checked_before_it_is_used(subscription: bytes, code: 
             assert (await client.ask(RequestCode.CHECK_CLIENT_CONFIG, None, body)).code == code
 
     story()
+
+
+@in_virtual_time
+async def test_a_new_topic_is_told_once_to_each_group_that_waits_for_it_and_to_no_other() -> None:
+    async with running() as broker:
+        waiting, twice, other = await broker.client("one"), await broker.client("two"), await broker.client("three")
+        await waiting.heartbeat("billing", "orders", "stock")
+        await twice.heartbeat("shipping", "orders")
+        await other.heartbeat("audit", "stock")
+        before = [client.told(CHANGED) for client in (waiting, twice, other)]
+        await other.send("orders")
+        await other.send("orders")
+        told = [client.told(CHANGED) for client in (waiting, twice, other)]
+        assert [after - first for after, first in zip(told, before, strict=True)] == [1, 1, 0]
+        update = {"topic": "stock", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
+        for _ in range(2):
+            await other.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {**update, "defaultTopic": "TBW102"})
+        told = [client.told(CHANGED) for client in (waiting, twice, other)]
+        assert [after - first for after, first in zip(told, before, strict=True)] == [2, 1, 1]

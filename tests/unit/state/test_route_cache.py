@@ -53,6 +53,16 @@ def test_a_hint_asks_at_once_and_soon_again() -> None:
     assert cache.get("nobody cares") is None
 
 
+def test_hints_in_swarms_ask_for_a_missing_topic_ten_times_a_second_at_most() -> None:
+    cache = RouteCache(30.0)
+    cache.watch("t", 5.0)
+    cache.missing("t", 5.0)
+    for hint in (5.01, 5.02, 5.03):
+        cache.soon("t", hint)
+        assert cache.due(hint) == []
+    assert cache.next_due() == pytest.approx(5.1)
+
+
 def test_only_what_differs_is_a_change_and_order_does_not_differ() -> None:
     cache = RouteCache(30.0)
     assert cache.found("t", route("a", "b"), 0.0)
