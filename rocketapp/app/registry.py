@@ -8,6 +8,8 @@ the same rules are then checked once more on complete subscriptions.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -20,6 +22,8 @@ from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, group_problem, retry_topic
 from rocketapp.model.subscription import ALL_TAGS, Subscription, SubscriptionData, parse_tags
 
+_LONE_BAR = re.compile(r"\s\|(?!\|)|(?<!\|)\|\s")
+"""A single `|` with a blank beside it."""
 UNNAMED = ""
 """The cluster of `--name-server`."""
 
@@ -135,7 +139,7 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
 
 def _check_alone(one: Subscription) -> None:
     """What depends on the completed group and retries."""
-    problem = group_problem(one.group)
+    problem = group_problem(one.group) or _tags_problem(one.expression)
     if problem is None and one.topic == retry_topic(one.group):
         problem = f"{one.topic} is the group's own retry topic, which it consumes anyway: remove this subscription"
     if problem is None and one.topic.startswith(DLQ_PREFIX) and one.retries < 0:
@@ -146,6 +150,20 @@ def _check_alone(one: Subscription) -> None:
         )
     if problem is not None:
         raise SetupError(one.place, problem)
+
+
+def _tags_problem(expression: str) -> str | None:
+    """Why these tags, legal to a broker, are not what was meant; or None.
+
+    `a|b` may be the name of one tag; with a blank beside its bar it was meant to be two.
+    """
+    if any(unicodedata.category(character) == "Cc" for character in expression):
+        return f"tags={expression!r} has a control character in it, which no tag has: remove it"
+    if _LONE_BAR.search(expression):
+        return f"tags={expression!r}: one bar does not separate tags: write || between tags"
+    if ALL_TAGS in (tags := parse_tags(expression)) and len(tags) > 1:
+        return f"tags={expression!r}: among other tags * is a tag of that name, not every tag: subscribe * alone"
+    return None
 
 
 def _check_together(subscriptions: Sequence[Subscription]) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -309,3 +310,33 @@ def test_a_router_cannot_include_itself() -> None:
         one.include(one)
     with pytest.raises(SetupError, match="include takes a Router"):
         one.include("billing")  # type: ignore[arg-type]
+
+
+# Tags that a broker takes, and that never match.
+
+
+@pytest.mark.parametrize(
+    ("tags", "mend"),
+    [
+        ("paid | refunded", "write || between tags"),
+        ("paid| refunded", "write || between tags"),
+        ("paid |refunded", "write || between tags"),
+        ("a || b | c", "write || between tags"),
+        ("a||*", "subscribe * alone"),
+        ("* || a", "subscribe * alone"),
+        ("a\nb", "control character"),
+        ("a\x01b", "control character"),
+        ("a || b\x7f", "control character"),
+    ],
+)
+def test_tags_that_cannot_be_meant_are_refused_with_the_mend(tags: str, mend: str) -> None:
+    with pytest.raises(SetupError, match=re.escape(mend)) as caught:
+        RocketApp("shop").subscribe("orders", tags=tags)(handler())
+    assert caught.value.place.startswith(__file__)
+
+
+@pytest.mark.parametrize("tags", ["*", "", "a|b", "a|b || c", "a||b", "two words || b", "ä"])
+def test_tags_that_may_be_meant_are_taken(tags: str) -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders", tags=tags)(handler())
+    assert len(plans(app)) == 1
