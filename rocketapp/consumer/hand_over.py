@@ -17,7 +17,8 @@ from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
 
 MOMENT = 0.25
-"""Seconds after which a member that is not through with a queue sets the sign."""
+"""Seconds after which a member that is not through with a queue sets the sign, and before which its next owner does
+not begin."""
 _LEAST, _MOST = 1.0, 15.0
 """Seconds that the next owner waits: for a sign to be set, and at most, sign or not."""
 _LOOK = 0.1
@@ -51,7 +52,8 @@ class HandOver:
         began = self._loop.time()
         while not ended.done():
             waited = self._loop.time() - began
-            if waited >= _MOST or await self._is_finished(queue):
+            # Not at once: until the previous owner has heard the same news, it pulls whatever comes.
+            if waited >= _MOST or (waited >= MOMENT and await self._is_finished(queue)):
                 return
             if waited >= _LEAST and not await self.is_signed(queue):
                 return
