@@ -84,7 +84,8 @@ class Run:
             seed=seed,
             topics=topics_of(workload),
             behave=behaviour(seed, peaceful=self._peaceful),
-            latency=Random(f"{seed}/latency").choice((0.0, 0.002, 0.02, 0.2)),
+            # Who gives a queue away has to hear of it within a moment, or both handle what comes meanwhile.
+            latency=Random(f"{seed}/latency").choice((0.0, 0.002, 0.02, 0.02 if self._peaceful else 0.2)),
         )
         self._random = self._world.random("faults")
         self._broker, self._sender = Broker(self._world), Sender(self._world)

@@ -201,6 +201,25 @@ async def test_who_takes_a_queue_of_a_member_that_came_and_left_waits_for_the_on
 
 
 @scenario
+async def test_what_arrives_while_a_queue_changes_hands_is_handled_once() -> None:
+    """Everything was committed, so the next owner began at once; the one before had not heard of it, and pulled on."""
+    stage = Stage(ORDERS, latency=0.02)
+    await stage.begin()
+    await stage.send("orders", 4)
+    sending = [stage.sender.send_all("orders", "", 400, lambda: 0.013) for _ in range(4)]
+    await stage.join()
+    for _ in range(5):
+        guest = await stage.join()
+        await asyncio.sleep(0.7)
+        assert await guest.leave()
+        await asyncio.sleep(0.3)
+    await asyncio.gather(*sending)
+    await stage.calm(30)
+    assert len(stage.started()) == 1604
+    await stage.end()
+
+
+@scenario
 async def test_a_member_that_drains_for_long_lets_go_of_what_others_got_meanwhile() -> None:
     """It committed when it was through, long after the next owner had gone on: the offset went back and forth."""
 
