@@ -306,7 +306,8 @@ async def test_a_publish_that_creates_a_topic_tells_subscribers_at_once() -> Non
         ((request, _),) = broker.stored
         assert request.queue_id < 4
         await eventually(lambda: client.routes.get("new") is not None)
-        assert now() - start < 0.1
+        # The send itself has asked just before, and a missing topic is asked for ten times a second at most.
+        assert now() - start < 0.15
         asked = cluster.name_server.topics_asked().count("TBW102")
         await producer.send(Outgoing(topic="new", body=b"x"))
         # Once at the start, when any topic would do, and once for the new topic.
