@@ -18,10 +18,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
 from rocketapp.cli.failure import FAILED
+from rocketapp.consumer.raised import is_foreign
 
 GRACE = 1.5
 """Seconds that the loop gets to notice that its time is over, before the thread ends the process."""
@@ -124,7 +126,7 @@ class Stop:
                 news = self._news.get(timeout=None if deadline is None else NUDGE_INTERVAL)
             except queue.Empty:
                 if deadline is not None and time.monotonic() >= deadline:
-                    end_now(self._last_words)
+                    end_now(self._last_stuck_words)
                 if main is not None:
                     signal.pthread_kill(main, _NUDGE)
                 continue
@@ -133,6 +135,22 @@ class Stop:
             limit = time.monotonic() + news.seconds
             # Who sends signal after signal must not put off the end.
             deadline = limit if deadline is None or news.may_extend else min(deadline, limit)
+
+    def _last_stuck_words(self) -> None:
+        if self._is_told and (where := _where_blocked()):
+            _log.error("the event loop is blocked at %s", where)
+        self._last_words()
+
+
+def _where_blocked() -> str:
+    """`file:line in function` of the user's code that the main thread is in, or "" when it is in none."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and is_foreign(frame.f_code.co_filename):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    code = frame.f_code
+    return f"{Path(code.co_filename).name}:{frame.f_lineno} in {code.co_qualname}"
 
 
 def end_now(last_words: Callable[[], None]) -> NoReturn:

@@ -22,7 +22,8 @@ from rocketapp.consumer.orderly import Orderly, OrderlyDelivery
 from rocketapp.consumer.puller import PullContext, Puller
 from rocketapp.consumer.starts import Starts
 from rocketapp.consumer.tasks import Tasks
-from rocketapp.consumer.work import Queue
+from rocketapp.consumer.watch import first_of
+from rocketapp.consumer.work import Queue, Tally
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
@@ -30,6 +31,7 @@ from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
+from rocketapp.wire.record import Message
 
 _TRY_AGAIN = 1.0
 """Seconds until a session that could not begin is tried again."""
@@ -110,6 +112,13 @@ class Assignment:
         """Wait for no handler any more."""
         if not self._cut.done():
             self._cut.set_result(None)
+
+    def in_hand(self) -> list[tuple[Tally, Message]]:
+        """Whose call runs, and the message it runs on: of a batch, the first."""
+        context = self._context
+        running = context.concurrently.in_hand() + context.orderly.in_hand()
+        calls = [(tally, first_of(item)) for tally, item in running]
+        return [(tally, message) for tally, message in calls if message.queue == self.queue]
 
     async def look_whether_overtaken(self) -> None:
         """Begin anew if somebody else has gone on where we are; raises when that is not known."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-import sysconfig
 from pathlib import Path
 from types import TracebackType
 
 from rocketapp.model.subscription import Subscription
 
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
-_STANDARD = tuple(f"{sysconfig.get_path(name)}{os.sep}" for name in ("stdlib", "platstdlib"))
+_STANDARD = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _log = logging.getLogger("rocketapp.failures")
 
@@ -44,4 +43,4 @@ def file_of(subscription: Subscription) -> str:
 
 def is_foreign(filename: str) -> bool:
     """Of this package, of an installed one, of the standard library, or of no file."""
-    return filename.startswith((_OURS, *_STANDARD, "<frozen ")) or any(part in filename for part in _INSTALLED)
+    return filename.startswith((_OURS, _STANDARD, "<frozen ")) or any(part in filename for part in _INSTALLED)

@@ -14,6 +14,7 @@ cut off with us needs a moment to come back, and would lose its queues to those 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 from rocketapp.client.instance import ClientInstance
@@ -21,9 +22,10 @@ from rocketapp.consumer.assignment import Assignment
 from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.tasks import Tasks
 from rocketapp.errors import RocketAppError, TransportError
-from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.event import DrainCut, LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.rebalance import Membership, change, handed_over, membership, share
+from rocketapp.wire.record import Message
 
 TRUST = 60.0
 """Seconds that an assignment is trusted after a list of members confirmed it."""
@@ -161,13 +163,28 @@ class Rebalancer:
         await self._regain_trust()
         assignments = list(self.owned.values())
         for assignment in assignments:
-            assignment.end(patience=drain_timeout)
-        cutting = self._tasks.start(_cut_when(cut, assignments), "cut the drain")
+            assignment.end()
+        cutting = self._tasks.start(self._cut(cut, drain_timeout, assignments), "cut the drain")
         if self._running:
             await asyncio.wait(self._running.values())
         cutting.cancel()
         await self._tasks.close()
         return all(assignment.is_clean for assignment in assignments)
+
+    async def _cut(self, cut: asyncio.Event, drain_timeout: float, assignments: Sequence[Assignment]) -> None:
+        """When the time is over, or somebody says so: wait for no handler any more, and say which still ran."""
+        began = self._loop.time()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(drain_timeout):
+                await cut.wait()
+        running: dict[str, list[Message]] = {}
+        for assignment in assignments:
+            for tally, message in assignment.in_hand():
+                running.setdefault(tally.name, []).append(message)
+            assignment.cut()
+        seconds = self._loop.time() - began
+        for name, (first, *others) in running.items():
+            self._observe(DrainCut(self._group, name, first.topic, first.message_id, len(others), seconds))
 
     async def _regain_trust(self) -> None:
         """Before leaving: what was finished while we were cut off may be committed, unless somebody went on with it."""
@@ -284,9 +301,3 @@ class Rebalancer:
         del self.owned[queue], self._running[queue]
         if queue in self.wanted.get(queue.topic, ()):
             self.wake()
-
-
-async def _cut_when(cut: asyncio.Event, assignments: Sequence[Assignment]) -> None:
-    await cut.wait()
-    for assignment in assignments:
-        assignment.cut()

@@ -56,7 +56,7 @@ class Watch:
         now = self._loop.time()
         found: dict[MessageQueue, str] = {}
         for tally, item in self._in_hand():
-            seen, message = self._seen.get(id(item)), _first(item)
+            seen, message = self._seen.get(id(item)), first_of(item)
             if seen is not None and seen.item is item and now - seen.since >= _LONG and message.queue is not None:
                 text = f"handler {tally.name} has been running for {now - seen.since:.0f} s on {message!r}"
                 found.setdefault(message.queue, text)
@@ -100,13 +100,13 @@ class Watch:
             seen[id(item)] = known
             if not known.warned and now - known.since >= self._warning:
                 known.warned = True
-                message = _first(item)
+                message = first_of(item)
                 seconds = now - known.since
                 self._observe(HandlerSlow(self._group, tally.name, message.topic, message.message_id, seconds))
         self._seen = seen
 
 
-def _first(item: Any) -> Message:
+def first_of(item: Any) -> Message:
     """The message, or the first of a batch."""
     message: Message = item if isinstance(item, Message) else item[0]
     return message

@@ -174,6 +174,20 @@ class HandlerSlow(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DrainCut(Event):
+    """A handler still ran when the time of the drain was over: what it had in hand is somebody else's again."""
+
+    group: str
+    handler: str
+    topic: str
+    message_id: str
+    others: int
+    """So many further calls of this handler were cut with it."""
+    seconds: float
+    """How long the drain lasted."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreRecovered(Event):
     """The store of the embedded broker was opened, and so much of its log had to be read again."""
 

@@ -77,6 +77,14 @@ _HOW: Final[dict[type[Event], _How]] = {
         lambda e: f"{e.handler} runs for {e.seconds:g} s at {e.topic} {e.message_id}: its queue waits for it",
         is_about_message=True,
     ),
+    events.DrainCut: _How(
+        logging.WARNING,
+        lambda e: (
+            f"cut after {round(e.seconds, 1):g} s: {e.handler} still runs ({e.topic} {e.message_id}"
+            f"{f' and {e.others} more' if e.others else ''})"
+        ),
+        is_about_message=True,
+    ),
     events.TopicMissing: _How(
         logging.WARNING,
         lambda e: f"group {e.group}: topic {e.topic} does not exist yet: it is consumed as soon as somebody creates it",

@@ -154,6 +154,11 @@ def test_the_drain_is_cut_after_its_time(start: Start, write_app: WriteApp, hand
     run.signal(signal.SIGTERM)
     run.ends(1, within=8)
     assert run.summary == (0, 0, 0, 0)
+    blocked = handler is BLOCKER
+    expected = (
+        r"the event loop is blocked at app\.py:\d+ in" if blocked else r"cut after 0\.3 s: app:\w+ still runs \(orders "
+    )
+    assert len(re.findall(expected, run.out + run.err)) == 1, run.err
 
 
 def test_a_signal_during_the_start_ends_it_cleanly(start: Start, write_app: WriteApp, broker: str) -> None:

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 SCRIPT = """
-import asyncio, sys, time
+import asyncio, logging, sys, time
 from rocketapp.cli.loop import run_in_loop
 from rocketapp.cli.stop import Stop
 
+logging.basicConfig(stream=sys.stdout, level=logging.ERROR, format="%(message)s")
 stop = Stop(float(sys.argv[1]), last_words=lambda: print("last words", flush=True))
 
 async def main():
@@ -37,6 +38,10 @@ print("end", flush=True)
 """
 
 Process = subprocess.Popen[str]
+
+BLOCKED = (
+    f"the event loop is blocked at <string>:{SCRIPT.splitlines().index('            time.sleep(0.1)') + 1} in main"
+)
 
 
 class Script:
@@ -87,6 +92,7 @@ def test_a_blocked_loop_is_ended_after_a_second_signal(loop: str) -> None:
     script.process.send_signal(signal.SIGTERM)
     script.expect("draining")
     script.process.send_signal(signal.SIGTERM)
+    script.expect(BLOCKED)
     script.expect("last words")
     script.ends(1, within=5)
 
@@ -96,6 +102,7 @@ def test_a_blocked_loop_is_ended_after_the_drain_timeout(loop: str) -> None:
     began = time.monotonic()
     script.process.send_signal(signal.SIGTERM)
     script.expect("draining")
+    script.expect(BLOCKED)
     script.expect("last words")
     script.ends(1, within=5)
     assert time.monotonic() - began >= 0.2

@@ -12,7 +12,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.push_consumer import Counters
 from rocketapp.errors import SetupError
-from rocketapp.model.event import Assigned, Handled, HandlerSlow, LoopFailed, Moving, StandingStill, Unmatched
+from rocketapp.model.event import Assigned, DrainCut, Handled, HandlerSlow, LoopFailed, Moving, StandingStill, Unmatched
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
@@ -609,6 +609,10 @@ def test_a_cut_drain_commits_nothing_that_was_not_finished(how: str) -> None:
             cluster.loop.call_later(2, cut.set)
         assert not await member.stop(drain_timeout=5.0, cut=cut)
         assert cluster.loop.time() - began < (2.5 if how == "cut" else 5.5)
+        (told,) = member.events.of(DrainCut)
+        assert isinstance(told, DrainCut)
+        assert (told.handler, told.topic, told.others) == ("handler", "topic", 6)
+        assert told.seconds == pytest.approx(2 if how == "cut" else 5)
         assert cluster.committed(queue) == 3
         assert member.consumer.counters == Counters(handled=3)
         assert not cluster.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
