@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketapp.cli.failure import DONE, CommandError
+from rocketapp.cli.options import refuse_empty
 
 if TYPE_CHECKING:
+    from rocketapp.app.settings import Settings
     from rocketapp.cli.stop import Stop
     from rocketapp.config.broker import BrokerConfig
     from rocketapp.embedded.embedded import EmbeddedBroker
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("rocketapp.broker")
 
 Address = tuple[str, int]
+Names = Mapping[str, str]
+"""Option of [broker] -> what the user knows it by."""
 
 
 @click.command("broker")
@@ -36,23 +40,25 @@ def command(directory: str | None, memory: bool, listen: str | None) -> int:
     from rocketapp.cli.settings import read_settings
     from rocketapp.cli.stop import Stop
 
+    refuse_empty({"--dir": directory, "--listen": listen})
     if directory and memory:
         raise CommandError("--dir and --memory exclude each other: leave one out")
     wanted = {"dir": directory, "listen": listen}
     settings = read_settings({"broker": {key: value for key, value in wanted.items() if value is not None}})
-    parse_listen(settings.broker.listen)
+    names = names_of(settings, dir="--dir", listen="--listen")
+    parse_listen(settings.broker.listen, names["listen"])
     set_up_logging(settings.app.log_format, settings.app.log_level)
     stop = Stop(drain_timeout=DRAIN_TIMEOUT, last_words=lambda: None)
     try:
-        run_in_loop(_run(settings.broker, stop, memory=memory))
+        run_in_loop(_run(settings.broker, stop, memory=memory, names=names))
     finally:
         stop.finished()
     return DONE
 
 
-async def _run(config: BrokerConfig, stop: Stop, *, memory: bool) -> None:
+async def _run(config: BrokerConfig, stop: Stop, *, memory: bool, names: Names) -> None:
     stop.listen()
-    await serve_broker(config, memory=memory, or_free_port=False, stop=stop, on_serving=_say_serving)
+    await serve_broker(config, memory=memory, or_free_port=False, names=names, stop=stop, on_serving=_say_serving)
 
 
 def _say_serving(address: str) -> None:
@@ -63,14 +69,29 @@ DRAIN_TIMEOUT = 10.0
 """Seconds to write tables and close files after a signal."""
 
 
+def names_of(settings: Settings, **options: str) -> dict[str, str]:
+    """How the user gave each option of [broker]: by the command's own option, or somewhere in the settings."""
+    from rocketapp.app.settings import DEFAULT
+
+    sources = {key: settings.source_of("broker", key) for key in options}
+    own = ("command line", DEFAULT)
+    return {key: option if sources[key] in own else f"{sources[key]}: broker.{key}" for key, option in options.items()}
+
+
 async def serve_broker(
-    config: BrokerConfig, *, memory: bool, or_free_port: bool, stop: Stop, on_serving: Callable[[str], None]
+    config: BrokerConfig,
+    *,
+    memory: bool,
+    or_free_port: bool,
+    names: Names,
+    stop: Stop,
+    on_serving: Callable[[str], None],
 ) -> None:
-    """Serve until `stop` is requested. Raises CommandError when that cannot begin."""
+    """Serve until `stop` is requested. Raises CommandError, in the words of `names`, when that cannot begin."""
     from rocketapp.cli.running import remove_running, write_running
 
     directory = Path(config.dir)
-    broker, address = await _start(config, memory=memory, or_free_port=or_free_port)
+    broker, address = await _start(config, memory=memory, or_free_port=or_free_port, names=names)
     try:
         if not memory:
             write_running(directory, address)
@@ -83,17 +104,17 @@ async def serve_broker(
         await broker.stop()
 
 
-async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool) -> tuple[EmbeddedBroker, str]:
+async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, names: Names) -> tuple[EmbeddedBroker, str]:
     from rocketapp.clock import SystemClock
     from rocketapp.embedded.embedded import EmbeddedBroker
     from rocketapp.errors import RocketAppError
 
-    host, port = parse_listen(config.listen)
+    host, port = parse_listen(config.listen, names["listen"])
     # Before the store is opened: its recovery may take longer than a user wants to wait for such an answer.
     problem = bind_problem(host, port)
     if problem is not None:
         if not or_free_port:
-            mend = "stop what serves there, or choose another address with --listen (port 0 takes a free one)"
+            mend = f"stop what serves there, or choose another address ({names['listen']}; port 0 takes a free one)"
             raise CommandError(f"{config.listen}: {problem}: {mend}")
         port = 0
     broker = EmbeddedBroker(config=config, memory=memory, observe=_tell, clock=SystemClock(), random=random.Random())
@@ -103,7 +124,7 @@ async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool) -> t
         raise CommandError(str(error)) from error
     except OSError as error:
         problem = (error.strerror or str(error)).lower()
-        raise CommandError(f"{config.dir}: {problem}: choose another directory with --dir") from error
+        raise CommandError(f"{config.dir}: {problem}: choose another directory ({names['dir']})") from error
 
 
 def _tell(event: Event) -> None:
@@ -128,15 +149,15 @@ def bind_problem(host: str, port: int) -> str | None:
     return None
 
 
-def parse_listen(listen: str) -> Address:
-    """Host and port. Raises CommandError for what is no address, and for one that others can reach."""
+def parse_listen(listen: str, name: str) -> Address:
+    """Host and port. Raises CommandError, with the option's `name`, for no address and for one that others reach."""
     host, _, port = listen.rpartition(":")
     host = host.strip("[]")
     if not host or not port.isdigit() or int(port) > 65535:
-        raise CommandError(f"--listen {listen}: write host:port, for example 127.0.0.1:9876")
+        raise CommandError(f"{name} {listen}: write host:port, for example 127.0.0.1:9876")
     if not is_loopback(host):
         raise CommandError(
-            f"--listen {listen}: only loopback addresses are served, because there are no access keys yet: "
+            f"{name} {listen}: only loopback addresses are served, because there are no access keys yet: "
             "whoever reaches the port may read and write every message; use 127.0.0.1"
         )
     return host, int(port)
@@ -158,5 +179,10 @@ async def serve_as_child(spec: Mapping[str, Any], stop: Stop, on_serving: Callab
 
     settings = read_settings({"broker": {"dir": spec["directory"], "listen": spec["listen"]}}, file=spec["settings"])
     await serve_broker(
-        settings.broker, memory=False, or_free_port=spec["or_free_port"], stop=stop, on_serving=on_serving
+        settings.broker,
+        memory=False,
+        or_free_port=spec["or_free_port"],
+        names=spec["names"],
+        stop=stop,
+        on_serving=on_serving,
     )

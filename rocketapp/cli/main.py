@@ -82,6 +82,14 @@ def _explain(error: BaseException) -> int:
         return USAGE
     if isinstance(error, click.ClickException):
         command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "rocketapp"
-        print_failure(f"{error.format_message().rstrip('.')}: see {command} --help")
+        print_failure(f"{error.format_message().rstrip('.')}{_mend(error)}: see {command} --help")
         return USAGE
     return FAILED
+
+
+def _mend(error: click.ClickException) -> str:
+    """A body may begin with a dash, but then it looks like an option."""
+    is_option = isinstance(error, click.NoSuchOption) and not error.possibilities
+    if is_option and isinstance(error, click.UsageError) and error.ctx and error.ctx.command.name == "send":
+        return "; a body that begins with - needs -- before it"
+    return ""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
+
+from rocketapp.cli.failure import CommandError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -16,6 +18,13 @@ def app_options(command: F) -> F:
     command = click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")(command)
     command = click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")(command)
     return click.argument("app")(command)
+
+
+def refuse_empty(given: Mapping[str, str | None]) -> None:
+    """An empty variable of the shell is no value, and what stands in for none is not what was meant."""
+    for option, value in given.items():
+        if value == "":
+            raise CommandError(f"{option} is empty: leave it out, or give it a value")
 
 
 class Seconds(click.FloatRange):

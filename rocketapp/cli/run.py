@@ -20,7 +20,7 @@ import click
 
 from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.loop import LOOPS
-from rocketapp.cli.options import Seconds
+from rocketapp.cli.options import Seconds, refuse_empty
 from rocketapp.cli.reports import Summary
 
 if TYPE_CHECKING:
@@ -117,9 +117,7 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
     from rocketapp.cli.settings import read_settings
     from rocketapp.cli.stop import SLACK, Stop
 
-    for option, value in (("--name-server", options.name_server), ("--embedded", options.embedded)):
-        if value == "":  # an empty variable of the shell: what was meant is not this folder's broker
-            raise CommandError(f"{option} is empty: leave it out, or give it a value")
+    refuse_empty({"--name-server": options.name_server, "--embedded": options.embedded})
     if options.embedded and options.name_server:
         raise CommandError("--embedded and --name-server exclude each other: leave one out")
     app = None
@@ -201,16 +199,17 @@ async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLi
 
 def make_keeper(options: RunOptions, settings: Settings) -> BrokerKeeper:
     """Of the embedded broker that these settings want; nothing is started yet."""
-    from rocketapp.cli.broker import parse_listen
+    from rocketapp.cli.broker import names_of, parse_listen
     from rocketapp.cli.keeper import BrokerKeeper
 
-    parse_listen(settings.broker.listen)
+    names = names_of(settings, dir="--embedded", listen="broker.listen")
+    parse_listen(settings.broker.listen, names["listen"])
     return BrokerKeeper(
         Path(settings.broker.dir),
         listen=settings.broker.listen,
         # An address that the user chose is meant; the usual one is a suggestion.
         or_free_port=settings.source_of("broker", "listen") == "default",
-        spec=_common(options),
+        spec={**_common(options), "names": names},
         timeout=settings.app.connect_timeout,
     )
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError, print_failure
+from rocketapp.cli.options import refuse_empty
 
 if TYPE_CHECKING:
     from rocketapp.app.settings import Settings
@@ -68,6 +69,7 @@ def command(
         order_key=order_key,
         delay_level=parse_delay(delay) if delay else 0,
     )
+    refuse_empty({"--name-server": name_server})
     settings = read_settings({"client": {"name_server": name_server}} if name_server else {})
     bodies = _lines(sys.stdin.buffer, count) if body == "-" else _copies(os.fsencode(body), count)
     return run_in_loop(_send(settings, like, bodies))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rocketapp.cli.failure import DONE, CommandError
+from rocketapp.cli.options import refuse_empty
 
 if TYPE_CHECKING:
     from rocketapp.app.settings import Settings
@@ -57,6 +58,7 @@ def command(*, topic: str, tag: str, begin: str, count: int | None, as_json: boo
         tags = parse_tags(tag)
     except ValueError as error:
         raise CommandError(f"--tag {tag}: {error}") from error
+    refuse_empty({"--name-server": name_server})
     settings = read_settings({"client": {"name_server": name_server}} if name_server else {})
     show = as_json_line if as_json else as_text_line
     try:

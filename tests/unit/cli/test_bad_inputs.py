@@ -27,6 +27,7 @@ FILES = {
     "bounds.toml": "[consumer]\npull_batch_size = 0\n",
     "type.toml": '[app]\ndrain_timeout = "long"\n',
     "broken.toml": "[consumer\n",
+    "dir.toml": '[broker]\ndir = "wrong.py"\n',
     "table.toml": "[consumers]\npull_batch_size = 32\n",
 }
 
@@ -71,17 +72,35 @@ CASES = {
     "no delay": ("send orders x --delay soon", ["--delay soon", "10s"]),
     "property without value": ("send orders x --property k", ["--property k", "KEY=VALUE"]),
     "no tag": ("tail orders --tag ||", ["--tag", "names no tag"]),
+    "a body like an option": ("send refunds -1", ["'-1'", "-- before it"]),
+    "a misspelt option of send": ("send refunds x --tagg y", ["Did you mean '--tag'?: see"]),
+    "a file as directory": ("run app --embedded wrong.py", ["wrong.py", "choose another directory (--embedded)"]),
+    "a file as directory of the settings": (
+        "run app --settings dir.toml",
+        ["choose another directory (dir.toml: broker.dir)"],
+    ),
+    "a file as the broker's directory": ("broker --dir wrong.py --listen 127.0.0.1:0", ["directory (--dir)"]),
     "routes of nothing": ("routes shop", ["shop: no such module"]),
     "config of nothing": ("config shop", ["shop: no such module"]),
     "config with an unknown key": ("config app --settings key.toml", ["key.toml", "pull_batch_size"]),
 }
 
 
-@pytest.mark.parametrize("option", ["--name-server", "--embedded"])
-def test_an_empty_value_is_not_taken_for_none(start: Start, folder: Path, option: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("run app", "--name-server"),
+        ("run app", "--embedded"),
+        ("broker", "--dir"),
+        ("broker", "--listen"),
+        ("send orders x", "--name-server"),
+        ("tail orders", "--name-server"),
+    ],
+)
+def test_an_empty_value_is_not_taken_for_none(start: Start, folder: Path, line: str, option: str) -> None:
     """Of a variable of the shell that is not set: this folder's broker is not what was meant."""
     (folder / "app.py").write_text(FILES["app.py"])
-    command = start("run", "app", option, "")
+    command = start(*line.split(), option, "")
     command.ends(2)
     assert command.err == f"rocketapp: {option} is empty: leave it out, or give it a value\n"
 
@@ -193,6 +212,13 @@ def test_a_data_directory_that_a_mute_broker_holds_is_told(start: Start, folder:
     command.ends(2)
     assert command.err.count("\n") == 1, command.err
     assert ".rocketapp: data directory is in use by another broker" in command.err
+
+
+def test_an_address_of_the_settings_is_blamed_on_them(start: Start, folder: Path) -> None:
+    (folder / "app.py").write_text(FILES["app.py"])
+    command = start("run", "app:app", environment={"ROCKETAPP_BROKER__LISTEN": "0.0.0.0:9876"})
+    command.ends(2)
+    assert command.err.startswith("rocketapp: ROCKETAPP_BROKER__LISTEN: broker.listen 0.0.0.0:9876: only loopback")
 
 
 def test_an_embedded_address_that_was_chosen_and_is_taken_is_told(start: Start, folder: Path) -> None:
