@@ -15,7 +15,7 @@ from rocketapp.app.declaration import Declaration
 from rocketapp.app.declared import Declared
 from rocketapp.app.moments import Moment, read_moment
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publishing import outgoing
+from rocketapp.app.publishing import check_timeout, outgoing
 from rocketapp.app.router import Router, Subscribing
 from rocketapp.errors import SendUnknown, SetupError
 from rocketapp.model.outgoing import Outgoing, SendResult
@@ -114,9 +114,11 @@ class RocketApp(Subscribing):
         delay: seconds, exactly one of RocketMQ's delay levels; otherwise ValueError names the neighbours.
         timeout: seconds in total; None is `producer.send_timeout`.
 
-        Raises SendRefused when it is certainly not stored, SendUnknown when it perhaps is.
+        Raises SendRefused when it is certainly not stored, SendUnknown when it perhaps is; TypeError or ValueError,
+        before anything is sent, for an argument that it does not take.
         """
         message = outgoing(topic, body, tag=tag, keys=keys, properties=properties, order_key=order_key, delay=delay)
+        check_timeout(timeout)
         return await self._sender(cluster).send(message, timeout=timeout)
 
     async def publish_many(
@@ -174,6 +176,7 @@ class RocketApp(Subscribing):
                 place_of_call(), "publish_sync would block the event loop for ever: use `await app.publish(...)` here"
             )
         message = outgoing(topic, body, tag=tag, keys=keys, properties=properties, order_key=order_key, delay=delay)
+        check_timeout(timeout)
         sending = self._sender(cluster).send(message, timeout=timeout)
         future = asyncio.run_coroutine_threadsafe(sending, running.loop)
         limit = running.send_timeout if timeout is None else timeout

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rocketapp.app.bodies import encode_body
@@ -20,13 +21,51 @@ def outgoing(
     order_key: str | None = None,
     delay: float | None = None,
 ) -> Outgoing:
-    """Raises TypeError for a body that has no bytes, ValueError for a delay without a level."""
+    """Raises TypeError that names the argument of a wrong kind, ValueError for a delay without a level."""
+    _check("topic", topic, isinstance(topic, str), "a str")
+    _check("tag", tag, tag is None or isinstance(tag, str), "a str or None")
+    _check("order_key", order_key, order_key is None or isinstance(order_key, str), "a str or None")
+    _check("delay", delay, delay is None or isinstance(delay, int | float), "seconds as a number, or None")
     return Outgoing(
         topic=topic,
         body=encode_body(body),
         tag=tag,
-        keys=(keys,) if isinstance(keys, str) else tuple(keys),
-        properties=properties or {},
+        keys=_keys(keys),
+        properties=_properties(properties),
         order_key=order_key,
         delay_level=0 if delay is None else delay_level(delay),
     )
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raises TypeError or ValueError for what is no number of seconds above 0."""
+    _check("timeout", timeout, timeout is None or isinstance(timeout, int | float), "seconds as a number, or None")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise ValueError(f"timeout={timeout!r}: give seconds above 0, or None for producer.send_timeout")
+
+
+def _keys(keys: Any) -> tuple[str, ...]:
+    if isinstance(keys, str):
+        return (keys,)
+    # Read once: it may be a generator.
+    found = tuple(keys) if isinstance(keys, Iterable) and not isinstance(keys, bytes) else None
+    _check("keys", keys if found is None else list(found), found is not None and _are_texts(found), "str, or several")
+    return found or ()
+
+
+def _properties(properties: Any) -> Mapping[str, str]:
+    if properties is None:
+        return {}
+    is_right = isinstance(properties, Mapping) and _are_texts(properties) and _are_texts(properties.values())
+    _check("properties", properties, is_right, "a mapping of str to str, or None")
+    found: Mapping[str, str] = properties
+    return found
+
+
+def _are_texts(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _check(name: str, value: object, is_right: bool, wanted: str) -> None:
+    if not is_right:
+        raise TypeError(f"{name}={value!r}: {name} takes {wanted}")

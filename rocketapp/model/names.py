@@ -70,11 +70,17 @@ def delay_level(seconds: float) -> int:
     """
     if seconds in DELAY_SECONDS:
         return DELAY_SECONDS.index(int(seconds)) + 1
-    below = [str(s) for s in DELAY_SECONDS if s < seconds][-1:]
-    above = [str(s) for s in DELAY_SECONDS if s > seconds][:1]
-    raise ValueError(
-        f"delay={seconds:g}: no delay level of {seconds:g} s; the nearest are {' and '.join(below + above)} s"
-    )
+    below = [s for s in DELAY_SECONDS if s < seconds]
+    above = [s for s in DELAY_SECONDS if s > seconds]
+    if below and above:
+        nearest = f"the nearest are {below[-1]} and {above[0]} s"
+    elif below:
+        nearest = f"the most is {below[-1]} s"
+    elif above:
+        nearest = f"the least is {above[0]} s"
+    else:  # not a number has no neighbours
+        nearest = f"they are {', '.join(map(str, DELAY_SECONDS))} s"
+    raise ValueError(f"delay={seconds:g}: no delay level of {seconds:g} s; {nearest}")
 
 
 def delay_level_at_least(seconds: float) -> int:

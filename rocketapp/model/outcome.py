@@ -20,6 +20,8 @@ class Retry(Outcome):
     """
 
     def __init__(self, after: float | None = None) -> None:
+        if after is not None and not isinstance(after, int | float):
+            raise TypeError(f"Retry(after={after!r}): give seconds as a number, or None for the usual delays")
         if after is not None and not 0 <= after < inf:
             raise ValueError(f"Retry(after={after}): give seconds, 0 or more")
         super().__init__(after)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ import pydantic
 import pytest
 
 from rocketapp.app.bodies import encode_body
-from rocketapp.app.publishing import outgoing
+from rocketapp.app.publishing import check_timeout, outgoing
 
 
 class Order(msgspec.Struct):
@@ -60,3 +61,50 @@ def test_a_delay_is_exactly_one_of_the_levels() -> None:
 def test_a_single_key_is_a_key_and_not_its_letters() -> None:
     assert outgoing("orders", b"x", keys="abc").keys == ("abc",)
     assert outgoing("orders", b"x", keys=["a", "b"]).keys == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"topic": 5}, "topic=5: topic takes a str"),
+        ({"tag": 5}, "tag=5: tag takes a str or None"),
+        ({"keys": 5}, "keys=5: keys takes"),
+        ({"keys": [5]}, r"keys=\[5\]: keys takes"),
+        ({"keys": b"ab"}, "keys=b'ab': keys takes"),
+        ({"properties": {"a": 5}}, "properties={'a': 5}: properties takes a mapping of str to str"),
+        ({"properties": {5: "a"}}, "properties takes a mapping of str to str"),
+        ({"properties": "a=b"}, "properties takes a mapping of str to str"),
+        ({"order_key": 5}, "order_key=5: order_key takes a str or None"),
+        ({"delay": "10s"}, "delay='10s': delay takes seconds as a number"),
+    ],
+)
+def test_an_argument_of_a_wrong_kind_is_named_with_what_it_takes(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        outgoing(**{"topic": "orders", "body": b"x", **arguments})
+
+
+def test_keys_and_properties_of_any_shape_that_holds_texts_are_taken() -> None:
+    assert outgoing("orders", b"x", keys={"a": 1}.keys()).keys == ("a",)  # type: ignore[arg-type]
+    assert outgoing("orders", b"x", properties={"a": "b"}).properties == {"a": "b"}
+
+
+@pytest.mark.parametrize(
+    ("delay", "text"),
+    [(-1, "the least is 1 s"), (9000, "the most is 7200 s"), (math.nan, "they are 1, 5, "), (0, "the least is 1 s")],
+)
+def test_a_delay_without_a_level_hears_of_real_ones(delay: float, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        outgoing("orders", b"x", delay=delay)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, math.nan, math.inf])
+def test_a_timeout_is_above_zero(timeout: float) -> None:
+    with pytest.raises(ValueError, match="give seconds above 0"):
+        check_timeout(timeout)
+    check_timeout(None)
+    check_timeout(0.5)
+
+
+def test_a_timeout_is_a_number() -> None:
+    with pytest.raises(TypeError, match="timeout takes seconds as a number"):
+        check_timeout("5")  # type: ignore[arg-type]

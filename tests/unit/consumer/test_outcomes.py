@@ -56,6 +56,11 @@ def test_seconds_that_never_come_are_refused(after: float) -> None:
         Retry(after)
 
 
+def test_seconds_are_a_number() -> None:
+    with pytest.raises(TypeError, match=r"Retry\(after='x'\): give seconds as a number"):
+        Retry(after="x")  # type: ignore[arg-type]
+
+
 def test_outcomes_speak_for_single_messages() -> None:
     first, second, third = batch = [message(offset=offset) for offset in range(3)]
     outcomes = Outcomes({first: Retry(), second: Skip("seen")})
