@@ -176,6 +176,8 @@ def _from_environment(environ: Mapping[str, str], known: Tables) -> Iterator[Giv
         if not name.startswith(PREFIX):
             continue
         table, separator, key = name.removeprefix(PREFIX).lower().partition("__")
+        if separator and not key:
+            raise ConfigError(name, f"names no option: write {PREFIX}{table.upper() or 'TABLE'}__ and an option's name")
         if separator:
             with _evaluating(name):
                 value = _interpreted(environ[name])
@@ -186,6 +188,11 @@ def _from_environment(environ: Mapping[str, str], known: Tables) -> Iterator[Giv
 
 def _refuse_single_underscore(name: str, rest: str, known: Tables) -> None:
     """Other variables with our prefix are not settings, but this one was meant to be."""
+    if rest in known:
+        raise ConfigError(name, f"is a table and no option: write {name}__ and one of its options")
+    having = [f"{PREFIX}{table}__{rest}".upper() for table, kind in known.items() if rest in fields_of(kind)]
+    if having:
+        raise ConfigError(name, f"means nothing without its table: write {' or '.join(having)}")
     for table, kind in known.items():
         key = rest.removeprefix(f"{table}_")
         if key != rest and key in fields_of(kind):

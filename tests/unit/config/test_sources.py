@@ -210,6 +210,10 @@ def test_a_variable_sets_an_option(directory: Path, name: str, text: str, value:
         ("CONSUMER__PULL_BATCH_SISE", "2", "unknown key consumer.pull_batch_sise; did you mean pull_batch_size?"),
         ("CONSUMR__PULL_BATCH_SIZE", "2", "unknown table [consumr]; did you mean consumer?"),
         ("BROKER__AUTO_CREATE_TOPICS", "1", "broker.auto_create_topics: 1 is a whole number, not true or false"),
+        ("THREADS", "2", "means nothing without its table: write ROCKETAPP_CONSUMER__THREADS"),
+        ("CONSUMER", "2", "is a table and no option: write ROCKETAPP_CONSUMER__ and one of its options"),
+        ("CONSUMER__", "2", "names no option: write ROCKETAPP_CONSUMER__ and an option's name"),
+        ("__", "2", "names no option: write ROCKETAPP_TABLE__ and an option's name"),
         (
             "CONSUMER_PULL_BATCH_SIZE",
             "2",
