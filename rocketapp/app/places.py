@@ -9,13 +9,20 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
+from rocketapp.consumer.raised import is_standard
+
 
 def calling_frame() -> FrameType:
-    """The innermost frame outside rocketapp.app: the user's line that led here."""
+    """The innermost frame outside rocketapp.app and the standard library: the user's line that led here."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rocketapp.app."):
+    while frame.f_back is not None and _is_between(frame):
         frame = frame.f_back
     return frame
+
+
+def _is_between(frame: FrameType) -> bool:
+    """Ours, or of what runs our coroutine for the user: `asyncio.run(app.publish(...))`."""
+    return frame.f_globals.get("__name__", "").startswith("rocketapp.app.") or is_standard(frame.f_code.co_filename)
 
 
 def place_of_frame(frame: FrameType) -> str:

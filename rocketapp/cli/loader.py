@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.cli.failure import USAGE, CommandError, describe, nearest, one_line, shown_path, user_place
+from rocketapp.cli.failure import FAILED, USAGE, CommandError, describe, nearest, one_line, shown_path, user_place
 from rocketapp.errors import RocketAppError
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def _as_module(target: str) -> str:
 def _import_module(name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except KeyboardInterrupt:
-        raise
+    except KeyboardInterrupt as error:
+        raise _interrupted(error, f"importing {name}") from error
     except BaseException as error:
         if _is_missing(name, error):
             raise CommandError(_missing_text(name)) from error
@@ -118,8 +118,8 @@ def _call(factory: Any, shown: str) -> Any:
         )
     try:
         return factory()
-    except KeyboardInterrupt:
-        raise
+    except KeyboardInterrupt as error:
+        raise _interrupted(error, f"calling {shown}()") from error
     except BaseException as error:
         raise _failure(error, f"calling {shown}()") from error
 
@@ -155,6 +155,12 @@ def _place_of(found: Any, shown: str) -> str:
     except (TypeError, OSError):
         return shown
     return f"{shown_path(file)}:{line}" if file else shown
+
+
+def _interrupted(error: KeyboardInterrupt, doing: str) -> CommandError:
+    """By ctrl-C, or by the user's code itself: the line says which."""
+    place = user_place(error)
+    return CommandError(f"{f'{place}: ' if place else ''}interrupted (KeyboardInterrupt) while {doing}", FAILED)
 
 
 def _failure(error: BaseException, doing: str) -> CommandError:

@@ -43,4 +43,13 @@ def file_of(subscription: Subscription) -> str:
 
 def is_foreign(filename: str) -> bool:
     """Of this package, of an installed one, of the standard library, or of no file."""
-    return filename.startswith((_OURS, _STANDARD, "<frozen ")) or any(part in filename for part in _INSTALLED)
+    return filename.startswith((_OURS, "<frozen ")) or is_standard(filename) or _is_installed(filename)
+
+
+def is_standard(filename: str) -> bool:
+    """Of the standard library, in which some systems keep installed packages as well."""
+    return filename.startswith(_STANDARD) and not _is_installed(filename)
+
+
+def _is_installed(filename: str) -> bool:
+    return any(part in filename for part in _INSTALLED)

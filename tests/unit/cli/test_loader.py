@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketapp.cli.failure import USAGE, CommandError
+from rocketapp.cli.failure import FAILED, USAGE, CommandError
 from rocketapp.cli.loader import load_app
 
 _numbers = itertools.count()
@@ -178,3 +178,26 @@ def test_the_cause_is_kept_for_the_traceback(write: Write) -> None:
     with pytest.raises(CommandError) as caught:
         load_app(write("1 / 0\n"))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("source", "brackets", "doing"),
+    [
+        ("raise KeyboardInterrupt\n", "", "importing"),
+        ("def create():\n    raise KeyboardInterrupt\n", ":create()", "calling"),
+    ],
+)
+def test_an_interrupted_import_says_so(write: Write, source: str, brackets: str, doing: str) -> None:
+    module = write(source)
+    with pytest.raises(CommandError) as caught:
+        load_app(module + brackets)
+    line = source.count("\n")
+    assert caught.value.text.startswith(f"{module}.py:{line}: interrupted (KeyboardInterrupt) while {doing} {module}")
+    assert caught.value.code == FAILED
+
+
+def test_publishing_from_a_loop_of_ones_own_is_blamed_on_the_line_that_ran_it(write: Write) -> None:
+    module = write(f"import asyncio\n{APP}app = RocketApp('shop')\nasyncio.run(app.publish('orders', 'x'))\n")
+    text = problem(module)
+    assert f"{module}.py:4: app 'shop' is not running" in text
+    assert "events.py" not in text
