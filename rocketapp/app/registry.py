@@ -19,11 +19,14 @@ from rocketapp.app.declaration import Declaration, UnlessSetInt
 from rocketapp.app.signature import Providers
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
-from rocketapp.model.names import DLQ_PREFIX, group_problem, retry_topic
+from rocketapp.model.names import DLQ_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic
 from rocketapp.model.subscription import ALL_TAGS, Subscription, SubscriptionData, parse_tags
 
 _LONE_BAR = re.compile(r"\s\|(?!\|)|(?<!\|)\|\s")
 """A single `|` with a blank beside it."""
+_BROKERS_OWN = frozenset({SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"})
+"""Delayed messages and those of open transactions: whoever takes them from there takes them too early."""
+_SYSTEM_GROUPS = "CID_RMQ_SYS_"
 UNNAMED = ""
 """The cluster of `--name-server`."""
 
@@ -92,6 +95,11 @@ class Registry:
         _check_together(complete)
         return complete
 
+    def check_bindings(self) -> None:
+        """Raises SetupError for an argument that is still unknown when everything is imported."""
+        for _, binding in self._entries:
+            binding.resolved(self._providers)
+
     def plans(self, group: str, consumer: ConsumerConfig, *, version: int) -> list[GroupPlan]:
         """What is to be consumed; `version` is told to brokers (milliseconds since 1970)."""
         bound = [
@@ -139,7 +147,7 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
 
 def _check_alone(one: Subscription) -> None:
     """What depends on the completed group and retries."""
-    problem = group_problem(one.group) or _tags_problem(one.expression)
+    problem = group_problem(one.group) or _system_problem(one) or _tags_problem(one.expression)
     if problem is None and one.topic == retry_topic(one.group):
         problem = f"{one.topic} is the group's own retry topic, which it consumes anyway: remove this subscription"
     if problem is None and one.topic.startswith(DLQ_PREFIX) and one.retries < 0:
@@ -150,6 +158,15 @@ def _check_alone(one: Subscription) -> None:
         )
     if problem is not None:
         raise SetupError(one.place, problem)
+
+
+def _system_problem(one: Subscription) -> str | None:
+    """Why this is the broker's own business, or None."""
+    if one.topic in _BROKERS_OWN:
+        return f"{one.topic} holds what the broker still works on: subscribe the topic that its messages are sent to"
+    if one.group.startswith(_SYSTEM_GROUPS):
+        return f"group {one.group!r}: names that begin with {_SYSTEM_GROUPS} are the broker's own: choose another"
+    return None
 
 
 def _tags_problem(expression: str) -> str | None:

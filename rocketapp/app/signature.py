@@ -24,6 +24,7 @@ _POSSIBLE = (
     "Message, bytes, str, dict, a msgspec Struct, dataclass, TypedDict or pydantic model, Context, "
     "or a type that your container provides"
 )
+_STARS: Mapping[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
 class Kind(Enum):
@@ -77,6 +78,7 @@ def read_signature(
     SetupError, or UnresolvedError for an annotation that may be resolvable later.
     """
     reader = _Reader(function, batch, place, providers, names)
+    reader.refuse_stars_alone()
     slots = tuple(slot for slot in map(reader.slot, reader.parameters) if slot is not None)
     reader.refuse_doubles(slots)
     return slots
@@ -125,6 +127,12 @@ class _Reader:
         if marker is not None:
             return self._marked(parameter, marker)
         return self._annotated(parameter, annotation)
+
+    def refuse_stars_alone(self) -> None:
+        """`*args` alone would be called with nothing, where its author surely expects the message."""
+        if self.parameters and all(one.kind in _STARS for one in self.parameters):
+            stars = " and ".join(f"{_STARS[one.kind]}{one.name}" for one in self.parameters)
+            self._refuse(f"nothing fills {stars}: add an argument for the message, such as `message: Message`")
 
     def refuse_doubles(self, slots: tuple[Slot, ...]) -> None:
         for kind in (Kind.MESSAGE, Kind.PAYLOAD, Kind.CONTEXT):
@@ -216,8 +224,7 @@ class _Reader:
 
 
 def _must_be_filled(parameter: inspect.Parameter) -> bool:
-    star = parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return parameter.default is inspect.Parameter.empty and not star
+    return parameter.default is inspect.Parameter.empty and parameter.kind not in _STARS
 
 
 def _marker_in(value: Any) -> Any:

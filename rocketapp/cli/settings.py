@@ -38,9 +38,10 @@ def needs_cluster(app: RocketApp, settings: Settings) -> bool:
 
     An app with named clusters alone, all of whose subscriptions name one, uses no other.
     """
+    subscriptions = subscriptions_of(app, settings)  # what is wrong with them is told before anything is started
     if settings.client.name_server:
         return False
-    named_only = bool(app.declared.clusters) and all(one.cluster for one in subscriptions_of(app, settings))
+    named_only = bool(app.declared.clusters) and all(one.cluster for one in subscriptions)
     return not named_only
 
 
@@ -51,10 +52,14 @@ def with_name_server(settings: Settings, address: str) -> Settings:
 
 
 def subscriptions_of(app: RocketApp, settings: Settings) -> list[Subscription]:
-    """Every subscription, complete. Raises CommandError for those that contradict each other."""
+    """Every subscription, complete, of a handler whose arguments are all known.
+
+    Raises CommandError for those that contradict each other, and for an annotation that names nothing.
+    """
     from rocketapp.errors import RocketAppError
 
     try:
+        app.declared.registry.check_bindings()
         return app.declared.registry.subscriptions(settings.app.group or app.name, settings.consumer)
     except RocketAppError as error:
         raise CommandError(str(error)) from error

@@ -488,3 +488,15 @@ async def test_everything_callable_can_be_a_handler_and_shows_whether_it_is_asyn
     outcome = call_of(app)(message())
     assert bound(app).subscription.is_async is inspect.isawaitable(outcome)
     assert (await outcome if inspect.isawaitable(outcome) else outcome) == answer
+
+
+def test_a_handler_of_stars_alone_is_refused_because_nothing_fills_them() -> None:
+    def positional(*args: Any) -> None: ...
+
+    def both(*args: Any, **kw: Any) -> None: ...
+
+    def beside(message: Message, *args: Any) -> None: ...
+
+    assert "nothing fills *args" in refused(RocketApp("shop"), positional)
+    assert "add an argument for the message" in refused(RocketApp("shop"), both)
+    RocketApp("shop").subscribe("orders")(beside)

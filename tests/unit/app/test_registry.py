@@ -340,3 +340,17 @@ def test_tags_that_may_be_meant_are_taken(tags: str) -> None:
     app = RocketApp("shop")
     app.subscribe("orders", tags=tags)(handler())
     assert len(plans(app)) == 1
+
+
+@pytest.mark.parametrize(
+    ("topic", "group", "mend"),
+    [
+        ("SCHEDULE_TOPIC_XXXX", "g", "subscribe the topic that its messages are sent to"),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", "g", "subscribe the topic that its messages are sent to"),
+        ("orders", "CID_RMQ_SYS_TRANS", "choose another"),
+    ],
+)
+def test_the_brokers_own_topics_and_groups_are_refused_with_the_mend(topic: str, group: str, mend: str) -> None:
+    with pytest.raises(SetupError, match=mend) as caught:
+        RocketApp("shop").subscribe(topic, group=group)(handler())
+    assert caught.value.place.startswith(__file__)

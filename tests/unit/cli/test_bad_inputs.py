@@ -22,6 +22,7 @@ FILES = {
     "twice.py": APP + '@app.subscribe("orders")\nasync def one(message): ...\n\n'
     '@app.subscribe("orders")\nasync def two(message): ...\n',
     "argument.py": APP + '@app.subscribe("orders")\nasync def one(message, what): ...\n',
+    "nowhere.py": APP + '@app.subscribe("orders")\nasync def one(a: "Nowhere"): ...\n',
     "mute.py": "class Mute(Exception):\n    def __str__(self): raise RuntimeError\nraise Mute\n",
     "key.toml": "[consumer]\npull_batch_sise = 32\n",
     "bounds.toml": "[consumer]\npull_batch_size = 0\n",
@@ -44,6 +45,8 @@ CASES = {
     "text that raises": ("run mute", ["mute.py:3", "Mute: (its text raised RuntimeError)"]),
     "two handlers of everything": ("run twice", ["twice.py:6", "twice.py:3"]),
     "argument nobody can fill": ("run argument", ["argument.py:3", "annotation"]),
+    "annotation of nothing": ("run nowhere", ["nowhere.py:3", "Nowhere", "TYPE_CHECKING"]),
+    "annotation of nothing in routes": ("routes nowhere", ["nowhere.py:3", "Nowhere"]),
     "unknown key": ("run app --settings key.toml", ["key.toml", "consumer.pull_batch_sise", "pull_batch_size"]),
     "out of bounds": ("run app --settings bounds.toml", ["bounds.toml", "consumer.pull_batch_size", "least, 1"]),
     "wrong type": ("run app --settings type.toml", ["type.toml", "app.drain_timeout"]),
