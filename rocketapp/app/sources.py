@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 from rocketapp.app.settings import TABLES, Settings
 from rocketapp.app.values import checked, fields_of, nearest
 from rocketapp.errors import ConfigError
+from rocketapp.model.names import group_problem
 
 PREFIX: Final = "ROCKETAPP_"
 SWITCHER: Final = "ENV_FOR_DYNACONF"
@@ -25,6 +26,9 @@ SWITCHER: Final = "ENV_FOR_DYNACONF"
 DEFAULT_FILE: Final = "settings.toml"
 DEFAULT_ENVIRONMENT: Final = "development"
 _BASE_ENVIRONMENTS = ("default", "global")
+
+_GROUPS = (("app", "group"), ("producer", "group"))
+"""Options that are names; empty is the app's."""
 
 Tables = Mapping[str, type[Any]]
 
@@ -87,6 +91,8 @@ def _checked(one: Given, known: Tables) -> Any:
     if one.key not in fields:
         raise ConfigError(one.place, f"unknown key {one.table}.{one.key}; {nearest(one.key, fields)}")
     value, problem = checked(fields[one.key], one.value, one.as_text)
+    if problem is None and value and (one.table, one.key) in _GROUPS:
+        problem = group_problem(value)
     if problem is not None:
         raise ConfigError(one.place, f"{one.table}.{one.key}: {problem}")
     return value
@@ -94,6 +100,8 @@ def _checked(one: Given, known: Tables) -> Any:
 
 def _from_mapping(tables: Mapping[str, Mapping[str, Any]], place: str) -> Iterator[Given]:
     for table, options in tables.items():
+        if not options:
+            yield Given(table, "", None, place)
         for key, value in options.items():
             yield Given(table, key, value, place)
 

@@ -240,6 +240,17 @@ def test_code_and_command_line_are_checked_alike(directory: Path) -> None:
     )
 
 
+def test_an_empty_table_in_code_is_checked_too(directory: Path) -> None:
+    assert refused(code={"nope": {}}).startswith("code: unknown table [nope]")
+    assert settings(code={"app": {}}) == Settings()
+
+
+@pytest.mark.parametrize("table", ["app", "producer"])
+def test_a_group_that_is_no_name_is_refused_where_it_is_set(directory: Path, table: str) -> None:
+    text = refused(f'[{table}]\ngroup = "a b"')
+    assert text.startswith(f"settings.toml: {table}.group: group 'a b': only letters")
+
+
 def test_tables_of_plugins_are_checked_like_ours(directory: Path) -> None:
     tables = {"metrics": MetricsConfig}
     found = settings('[metrics]\nport = 1\nhost = "h"', tables=tables, environ={"ROCKETAPP_METRICS__PORT": "2"})
