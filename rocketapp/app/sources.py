@@ -119,7 +119,7 @@ def _from_file(file: str | None, environment: str | None, known: Tables) -> Iter
             raise ConfigError(str(path), f"key {name} stands outside of any table; {_where(name, known)}")
         if name.lower() in (*_BASE_ENVIRONMENTS, chosen):
             of_environments.update(table.lower() for table in content)
-        elif name.lower() in known or not _is_environment(content):
+        elif name.lower() in known or not _is_environment(content, known):
             plain.add(name.lower())
     for tables, environment_of in ((plain, None), (of_environments, chosen)):
         if tables:
@@ -139,9 +139,11 @@ def _of_tables(found: Mapping[str, Any], tables: set[str], place: str) -> Iterat
             yield Given(table, key, value, place)
 
 
-def _is_environment(content: Mapping[str, Any]) -> bool:
-    """A table of tables belongs to an environment that was not chosen."""
-    return all(isinstance(table, dict) for table in content.values())
+def _is_environment(content: Mapping[str, Any], known: Tables) -> bool:
+    """A table of tables that we know belongs to an environment that was not chosen."""
+    if not all(isinstance(table, dict) for table in content.values()):
+        return False
+    return not content or any(name.lower() in known for name in content)
 
 
 def _where(key: str, known: Tables) -> str:
