@@ -126,9 +126,9 @@ class Assignment:
         if queue is None or self.is_orderly:
             return
         committed = await self._context.pull.brokers.committed(self.queue, exact=True)
-        if committed is not None and committed > queue.commit_offset:
-            self.overtaken()
-        elif await self._context.hand_over.is_signed(self.queue):
+        is_behind = committed is not None and committed > queue.commit_offset
+        if is_behind or await self._context.hand_over.is_signed(self.queue):
+            # Whoever went on may not be through: wait for it as after any other hand-over.
             self._handed_over = True
             self.overtaken()
 

@@ -38,8 +38,6 @@ _MOST_REGROUP = 10.0
 """Seconds after a disturbance when somebody moves even though a broker is lost and back again and again."""
 _PULSE, _STOOD_STILL = 1.0, 5.0
 """Seconds between two looks at the clock, and how long a process may miss them before it must have stood still."""
-_SETTLED = 5.0
-"""Seconds without a change after which every member has acted on the last list: before, nobody knows who owns what."""
 _AGAIN = 1.0
 """Seconds until a rebalance that was not complete is repeated."""
 _GRAIN = 0.001
@@ -72,7 +70,6 @@ class Rebalancer:
         self._confirmed: dict[str, float] = {}
         self._calm_at = self._disturbed_at = self._pulse = self._loop.time()
         self._members: dict[str, frozenset[str]] = {}
-        self._changed_at: dict[str, float] = {}
         self._told: str | None = None
         self._stopped = False
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -209,28 +206,14 @@ class Rebalancer:
         me, queues = self._client.client_id, route.readable_queues(topic)
         mine, was_trusted = share(queues, members, me), self.trusted(topic)
         if not was_trusted:
-            # What we knew of the others is as old as our trust.
-            self._members.pop(topic, None)
             await self._look_whether_overtaken(topic, mine)
-        theirs = self._handed_over(topic, queues, members) if not self.is_fresh_start else frozenset()
-        if self._members.get(topic) != frozenset(members):
-            self._changed_at[topic] = now
+        theirs = handed_over(mine, members, me) if not self.is_fresh_start else frozenset()
         self._confirmed[topic], self._members[topic] = now, frozenset(members)
         self._apply(topic, mine, theirs)
         if not was_trusted:
             # It may be lost again before the next regular commit.
             self._regained()
         return True
-
-    def _handed_over(
-        self, topic: str, queues: Sequence[MessageQueue], members: Sequence[str]
-    ) -> frozenset[MessageQueue]:
-        """My queues that a living member may still be finishing."""
-        before = self._members.get(topic, frozenset())
-        if self._loop.time() < self._changed_at.get(topic, -_SETTLED) + _SETTLED:
-            # The previous list was perhaps never acted on: whoever lives may own any of them.
-            before = frozenset()
-        return handed_over(queues, before, members, self._client.client_id)
 
     async def _look_whether_overtaken(self, topic: str, mine: frozenset[MessageQueue]) -> None:
         owned = {queue: assignment for queue, assignment in self.owned.items() if queue.topic == topic}

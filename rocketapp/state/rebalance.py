@@ -48,18 +48,10 @@ def share(queues: Iterable[MessageQueue], members: Iterable[str], me: str) -> fr
     return frozenset(average(sorted_members(members), me, sorted_queues(queues)))
 
 
-def handed_over(
-    queues: Collection[MessageQueue], before: Collection[str], members: Collection[str], me: str
-) -> frozenset[MessageQueue]:
-    """My queues that a living member owned before: it may still be finishing what it started.
+def handed_over(mine: frozenset[MessageQueue], members: Collection[str], me: str) -> frozenset[MessageQueue]:
+    """My queues that a living member may own still: it may not have heard the news, or be finishing what it started.
 
-    `before` are the members of the previous rebalance; a newcomer does not know them, and
-    takes them to be the others. What a member left behind that is gone now is free at once.
+    Who owned a queue cannot be told from lists: of two members that joined and left at once one saw a list that
+    the other never saw, and took what that list gave it. So it may be anybody who lives.
     """
-    mine = share(queues, members, me)
-    previous = set(before) or set(members) - {me}
-    living = previous & set(members) - {me}
-    theirs: set[MessageQueue] = set()
-    for member in living:
-        theirs |= share(queues, previous, member)
-    return mine & theirs
+    return mine if set(members) - {me} else frozenset()
