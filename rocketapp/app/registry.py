@@ -178,8 +178,6 @@ def _tags_problem(expression: str) -> str | None:
         return f"tags={expression!r} has a control character in it, which no tag has: remove it"
     if _LONE_BAR.search(expression):
         return f"tags={expression!r}: one bar does not separate tags: write || between tags"
-    if ALL_TAGS in (tags := parse_tags(expression)) and len(tags) > 1:
-        return f"tags={expression!r}: among other tags * is a tag of that name, not every tag: subscribe * alone"
     return None
 
 
