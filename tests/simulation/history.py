@@ -356,11 +356,13 @@ class _Disturbances:
     def __init__(self, kinds: Collection[str]) -> None:
         self._kinds = kinds
         self._last = float("-inf")
+        self._locks = _ForgottenLocks()
         self._lasting: set[tuple[str, str]] = set()
 
     def see(self, event: Event) -> None:
         if not isinstance(event, Fault) or event.kind not in self._kinds:
             return
+        self._locks.see(event)
         self._last = event.at
         if event.kind in (HOLD, FREEZE):
             self._lasting.add((event.kind, event.who))
@@ -368,7 +370,7 @@ class _Disturbances:
             self._lasting.discard((HOLD if event.kind == RELEASE else FREEZE, event.who))
 
     def since(self, at: float) -> bool:
-        return bool(self._lasting) or self._last >= at
+        return bool(self._lasting) or self._last >= at or self._locks.in_doubt(at)
 
 
 def double_sessions(history: History) -> list[str]:

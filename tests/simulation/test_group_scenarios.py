@@ -220,6 +220,27 @@ async def test_what_arrives_while_a_queue_changes_hands_is_handled_once() -> Non
 
 
 @scenario
+async def test_one_leaves_as_another_joins_and_nobody_has_to_have_seen_the_list_between() -> None:
+    """One member saw the group without either and took a queue; another saw only the end, and took it for free."""
+    stage = Stage(ORDERS, latency=0.02)
+    await stage.begin()
+    await stage.send("orders", 4)
+    sending = [stage.sender.send_all("orders", "", 700, lambda: 0.013) for _ in range(4)]
+    for _ in range(4):
+        await stage.join()
+    for delay in (0.0, 0.01, 0.02, 0.03, 0.04, 0.06, 0.08, 0.1):
+        leaving = asyncio.get_running_loop().create_task(stage.members[-3].leave())
+        await asyncio.sleep(delay)
+        await stage.join()
+        assert await leaving
+        await asyncio.sleep(1.0)
+    await asyncio.gather(*sending)
+    await stage.calm(30)
+    assert len(stage.started()) == 2804
+    await stage.end()
+
+
+@scenario
 async def test_a_member_that_drains_for_long_lets_go_of_what_others_got_meanwhile() -> None:
     """It committed when it was through, long after the next owner had gone on: the offset went back and forth."""
 
