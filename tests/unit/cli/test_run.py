@@ -183,7 +183,7 @@ def test_a_start_up_function_that_fails_is_a_failure_with_its_place(
 def test_the_broker_lives_in_a_session_of_its_own_and_ends_last(start: Start, write_app: WriteApp) -> None:
     write_app(HANDLER + READY)
     run = start("run", "app:app")
-    run.says("ready")
+    run.says("started, process")
     (child,) = children_of(run.process.pid)
     assert os.getsid(child) == child
     run.signal(signal.SIGINT)
