@@ -185,9 +185,9 @@ class Lifecycle:
                 if self.loop.time() + pause < deadline:
                     await asyncio.sleep(pause)
                     continue
-                raise TransportError(
-                    config.name_server, f"not reached within {limit:g} s (app.connect_timeout): {error or 'no answer'}"
-                ) from error
+                problem = f"not reached within {limit:g} s (app.connect_timeout): {error or 'no answer'}"
+                mend = "start the name server, or correct --name-server or client.name_server"
+                raise TransportError(config.name_server, f"{problem}: {mend}") from error
             self._clients[cluster] = client
             return
 
