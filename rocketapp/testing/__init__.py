@@ -1,0 +1,1 @@
+"""The room of public helpers for tests; nothing is public yet."""
