@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from rocketapp.app.declaration import Declaration
 from rocketapp.app.declared import Declared
-from rocketapp.app.moments import Moment, read_moment
+from rocketapp.app.lifecycle_hooks import LifecycleHook, read_moment
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import check_timeout, outgoing
 from rocketapp.app.router import Router, Subscribing
@@ -81,17 +81,17 @@ class RocketApp(Subscribing):
 
     def on_startup(self, function: F) -> F:
         """Run this when the cluster is reached, before the first message; it may publish. Takes nothing, or the app."""
-        self._add_moment(Moment.STARTUP, function)
+        self._add_moment(LifecycleHook.STARTUP, function)
         return function
 
     def on_shutdown(self, function: F) -> F:
         """Run this when no handler runs any more; it may still publish. Takes nothing, or the app."""
-        self._add_moment(Moment.SHUTDOWN, function)
+        self._add_moment(LifecycleHook.SHUTDOWN, function)
         return function
 
     def lifespan(self, function: F) -> F:
         """Enter this async context manager at start and leave it at stop; an async generator function will do."""
-        self._add_moment(Moment.LIFESPAN, function)
+        self._add_moment(LifecycleHook.LIFESPAN, function)
         return function
 
     async def publish(
@@ -205,7 +205,7 @@ class RocketApp(Subscribing):
     def _may_include(self, router: Router) -> None:
         self._refuse_when_running("include")
 
-    def _add_moment(self, moment: Moment, function: Callable[..., Any]) -> None:
+    def _add_moment(self, moment: LifecycleHook, function: Callable[..., Any]) -> None:
         self._refuse_when_running(moment.value)
         self.declared.moments.append(read_moment(moment, function, type(self), place_of_call()))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from rocketapp.app.moments import MomentFunction
+from rocketapp.app.lifecycle_hooks import MomentFunction
 from rocketapp.app.registry import Registry
 from rocketapp.app.settings import TABLES
 from rocketapp.app.values import fields_of

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from rocketapp.consumer.raised import is_standard
+from rocketapp.user_line import is_standard
 
 
 def calling_frame() -> FrameType:

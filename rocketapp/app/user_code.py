@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from rocketapp.app.app import RocketApp
-from rocketapp.app.moments import Moment, MomentFunction
+from rocketapp.app.lifecycle_hooks import LifecycleHook, MomentFunction
 from rocketapp.hooks.manager import Hook
 from rocketapp.hooks.surface import Surface
 
@@ -38,9 +38,9 @@ class UserCode:
                 await self._run_hook(with_startup[info.name])
             self._plugins.append(info.name)
         for one in self._app.declared.moments:
-            if one.moment is Moment.STARTUP:
+            if one.moment is LifecycleHook.STARTUP:
                 await one.run(self._app)
-            elif one.moment is Moment.LIFESPAN:
+            elif one.moment is LifecycleHook.LIFESPAN:
                 lifespan = Lifespan(one)
                 await lifespan.enter(self._app)
                 self._lifespans.append(lifespan)
@@ -51,7 +51,7 @@ class UserCode:
         clean = True
         if self._is_started:
             for one in reversed(self._app.declared.moments):
-                if one.moment is Moment.SHUTDOWN:
+                if one.moment is LifecycleHook.SHUTDOWN:
                     clean &= await self._patiently(one.run(self._app), cut, one.place)
         while self._lifespans:
             lifespan = self._lifespans.pop()

@@ -23,7 +23,7 @@ from types import FrameType
 from typing import NamedTuple, NoReturn
 
 from rocketapp.cli.failure import FAILED
-from rocketapp.consumer.raised import is_foreign
+from rocketapp.user_line import is_foreign
 
 GRACE = 1.5
 """Seconds that the loop gets to notice that its time is over, before the thread ends the process."""

@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from rocketapp.consumer.concurrently import ConcurrentDelivery, Concurrently
-from rocketapp.consumer.hand_over import MOMENT, HandOver
-from rocketapp.consumer.leases import Leases, Lock
-from rocketapp.consumer.orderly import Orderly, OrderlyDelivery
-from rocketapp.consumer.puller import PullContext, Puller
-from rocketapp.consumer.starts import Starts
-from rocketapp.consumer.tasks import Tasks
+from rocketapp.consumer.group.hand_over import MOMENT, HandOver
+from rocketapp.consumer.group.leases import Leases, Lock
+from rocketapp.consumer.group.start_offsets import StartOffsets
+from rocketapp.consumer.pull.puller import PullContext, Puller
+from rocketapp.consumer.stats import HandlerStats
 from rocketapp.consumer.watch import first_of
-from rocketapp.consumer.work import Queue, Tally
+from rocketapp.consumer.ways.concurrent import ConcurrentDelivery, Concurrently
+from rocketapp.consumer.ways.orderly import Orderly, OrderlyDelivery
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
@@ -31,6 +30,7 @@ from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
+from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 _TRY_AGAIN = 1.0
@@ -56,7 +56,7 @@ class AssignmentContext:
 
     group: str
     pull: PullContext
-    starts: Starts
+    starts: StartOffsets
     concurrently: Concurrently
     orderly: Orderly
     leases: Leases
@@ -87,7 +87,7 @@ class Assignment:
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._cut: asyncio.Future[None] = self._loop.create_future()
         self._stopping: asyncio.Future[Stop] | None = None
-        self.process_queue: Queue | None = None
+        self.process_queue: ProcessQueue[Message] | None = None
         """Of the present session; None while there is none."""
         self.is_clean = True
         """Once it has been given back: whether everything that was started has been finished and committed."""
@@ -113,12 +113,12 @@ class Assignment:
         if not self._cut.done():
             self._cut.set_result(None)
 
-    def in_hand(self) -> list[tuple[Tally, Message]]:
+    def in_hand(self) -> list[tuple[HandlerStats, Message]]:
         """Whose call runs, and the message it runs on: of a batch, the first."""
         context = self._context
         running = context.concurrently.in_hand() + context.orderly.in_hand()
-        calls = [(tally, first_of(item)) for tally, item in running]
-        return [(tally, message) for tally, message in calls if message.queue == self.queue]
+        calls = [(stats, first_of(item)) for stats, item in running]
+        return [(stats, message) for stats, message in calls if message.queue == self.queue]
 
     async def look_whether_overtaken(self) -> None:
         """Begin anew if somebody else has gone on where we are; raises when that is not known."""
@@ -152,13 +152,13 @@ class Assignment:
             try:
                 await self._session()
             except RocketAppError as error:
-                pull.standing.still(self.queue, f"its offset cannot be read: {error}", kind="offset")
+                pull.stall_reasons.still(self.queue, f"its offset cannot be read: {error}", kind="offset")
                 await self._wait(timeout=_TRY_AGAIN)
             except Exception as error:
                 # A bug here must not end the consumption of this queue without a word.
                 pull.observe(LoopFailed(f"queue {self.queue}", f"{type(error).__name__}: {error}"))
                 await self._wait(timeout=_TRY_AGAIN)
-        pull.standing.forget(self.queue)
+        pull.stall_reasons.forget(self.queue)
 
     def _stop(self, why: Stop) -> None:
         if self._stopping is not None and not self._stopping.done():
@@ -179,7 +179,7 @@ class Assignment:
             if self.is_ending:
                 return
             offset = await context.starts.offset(self.queue)
-            queue: Queue = ProcessQueue(self.queue, offset, next(context.epochs))
+            queue: ProcessQueue[Message] = ProcessQueue(self.queue, offset, next(context.epochs))
             try:
                 at_rest = await self._consume(queue, lock)
             finally:
@@ -198,10 +198,10 @@ class Assignment:
         while not lock.gained.done() and not self.is_ending:
             await self._wait(lock.gained, timeout=_LOCK_PATIENCE)
             if not lock.gained.done():
-                self._context.pull.standing.still(self.queue, f"no lock: {lock.problem}", kind="lock")
+                self._context.pull.stall_reasons.still(self.queue, f"no lock: {lock.problem}", kind="lock")
         return lock
 
-    async def _consume(self, queue: Queue, lock: Lock | None) -> bool:
+    async def _consume(self, queue: ProcessQueue[Message], lock: Lock | None) -> bool:
         """Pull and deliver until the session ends; whether no handler of it runs any more."""
         context, pull = self._context, self._context.pull
         delivery: Delivery
@@ -212,7 +212,7 @@ class Assignment:
             delivery = context.orderly.open(queue, lock.lease)
         pull.offsets.begin(queue, queue.end_offset, None if lock is None else lock.lease)
         pull.flow.join(queue)
-        pull.standing.moving(self.queue)
+        pull.stall_reasons.moving(self.queue)
         pull.observe(Assigned(context.group, self.queue, queue.end_offset, queue.epoch))
         self.process_queue = queue
         self._stopping = stopping = self._loop.create_future()
@@ -237,7 +237,9 @@ class Assignment:
             why = Stop.LOCK_LOST if correction is None else Stop.MOVED
         return await self._close(queue, delivery, why, correction)
 
-    async def _close(self, queue: Queue, delivery: Delivery, why: Stop, correction: Correction | None) -> bool:
+    async def _close(
+        self, queue: ProcessQueue[Message], delivery: Delivery, why: Stop, correction: Correction | None
+    ) -> bool:
         """End a session; whether no handler of it runs any more."""
         context = self._context
         context.pull.flow.leave(queue)
@@ -260,7 +262,7 @@ class Assignment:
             await context.pull.brokers.commit(self.queue, correction.offset)
         return at_rest
 
-    async def _give_back(self, queue: Queue, delivery: Delivery) -> bool:
+    async def _give_back(self, queue: ProcessQueue[Message], delivery: Delivery) -> bool:
         """Finish what was started, and commit it for the next owner; whether no handler runs any more."""
         offsets, hand_over = self._context.pull.offsets, self._context.hand_over
         delivery.end()

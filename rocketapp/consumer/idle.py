@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from rocketapp.consumer.brokers import Brokers
-from rocketapp.consumer.offsets import Offsets
-from rocketapp.consumer.rebalancer import Rebalancer
-from rocketapp.consumer.send_back import Redelivery
+from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.group.offsets import Offsets
+from rocketapp.consumer.group.rebalancer import Rebalancer
+from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.errors import RocketAppError
 from rocketapp.model.message_queue import MessageQueue
 

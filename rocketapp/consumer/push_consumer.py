@@ -20,24 +20,23 @@ from rocketapp.clock import Clock
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer import idle
 from rocketapp.consumer.assignment import Assignment, AssignmentContext
-from rocketapp.consumer.brokers import Brokers
-from rocketapp.consumer.concurrently import Concurrently
-from rocketapp.consumer.flow import Flow
-from rocketapp.consumer.hand_over import HandOver
+from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.group.hand_over import HandOver
+from rocketapp.consumer.group.leases import Leases
+from rocketapp.consumer.group.offsets import Offsets
+from rocketapp.consumer.group.rebalancer import Rebalancer
+from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.idle import IdleReport
-from rocketapp.consumer.leases import Leases
-from rocketapp.consumer.offsets import Offsets
-from rocketapp.consumer.orderly import Orderly
-from rocketapp.consumer.puller import PullContext
-from rocketapp.consumer.rebalancer import Rebalancer
-from rocketapp.consumer.send_back import Redelivery
-from rocketapp.consumer.sender import RawSender
-from rocketapp.consumer.standing import Standing
-from rocketapp.consumer.starts import Starts
-from rocketapp.consumer.tasks import Tasks
+from rocketapp.consumer.pull.flow_control import Flow
+from rocketapp.consumer.pull.puller import PullContext
+from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.retry.sender import RawSender
+from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.consumer.stats import HandlerStats
 from rocketapp.consumer.watch import Watch
-from rocketapp.consumer.work import Tally
+from rocketapp.consumer.ways.concurrent import Concurrently
+from rocketapp.consumer.ways.orderly import Orderly
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed, Observe, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
@@ -46,6 +45,7 @@ from rocketapp.model.route import TopicRoute
 from rocketapp.model.subscription import Start, SubscriptionData
 from rocketapp.state.cache_budget import CacheBudget
 from rocketapp.state.pull_gate import PullGate
+from rocketapp.tasks import Tasks
 from rocketapp.wire.requests.clients import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP, ConsumerData
 
 __all__ = ["Counters", "IdleReport", "PushConsumer"]
@@ -94,9 +94,9 @@ class PushConsumer:
         self._begun: asyncio.Future[None] = self._loop.create_future()
         self._subscriptions = _subscriptions(topics, self._retry_topic, version=int(clock.now() * 1000))
         self._orderly_topics = frozenset(topic.topic for topic in topics if topic.orderly)
-        self._tallies = {id(handler): Tally(handler) for topic in topics for handler in topic.handlers}
+        self._all_stats = {id(handler): HandlerStats(handler) for topic in topics for handler in topic.handlers}
         self._brokers = Brokers(group=group, client=client, config=config, random=random)
-        self._standing = Standing(group, observe, self._loop.time)
+        self._stall_reasons = StallReasons(group, observe, self._loop.time)
         self._redelivery = Redelivery(
             group=group,
             brokers=self._brokers,
@@ -109,7 +109,7 @@ class PushConsumer:
         )
         self._rebalancer = self._new_rebalancer()
         rules = {topic.topic: topic.start for topic in topics}
-        self._starts = Starts(self._brokers, rules, self._rebalancer.trusted)
+        self._starts = StartOffsets(self._brokers, rules, self._rebalancer.trusted)
         self._watch = self._new_watch()
         self._offsets = self._new_offsets()
         self._context = self._new_context(cache, max_inflated_bytes)
@@ -134,9 +134,9 @@ class PushConsumer:
     def _new_watch(self) -> Watch:
         return Watch(
             group=self._group,
-            tallies=self._tallies.values(),
+            all_stats=self._all_stats.values(),
             in_hand=lambda: self._context.concurrently.in_hand() + self._context.orderly.in_hand(),
-            standing=self._standing,
+            stall_reasons=self._stall_reasons,
             warning=self._config.handler_warning,
             observe=self._observe,
         )
@@ -162,7 +162,7 @@ class PushConsumer:
             brokers=self._brokers,
             offsets=self._offsets,
             flow=Flow(gate, cache),
-            standing=self._standing,
+            stall_reasons=self._stall_reasons,
             observe=self._observe,
             config=config,
             max_inflated_bytes=max_inflated_bytes,
@@ -181,8 +181,8 @@ class PushConsumer:
             group=self._group,
             pull=self._new_pull_context(cache, max_inflated_bytes),
             starts=self._starts,
-            concurrently=Concurrently(self._topics, self._tallies, **shared),
-            orderly=Orderly(self._topics, self._tallies, group=self._group, suspend=suspend, **shared),
+            concurrently=Concurrently(self._topics, self._all_stats, **shared),
+            orderly=Orderly(self._topics, self._all_stats, group=self._group, suspend=suspend, **shared),
             leases=Leases(brokers=self._brokers, config=self._config, observe=self._observe),
             hand_over=HandOver(self._brokers, self._observe),
             tasks=self._tasks,
@@ -258,7 +258,7 @@ class PushConsumer:
                 self._observe(TopicMissing(self._group, consumed.topic))
         self._starts.joined(queue for topic, route in routes.items() if route for queue in route.readable_queues(topic))
         self._rebalancer.is_fresh_start = self._expected_members > 1
-        self._tasks.start(self._rebalancer.feel_pulse(), f"pulse {self._group}")
+        self._tasks.start(self._rebalancer.detect_freeze(), f"pulse {self._group}")
         await self._rebalancer.rebalance()
         self._rebalancer.is_fresh_start = 0 < len(self._rebalancer.members) < self._expected_members
         await asyncio.gather(*(self._fix_start(queue) for queue in list(self._rebalancer.owned)))
@@ -307,17 +307,17 @@ class PushConsumer:
     @property
     def counters(self) -> Counters:
         """What has been done so far."""
-        tallies = self._tallies.values()
+        all_stats = self._all_stats.values()
         return Counters(
-            handled=sum(tally.handled for tally in tallies),
-            retried=sum(tally.retried for tally in tallies),
-            dead_lettered=sum(tally.dead_lettered for tally in tallies),
+            handled=sum(stats.handled for stats in all_stats),
+            retried=sum(stats.retried for stats in all_stats),
+            dead_lettered=sum(stats.dead_lettered for stats in all_stats),
             unmatched=sum(self._watch.unmatched.values()),
         )
 
     def standing_still(self) -> dict[MessageQueue, str]:
         """Every queue that does not move, and why."""
-        return {**self._watch.running_long(), **self._standing.reasons()}
+        return {**self._watch.running_long(), **self._stall_reasons.reasons()}
 
     # Inside.
 
@@ -352,7 +352,7 @@ class PushConsumer:
             await self._starts.offset(queue)
         except RocketAppError as error:
             # The assignment asks again, and pulls nothing before it knows.
-            self._standing.still(queue, f"its offset cannot be read: {error}", kind="offset")
+            self._stall_reasons.still(queue, f"its offset cannot be read: {error}", kind="offset")
 
     def _commit_soon(self) -> None:
         self._offsets.flush_soon()

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from rocketapp.consumer.standing import Standing
-from rocketapp.consumer.work import Tally
+from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.consumer.stats import HandlerStats
 from rocketapp.model.event import Handled, HandlerSlow, LoopFailed, Observe, Unmatched
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.record import Message
@@ -35,14 +35,19 @@ class Watch:
         self,
         *,
         group: str,
-        tallies: Iterable[Tally],
-        in_hand: Callable[[], list[tuple[Tally, Any]]],
-        standing: Standing,
+        all_stats: Iterable[HandlerStats],
+        in_hand: Callable[[], list[tuple[HandlerStats, Any]]],
+        stall_reasons: StallReasons,
         warning: float,
         observe: Observe,
     ) -> None:
         """`warning`: seconds after which a running handler is warned about."""
-        self._group, self._tallies, self._in_hand, self._standing = group, list(tallies), in_hand, standing
+        self._group, self._all_stats, self._in_hand, self._stall_reasons = (
+            group,
+            list(all_stats),
+            in_hand,
+            stall_reasons,
+        )
         self._warning, self._observe = warning, observe
         self._loop = asyncio.get_running_loop()
         self._seen: dict[int, _Seen] = {}
@@ -55,10 +60,10 @@ class Watch:
         """Queues that wait for a handler that has been running for some time, and for which."""
         now = self._loop.time()
         found: dict[MessageQueue, str] = {}
-        for tally, item in self._in_hand():
+        for stats, item in self._in_hand():
             seen, message = self._seen.get(id(item)), first_of(item)
             if seen is not None and seen.item is item and now - seen.since >= _LONG and message.queue is not None:
-                text = f"handler {tally.name} has been running for {now - seen.since:.0f} s on {message!r}"
+                text = f"handler {stats.name} has been running for {now - seen.since:.0f} s on {message!r}"
                 found.setdefault(message.queue, text)
         return found
 
@@ -77,11 +82,11 @@ class Watch:
 
     def look(self) -> None:
         """Tell what is new since the last look."""
-        self._standing.tell()
-        for tally in self._tallies:
-            if count := tally.handled - tally.reported:
-                tally.reported = tally.handled
-                self._observe(Handled(self._group, tally.name, tally.handler.subscription.topic, count))
+        self._stall_reasons.tell()
+        for stats in self._all_stats:
+            if count := stats.handled - stats.reported:
+                stats.reported = stats.handled
+                self._observe(Handled(self._group, stats.name, stats.handler.subscription.topic, count))
         for topic, total in self.unmatched.items():
             if count := total - self._told_unmatched.get(topic, 0):
                 self._told_unmatched[topic] = total
@@ -93,7 +98,7 @@ class Watch:
 
     def _sweep(self, now: float) -> None:
         seen: dict[int, _Seen] = {}
-        for tally, item in self._in_hand():
+        for stats, item in self._in_hand():
             known = self._seen.get(id(item))
             if known is None or known.item is not item:
                 known = _Seen(item, now)
@@ -102,7 +107,7 @@ class Watch:
                 known.warned = True
                 message = first_of(item)
                 seconds = now - known.since
-                self._observe(HandlerSlow(self._group, tally.name, message.topic, message.message_id, seconds))
+                self._observe(HandlerSlow(self._group, stats.name, message.topic, message.message_id, seconds))
         self._seen = seen
 
 

@@ -67,7 +67,7 @@ RETRIED = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letter:
+class PreparedSend:
     """What travels, the same in every attempt."""
 
     topic: str
@@ -131,7 +131,7 @@ class Attempts:
         except _AttemptError as problem:
             raise SendRefused(topic, problem.reason) from None
 
-    async def send(self, letter: Letter, choose: Choose, timeout: float) -> Stored:
+    async def send(self, letter: PreparedSend, choose: Choose, timeout: float) -> Stored:
         """SendRefused or SendUnknown when it is not certainly stored within `timeout` seconds in total."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
@@ -155,7 +155,7 @@ class Attempts:
                 return stored
         raise _verdict(letter.topic, problems)
 
-    async def post(self, letter: Letter, choose: Choose, timeout: float) -> None:
+    async def post(self, letter: PreparedSend, choose: Choose, timeout: float) -> None:
         """Write it to one broker and hope; SendRefused when it did not even leave."""
         end = asyncio.get_running_loop().time() + timeout
         try:
@@ -166,7 +166,7 @@ class Attempts:
             raise SendRefused(letter.topic, str(error)) from None
         self._targets.stored(letter.topic)
 
-    def _request(self, letter: Letter, queue: MessageQueue) -> SendRequest:
+    def _request(self, letter: PreparedSend, queue: MessageQueue) -> SendRequest:
         return SendRequest(
             producer_group=self._group,
             topic=letter.topic,
@@ -194,7 +194,7 @@ class Attempts:
         except TimeoutError:
             raise _AttemptError("no route: the name server did not answer in time", perhaps=False, final=True) from None
 
-    async def _attempt(self, letter: Letter, queue: MessageQueue, end: float) -> Stored:
+    async def _attempt(self, letter: PreparedSend, queue: MessageQueue, end: float) -> Stored:
         connection = await self._connection(letter.topic, queue, end)
         left = end - asyncio.get_running_loop().time()
         try:

@@ -26,7 +26,7 @@ from rocketapp.errors import (
 from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
-from rocketapp.producer.attempts import Attempts, Choose, Letter, Stored
+from rocketapp.producer.attempts import Attempts, Choose, PreparedSend, Stored
 from rocketapp.producer.batches import Item, Lane, lanes_of, may_share
 from rocketapp.producer.checks import problem_of, properties_size_problem
 from rocketapp.producer.selection import RoundRobin, queue_of_key
@@ -113,7 +113,7 @@ class Producer:
         """
         complete = dict(properties)
         message_id = complete.setdefault(names.UNIQ_KEY, self._ids.next(self._clock.now()))
-        letter = Letter(
+        letter = PreparedSend(
             topic=topic,
             body=body,
             properties=self._encoded(topic, complete).decode(),
@@ -148,13 +148,13 @@ class Producer:
 
     # One message.
 
-    def _letter(self, message: Outgoing) -> tuple[str, Letter]:
+    def _letter(self, message: Outgoing) -> tuple[str, PreparedSend]:
         if problem := problem_of(message, self._config.max_message_bytes):
             raise SendRefused(message.topic, problem)
         message_id = self._ids.next(self._clock.now())
         properties = self._encoded(message.topic, _properties(message, message_id)).decode()
         body, sys_flag = self._compressed(message.body)
-        return message_id, Letter(topic=message.topic, body=body, properties=properties, sys_flag=sys_flag)
+        return message_id, PreparedSend(topic=message.topic, body=body, properties=properties, sys_flag=sys_flag)
 
     def _compressed(self, body: bytes) -> tuple[bytes, int]:
         kind = self._config.compression
@@ -203,12 +203,16 @@ class Producer:
                 # Alone it may be compressed, and its properties are its own for every broker.
                 item = batch[0]
                 body, sys_flag = self._compressed(item.body)
-                letter = Letter(topic=lane.topic, body=body, properties=item.properties.decode(), sys_flag=sys_flag)
+                letter = PreparedSend(
+                    topic=lane.topic, body=body, properties=item.properties.decode(), sys_flag=sys_flag
+                )
             else:
                 # Brokers up to 5.3.3 let the properties of the request win over those of its messages.
                 wrapper = {names.UNIQ_KEY: self._ids.next(self._clock.now()), names.WAIT: "true"}
                 body = encode_batch((item.body, item.properties, 0) for item in batch)
-                letter = Letter(topic=lane.topic, body=body, properties=names.encode(wrapper).decode(), batch=True)
+                letter = PreparedSend(
+                    topic=lane.topic, body=body, properties=names.encode(wrapper).decode(), batch=True
+                )
             stored = await self._attempts.send(letter, choose, self._config.send_timeout)
             for item, result in zip(batch, _results(batch, stored), strict=True):
                 results[item.index] = result

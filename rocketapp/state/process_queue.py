@@ -25,10 +25,10 @@ M = TypeVar("M", bound=Pulled)
 class ProcessQueue(Generic[M]):
     """The unfinished messages of one queue, in offset order."""
 
-    __slots__ = ("_end", "_highest", "_unfinished", "closed", "epoch", "queue", "size", "watcher")
+    __slots__ = ("_end", "_highest", "_unfinished", "closed", "epoch", "message_queue", "size", "watcher")
 
-    def __init__(self, queue: MessageQueue, first_offset: int, epoch: int = 0) -> None:
-        self.queue, self.epoch = queue, epoch
+    def __init__(self, message_queue: MessageQueue, first_offset: int, epoch: int = 0) -> None:
+        self.message_queue, self.epoch = message_queue, epoch
         # OrderedDict because finished messages leave from the front: a plain dict
         # steps over its deleted slots each time it is asked for its first key.
         self._unfinished: OrderedDict[int, M] = OrderedDict()
@@ -42,7 +42,7 @@ class ProcessQueue(Generic[M]):
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self)} unfinished, commit {self.commit_offset}"
-        return f"<ProcessQueue {self.queue} epoch {self.epoch}: {state}>"
+        return f"<ProcessQueue {self.message_queue} epoch {self.epoch}: {state}>"
 
     def __len__(self) -> int:
         """How many messages are unfinished."""

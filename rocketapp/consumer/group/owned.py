@@ -1,0 +1,32 @@
+"""What the group asks of a queue that it owns."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rocketapp.consumer.stats import HandlerStats
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.wire.record import Message
+
+
+class Owned(Protocol):
+    """One owned queue: an assignment."""
+
+    is_orderly: bool
+    process_queue: ProcessQueue[Message] | None
+    is_clean: bool
+
+    @property
+    def is_ending(self) -> bool: ...
+
+    def end(self, *, patience: float | None = None) -> None: ...
+
+    def cut(self) -> None: ...
+
+    def in_hand(self) -> list[tuple[HandlerStats, Message]]: ...
+
+    async def look_whether_overtaken(self) -> None: ...
+
+    def overtaken(self) -> None: ...
+
+    async def run(self) -> None: ...

@@ -1,0 +1,81 @@
+"""What a handler returned or raised → done, or a failure with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import CoroutineType
+
+from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Retry, Skip
+from rocketapp.model.subscription import Subscription
+from rocketapp.state.redelivery import LONGEST_TEXT, Failure
+from rocketapp.user_line import file_of, log_traceback, place_of_error
+from rocketapp.wire.record import Message
+
+
+def failures_of(
+    result: object, raised: bool, messages: Sequence[Message], subscription: Subscription
+) -> list[Failure | None]:
+    """Why each of these messages failed, or None, from what one call for all of them returned or raised."""
+    home = file_of(subscription)
+    if not isinstance(result, Outcomes):
+        if raised and isinstance(result, BaseException) and not isinstance(result, Skip):
+            log_traceback(result, subscription)
+        return [failure_of(result, raised, home)] * len(messages)
+    known = set(messages)
+    for message, outcome in result.items():
+        if message not in known:
+            # Done would be a guess: whoever named it meant one of them not to be.
+            return [_misused(f"it names {message!r}, which is no message of this batch")] * len(messages)
+        if outcome is not None and not _is_outcome(outcome):
+            return [_misused(f"{outcome!r} is neither Retry, Skip nor DeadLetter")] * len(messages)
+    return [failure_of(result.get(message), False, home) for message in messages]
+
+
+def failure_of(result: object, raised: bool, home: str = "") -> Failure | None:
+    """Why an attempt failed; None when it succeeded: anything returned that is no outcome is done.
+
+    `home`: the handler's file, so that the text of an exception can end with its line there.
+    """
+    if isinstance(result, type) and issubclass(result, Outcome):
+        result = result()  # `return Retry` means what `raise Retry` does
+    match result:
+        case Skip():
+            return None
+        case Retry(after=after):
+            return Failure("Retry", _cause(result, home), after=after)
+        case DeadLetter(reason=reason):
+            return Failure("DeadLetter", reason or _cause(result, home), dead=True)
+        case BaseException() if raised:
+            return Failure(type(result).__name__, _text(result, home))
+        case CoroutineType():
+            # A sync function around an async one: its code never ran, so this is anything but done.
+            result.close()
+            return Failure("TypeError", "the handler returned a coroutine that nobody awaits: make it `async def`")
+        case _:
+            return None
+
+
+def _is_outcome(result: object) -> bool:
+    return isinstance(result, Outcome) or (isinstance(result, type) and issubclass(result, Outcome))
+
+
+def _misused(problem: str) -> Failure:
+    return Failure("TypeError", f"Outcomes maps messages to outcomes: {problem}")
+
+
+def _cause(outcome: BaseException, home: str) -> str:
+    """What made a handler give up: `raise Retry() from error`, or within an `except`."""
+    cause = outcome.__cause__ or outcome.__context__
+    return f"{type(cause).__name__}: {_text(cause, home)}" if cause is not None else ""
+
+
+def _text(error: BaseException, home: str) -> str:
+    """What it says, and where it was raised: the line stays when the text is cut."""
+    try:
+        text = str(error)
+    except Exception as second:
+        text = f"(its text raised {type(second).__name__})"
+    place = place_of_error(error, home)
+    if not place:
+        return text
+    return f"{text[: LONGEST_TEXT - len(place) - 3]} ({place})" if text else f"({place})"

@@ -1,0 +1,110 @@
+"""The pull loop, against brokers that are only a script."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.pull.flow_control import Flow
+from rocketapp.consumer.pull.puller import PullContext, Puller
+from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.errors import ConnectError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.route import MASTER_ID
+from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.cache_budget import CacheBudget
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.pull_gate import PullGate
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.record import Message, Record, encode_record
+from rocketapp.wire.requests.pull import PullResponse
+from tests.unit.scripted import Events, eventually, in_virtual_time
+
+QUEUE = MessageQueue("topic", "broker-a", 0)
+SLAVE = 1
+
+
+class SlaveIsDown:
+    """Brokers whose master sends readers to a slave that nobody can reach."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    async def start_pull(
+        self, queue: MessageQueue, subscription: SubscriptionData, offset: int, commit: int | None, broker_id: int
+    ) -> asyncio.Future[Command]:
+        self.asked.append(broker_id)
+        if broker_id == SLAVE:
+            raise ConnectError("10.0.0.2:10911", "Connection refused")
+        answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        fields = PullResponse(SLAVE, offset, 0, offset).to_fields()
+        answer.set_result(Command(ResponseCode.PULL_RETRY_IMMEDIATELY, fields))
+        return answer
+
+
+class TwoMessages:
+    """Brokers that hold two messages."""
+
+    async def start_pull(self, queue: MessageQueue, subscription: object, offset: int, *_: object) -> Any:
+        answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        if offset < 2:
+            records = b"".join(encode_record(Record("topic", b"body", queue_offset=at)) for at in range(offset, 2))
+            answer.set_result(Command(ResponseCode.SUCCESS, PullResponse(0, 2, 0, 2).to_fields(), records))
+        return answer
+
+
+class NoOffsets:
+    """Nothing travels with these pulls."""
+
+    def travelling(self, queue: ProcessQueue[Message]) -> None:
+        return None
+
+    def arrived(self, queue: ProcessQueue[Message], offset: int | None) -> None:
+        return None
+
+
+def context_of(brokers: Any) -> PullContext:
+    budget, others = CacheBudget(1 << 20), NoOffsets()
+    return PullContext(
+        brokers=brokers,
+        offsets=cast(Any, others),
+        flow=Flow(PullGate(max_messages=10, max_bytes=1 << 20, max_span=10, budget=budget), budget),
+        stall_reasons=StallReasons("group", Events(), asyncio.get_running_loop().time),
+        observe=Events(),
+        config=ConsumerConfig(),
+        max_inflated_bytes=1 << 20,
+        heartbeat=lambda: None,
+        refresh=lambda topic: None,
+    )
+
+
+@in_virtual_time
+async def test_a_slave_that_cannot_be_reached_is_left_for_the_master() -> None:
+    brokers, queue = SlaveIsDown(), ProcessQueue[Message](QUEUE, 0)
+    puller = Puller(queue, SubscriptionData("topic"), lambda _: None, context_of(brokers), orderly=False)
+    pulling = asyncio.ensure_future(puller.run())
+    await eventually(lambda: brokers.asked[:3] == [MASTER_ID, SLAVE, MASTER_ID])
+    pulling.cancel()
+    await asyncio.wait([pulling])
+
+
+@in_virtual_time
+async def test_messages_that_could_not_be_handed_over_are_pulled_again() -> None:
+    given: list[int] = []
+    problems = [RuntimeError("can't start new thread")]
+
+    def deliver(messages: Sequence[Message]) -> None:
+        if problems:
+            raise problems.pop()
+        given.extend(message.offset for message in messages)
+
+    queue = ProcessQueue[Message](QUEUE, 0)
+    puller = Puller(queue, SubscriptionData("topic"), deliver, context_of(TwoMessages()), orderly=False)
+    pulling = asyncio.ensure_future(puller.run())
+    await eventually(lambda: given == [0, 1])
+    assert queue.commit_offset == 0
+    pulling.cancel()
+    await asyncio.wait([pulling])

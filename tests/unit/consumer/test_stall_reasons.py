@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.model.event import Moving, StandingStill
+from rocketapp.model.message_queue import MessageQueue
+from tests.unit.scripted import Events
+
+QUEUE = MessageQueue("t", "b", 0)
+
+
+class Scene:
+    """A clock to set, and what was told."""
+
+    def __init__(self) -> None:
+        self.now, self.events = 0.0, Events()
+        self.stall_reasons = StallReasons("g", self.events, lambda: self.now)
+
+
+def test_a_reason_is_told_once_and_its_end_as_well() -> None:
+    scene = Scene()
+    scene.stall_reasons.still(QUEUE, "no lock: a", kind="lock")
+    scene.stall_reasons.still(QUEUE, "no lock: b", kind="lock")
+    assert scene.stall_reasons.reasons() == {QUEUE: "no lock: b"}
+    scene.stall_reasons.moving(QUEUE)
+    scene.stall_reasons.moving(QUEUE)
+    assert scene.events == [StandingStill("g", QUEUE, "no lock: a"), Moving("g", QUEUE)]
+    assert scene.stall_reasons.reasons() == {}
+
+
+def test_another_reason_is_told_too() -> None:
+    scene = Scene()
+    scene.stall_reasons.still(QUEUE, "one")
+    scene.stall_reasons.still(QUEUE, "other")
+    assert scene.events == [StandingStill("g", QUEUE, "one"), StandingStill("g", QUEUE, "other")]
+
+
+def test_what_passes_soon_is_not_told_but_can_be_asked() -> None:
+    scene = Scene()
+    scene.stall_reasons.still(QUEUE, "flow control", patience=5.0)
+    assert scene.stall_reasons.reasons() == {QUEUE: "flow control"}
+    scene.now = 4.9
+    scene.stall_reasons.tell()
+    scene.stall_reasons.moving(QUEUE)
+    assert scene.events == []
+
+
+def test_what_lasts_is_told_when_the_patience_is_over() -> None:
+    scene = Scene()
+    scene.stall_reasons.still(QUEUE, "flow control", patience=5.0)
+    scene.now = 5.0
+    scene.stall_reasons.tell()
+    scene.stall_reasons.tell()
+    assert scene.events == [StandingStill("g", QUEUE, "flow control")]
+
+
+def test_a_queue_that_was_given_back_is_forgotten_without_a_word() -> None:
+    scene = Scene()
+    scene.stall_reasons.still(QUEUE, "x", patience=1.0)
+    scene.stall_reasons.forget(QUEUE)
+    scene.now = 2.0
+    scene.stall_reasons.tell()
+    assert scene.events == []

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+import logging
+import math
+from typing import Any
+
+import pytest
+
+from rocketapp import DeadLetter, Message, Outcomes, Retry, Skip
+from rocketapp.consumer.ways.outcomes import failure_of, failures_of
+from tests.unit.app.given import message
+from tests.unit.consumer.fake_cluster import subscription
+
+
+@pytest.mark.parametrize("result", [None, 0, "text", Skip("seen"), ValueError("returned, not raised")])
+def test_returning_anything_is_done(result: object) -> None:
+    assert failure_of(result, raised=False) is None
+
+
+def test_outcomes_may_be_raised_or_returned() -> None:
+    for raised in (True, False):
+        retry, dead = failure_of(Retry(after=5), raised), failure_of(DeadLetter("spoilt"), raised)
+        assert retry is not None
+        assert dead is not None
+        assert (retry.after, retry.dead) == (5, False)
+        assert dead.dead
+        assert failure_of(Skip(), raised) is None
+
+
+def test_an_exception_is_a_failure_with_its_text() -> None:
+    failure = failure_of(ValueError("no money"), raised=True)
+    assert failure is not None
+    assert "no money" in str(failure)
+
+
+def test_a_coroutine_that_nobody_awaits_is_a_failure_and_not_done() -> None:
+    async def settle() -> None: ...
+
+    failure = failure_of(settle(), raised=False)
+    assert failure is not None
+    assert "make it `async def`" in str(failure)
+
+
+def test_an_outcome_that_is_returned_as_a_class_is_one() -> None:
+    retry, dead = failure_of(Retry, raised=False), failure_of(DeadLetter, raised=False)
+    assert retry is not None
+    assert dead is not None
+    assert (retry.dead, dead.dead) == (False, True)
+    assert failure_of(Skip, raised=False) is None
+
+
+@pytest.mark.parametrize("after", [-1, math.nan, math.inf])
+def test_seconds_that_never_come_are_refused(after: float) -> None:
+    with pytest.raises(ValueError, match="give seconds, 0 or more"):
+        Retry(after)
+
+
+def test_seconds_are_a_number() -> None:
+    with pytest.raises(TypeError, match=r"Retry\(after='x'\): give seconds as a number"):
+        Retry(after="x")  # type: ignore[arg-type]
+
+
+def test_outcomes_speak_for_single_messages() -> None:
+    first, second, third = batch = [message(offset=offset) for offset in range(3)]
+    outcomes = Outcomes({first: Retry(), second: Skip("seen")})
+    assert [failure is None for failure in failures_of(outcomes, False, batch, subscription())] == [False, True, True]
+    assert third not in outcomes
+
+
+def by_id(batch: list[Message]) -> dict[Any, Any]:
+    return {batch[0].message_id: Retry()}
+
+
+def with_text(batch: list[Message]) -> dict[Any, Any]:
+    return {batch[0]: "again"}
+
+
+@pytest.mark.parametrize("wrong", [by_id, with_text])
+def test_outcomes_that_name_nothing_of_the_batch_do_not_make_it_done(wrong: Any) -> None:
+    batch = [message(offset=offset) for offset in range(2)]
+    failures = failures_of(Outcomes(wrong(batch)), False, batch, subscription())
+    assert ["Outcomes maps messages to outcomes" in str(failure) for failure in failures] == [True, True]
+
+
+def raised_by(call: Any) -> BaseException:
+    try:
+        call()
+    except Exception as error:
+        return error
+    raise AssertionError("it did not raise")
+
+
+def loads_half() -> None:
+    json.loads("{")
+
+
+def retries_from_an_error() -> None:
+    try:
+        loads_half()
+    except ValueError as error:
+        raise Retry from error
+
+
+LINE = loads_half.__code__.co_firstlineno + 1
+
+
+def test_a_reason_ends_with_the_line_of_the_users_code_and_not_of_a_library() -> None:
+    failure = failure_of(raised_by(loads_half), raised=True)
+    assert failure is not None
+    assert failure.text.endswith(f" (test_outcomes.py:{LINE})")
+    retry = failure_of(raised_by(retries_from_an_error), raised=True)
+    assert retry is not None
+    assert retry.text.endswith(f" (test_outcomes.py:{LINE})")
+
+
+def test_a_very_long_reason_keeps_its_line() -> None:
+    def fails() -> None:
+        raise ValueError("x" * 1000)
+
+    failure = failure_of(raised_by(fails), raised=True)
+    assert failure is not None
+    assert len(failure.text) == 500
+    assert failure.text.endswith(f" (test_outcomes.py:{fails.__code__.co_firstlineno + 1})")
+
+
+def test_a_handler_in_an_installed_package_is_the_users_code_all_the_same() -> None:
+    error = raised_by(loads_half)
+    failure = failure_of(error, raised=True, home=json.loads.__code__.co_filename)
+    assert failure is not None
+    assert "(__init__.py:" in failure.text
+
+
+def test_the_whole_traceback_is_told_at_debug(caplog: pytest.LogCaptureFixture) -> None:
+    error = raised_by(loads_half)
+    with caplog.at_level(logging.INFO, "rocketapp.failures"):
+        failures_of(error, True, [message()], subscription())
+    assert not caplog.records
+    with caplog.at_level(logging.DEBUG, "rocketapp.failures"):
+        failures_of(error, True, [message(), message(offset=1)], subscription())
+    assert len(caplog.records) == 1
+    assert "raw_decode" in caplog.text

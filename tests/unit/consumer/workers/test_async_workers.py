@@ -1,0 +1,113 @@
+"""Workers of an async handler, when cancellation does not go its usual way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.stats import HandlerStats
+from rocketapp.consumer.workers.async_workers import AsyncWorkers
+from rocketapp.consumer.workers.work import Work
+from rocketapp.model.event import LoopFailed
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.tasks import PATIENCE, Tasks
+from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from tests.unit.consumer.fake_cluster import subscription
+from tests.unit.scripted import Events, eventually, in_virtual_time
+
+QUEUE = MessageQueue("topic", "broker-a", 0)
+Call = Callable[[Message], Awaitable[object]]
+
+
+def message(offset: int) -> Message:
+    return decode_records(encode_record(Record("topic", b"body", queue_offset=offset)), QUEUE)[0]
+
+
+class Bench:
+    """Workers of one handler, and what came of their calls."""
+
+    def __init__(self, call: Call, *, concurrency: int = 1) -> None:
+        self.settled: list[Any] = []
+        self.queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
+        self.stats = HandlerStats(Handler(subscription(concurrency=concurrency), call))
+        self.events = Events()
+        self.tasks = Tasks(self.events)
+        self.workers = AsyncWorkers(self.stats, self._settle, self.tasks)
+
+    def _settle(
+        self, stats: HandlerStats, queue: ProcessQueue[Message], item: Any, result: object, raised: bool
+    ) -> None:
+        self.settled.append(result)
+
+    def submit(self, *offsets: int) -> None:
+        messages = [message(offset) for offset in offsets]
+        self.queue.put(messages)
+        self.workers.submit(Work(self.queue, messages))
+
+
+@in_virtual_time
+async def test_a_handler_that_swallows_its_cancellation_holds_up_no_stop_and_is_called_no_more() -> None:
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            return
+
+    bench = Bench(call)
+    bench.submit(0, 1, 2)
+    await eventually(lambda: called == [0])
+    async with asyncio.timeout(5):
+        await bench.workers.stop()
+    assert called == [0]
+    assert not len(bench.tasks)
+
+
+@in_virtual_time
+async def test_a_handler_that_cancels_its_own_task_costs_no_worker() -> None:
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    bench = Bench(call)
+    for offset in range(3):
+        bench.submit(offset)
+        await asyncio.sleep(1)
+    assert called == [0, 1, 2]
+    await bench.workers.stop()
+
+
+@in_virtual_time
+async def test_handlers_that_go_on_after_their_cancellation_hold_up_a_stop_for_a_second_and_are_named() -> None:
+    release = asyncio.Event()
+
+    async def call(_: Message) -> None:
+        while not release.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+
+    bench = Bench(call, concurrency=3)
+    bench.submit(0, 1, 2)
+    await eventually(lambda: len(bench.workers.in_hand()) == 3)
+    began = asyncio.get_running_loop().time()
+    await bench.workers.stop()
+    await bench.tasks.close()
+    assert asyncio.get_running_loop().time() - began == pytest.approx(PATIENCE)
+    (told,) = bench.events
+    assert isinstance(told, LoopFailed)
+    assert told.loop == "handler handler"
+    assert "left behind" in told.error
+    release.set()
+    await eventually(lambda: not bench.workers.in_hand())

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketapp.state.tag_table import TagTable
+
+
+@dataclass(frozen=True)
+class Tagged:
+    tag: str | None
+    number: int = 0
+
+    def raw_tag(self) -> bytes | None:
+        return None if self.tag is None else self.tag.encode()
+
+
+def table(*handlers: tuple[str, str]) -> TagTable[str]:
+    return TagTable((name, frozenset(filter(None, tags.split()))) for name, tags in handlers)
+
+
+def handler_of(routes: TagTable[str], tag: str | None) -> str | None:
+    """Who gets a message that comes alone."""
+    ((handler, _),) = routes.split([Tagged(tag)])
+    return handler
+
+
+def test_one_handler_for_everything_gets_the_batch_as_it_is() -> None:
+    batch = [Tagged("a"), Tagged(None)]
+    ((handler, share),) = table(("all", "")).split(batch)
+    assert handler == "all"
+    assert share is batch
+
+
+def test_exact_tags_come_first_and_the_rest_gets_what_is_left() -> None:
+    both = table(("exact", "a b"), ("rest", ""))
+    assert [handler_of(both, tag) for tag in ("a", "b", "c", None)] == ["exact", "exact", "rest", "rest"]
+
+
+def test_without_a_rest_nobody_wants_other_tags() -> None:
+    assert handler_of(table(("exact", "a")), "aa") is None
+    assert handler_of(table(("exact", "a")), None) is None
+
+
+TAGS = st.sampled_from(["a", "b", "c", "d", None])
+
+
+@given(st.lists(TAGS, max_size=40), st.booleans())
+def test_splitting_loses_nothing_and_keeps_the_order_of_each_share(tags: list[str | None], with_rest: bool) -> None:
+    handlers = [("one", "a"), ("two", "b c"), *([("rest", "")] if with_rest else [])]
+    batch = [Tagged(tag, number) for number, tag in enumerate(tags)]
+    routes = table(*handlers)
+    shares = routes.split(batch)
+    assert sorted((each for _, share in shares for each in share), key=lambda each: each.number) == batch
+    for handler, share in shares:
+        assert list(share) == [each for each in batch if handler_of(routes, each.tag) == handler]
+
+
+@given(st.lists(TAGS, max_size=40))
+def test_runs_keep_the_order_of_everything(tags: list[str | None]) -> None:
+    batch = [Tagged(tag, number) for number, tag in enumerate(tags)]
+    routes = table(("one", "a"), ("two", "b c"))
+    runs = routes.runs(batch)
+    assert [each for _, run in runs for each in run] == batch
+    assert all(handler_of(routes, each.tag) == handler for handler, run in runs for each in run)
+    assert all(one != other for (one, _), (other, _) in pairwise(runs))
