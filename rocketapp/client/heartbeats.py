@@ -73,12 +73,12 @@ class Heartbeats:
                 self._observe(LoopFailed("heartbeat", str(error) or type(error).__name__))
 
     async def drop_offline(self) -> None:
-        """Close the connections to brokers that are in no route any more."""
+        """Close the connections to brokers that no route names and that are not held."""
         known = set(self._addresses())
         await asyncio.gather(*(self._pool.drop(each) for each in self._pool.addresses() if each not in known))
 
     def rejoin(self, address: str) -> None:
-        """Dial this broker until it is reached, or is in no route any more."""
+        """Dial this broker until it is reached, or is neither in a route nor held any more."""
         if self._stopped or address in self._rejoining:
             return
         if address in self._addresses() and self._beat() is not None:

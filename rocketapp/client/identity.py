@@ -1,7 +1,8 @@
-"""Who we are in the cluster: `ip@pid#nanotime`, or `ip@instance_name`.
+"""Who we are in the cluster: `ip@pid#digits`, or `ip@instance_name#pid#digits`.
 
-Two members of a group with equal ids would take the same queues, so the id must differ between
-containers whose address and process ids are equal, and between clients of one process.
+Two members of a group with equal ids would take the same queues, so the id differs between the workers of
+one host, between containers whose addresses and process ids are equal, and between clients of one process.
+Brokers compare client ids as texts and read nothing out of them (Java: ClientConfig.buildMQClientId).
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ _ELSEWHERE = "192.0.2.1"
 
 
 def make_client_id(ip: str, pid: int, instance_name: str, now: float, random: Random) -> str:
-    """`now` is the time of day; chance fills in what clocks cannot tell apart."""
-    if instance_name:
-        return f"{ip}@{instance_name}"
-    nanotime = int(now * 1_000_000_000) ^ random.getrandbits(40)
-    return f"{ip}@{pid}#{nanotime}"
+    """`now`: the time of day in seconds. Its nanoseconds are mixed with chance: clients may start at the same time."""
+    digits = int(now * 1_000_000_000) ^ random.getrandbits(40)
+    name = f"{instance_name}#" if instance_name else ""
+    return f"{ip}@{name}{pid}#{digits}"
 
 
 def local_ip(name_servers: Iterable[str]) -> str:

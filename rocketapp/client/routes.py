@@ -58,6 +58,19 @@ class RouteTable:
     def unwatch(self, topic: str) -> None:
         self._cache.unwatch(topic)
 
+    def hold_broker(self, broker_name: str) -> None:
+        """Keep the addresses of this broker, and heartbeats to it, while no route names it.
+
+        An assignment calls it when it begins to consume a queue of that broker, and `release_broker` once
+        it has committed for the last time and unlocked: a name server that restarts may lose a live broker
+        for a moment. Counted: every hold needs its release.
+        """
+        self._cache.hold_broker(broker_name)
+
+    def release_broker(self, broker_name: str) -> None:
+        """End one hold. After the last one, a broker that no route names is forgotten and its connection closed."""
+        self._cache.release_broker(broker_name)
+
     def refresh_soon(self, topic: str) -> None:
         """Something happened to this topic: ask at once, if it is watched."""
         self._cache.soon(topic, asyncio.get_running_loop().time())

@@ -12,7 +12,9 @@ class ClientConfig:
     """How one process talks to one cluster."""
 
     name_server: str = option("", "Addresses of the name servers, host:port, separated by `;`.", java="namesrvAddr")
-    instance_name: str = option("", "Second half of the client id; empty: pid#nanotime.", java="instanceName")
+    instance_name: str = option(
+        "", "Name in the client id: ip@name#pid#digits; empty: ip@pid#digits. Ids stay unique.", java="instanceName"
+    )
     poll_name_server_interval: float = option(
         30.0, "Seconds between route polls.", java="pollNameServerInterval", least=0.1
     )

@@ -2,17 +2,22 @@
 
 A topic that is watched is asked for every `interval` seconds. One that no name server knows is asked for
 after a second, then less and less often, up to `interval`; a hint (`soon`) begins with a tenth of a
-second. A route that disappears is kept: the broker may be restarting, and whoever consumes from it must
-not forget where it was.
+second. A route that disappears is kept: the name server may be restarting, and consumers must not forget
+their queues.
+
+A broker that disappears from its routes is forgotten, except while it is held: a name server that was
+restarted knows only the brokers that have registered since, and a queue that is given up must still commit
+to its broker.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 
-from rocketapp.model.route import TopicRoute
+from rocketapp.model.route import MASTER_ID, TopicRoute
 
 FIRST_WAIT, FIRST_WAIT_AFTER_HINT = 1.0, 0.1
 """Seconds until a missing topic is asked for again."""
@@ -35,6 +40,7 @@ class RouteCache:
         self._interval = interval
         self._entries: dict[str, _Entry] = {}
         self._brokers: dict[str, dict[int, str]] = {}
+        self._holds: Counter[str] = Counter()
 
     def get(self, topic: str) -> TopicRoute | None:
         entry = self._entries.get(topic)
@@ -107,13 +113,32 @@ class RouteCache:
         """Every broker of every known route: name -> id -> address."""
         return self._brokers
 
+    def hold_broker(self, broker_name: str) -> None:
+        """Keep the addresses of this broker, also when no route names it any more. Every hold needs its release.
+
+        A route that names it with other addresses still replaces them.
+        """
+        self._holds[broker_name] += 1
+
+    def release_broker(self, broker_name: str) -> None:
+        """End one hold; after the last one the routes alone decide."""
+        if self._holds[broker_name] > 1:
+            self._holds[broker_name] -= 1
+            return
+        del self._holds[broker_name]
+        self._learn_brokers()
+
     def _learn_brokers(self) -> None:
+        brokers = {name: self._brokers[name] for name in self._holds if name in self._brokers}
         # Routes are told one by one, so the one told last knows best where a broker lives.
-        brokers: dict[str, dict[int, str]] = {}
         known = sorted((entry for entry in self._entries.values() if entry.route), key=lambda entry: entry.told)
         for entry in known:
             if entry.route is not None:
                 brokers.update({data.broker_name: dict(data.addresses) for data in entry.route.brokers})
+        for name in self._holds.keys() & self._brokers.keys():
+            # A slave may register before its master: the master's address stays as well.
+            if (master := self._brokers[name].get(MASTER_ID)) is not None:
+                brokers[name].setdefault(MASTER_ID, master)
         self._brokers = brokers
 
 

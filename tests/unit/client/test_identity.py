@@ -15,8 +15,11 @@ def test_two_containers_with_equal_address_pid_and_second_differ() -> None:
     assert all(each.startswith("10.0.0.5@1#179") for each in ids)
 
 
-def test_an_instance_name_stands_for_the_second_half() -> None:
-    assert make_client_id("10.0.0.5", 1, "left", 0.0, Random(0)) == "10.0.0.5@left"
+def test_an_instance_name_can_be_read_in_the_id_and_gives_no_two_clients_one_id() -> None:
+    workers = {make_client_id("10.0.0.5", pid, "left", 0.0, Random(0)) for pid in (1, 2)}
+    containers = {make_client_id("10.0.0.5", 1, "left", 0.0, Random(seed)) for seed in (1, 2)}
+    assert len(workers) == len(containers) == 2
+    assert all(each.startswith("10.0.0.5@left#") for each in workers | containers)
 
 
 @pytest.mark.parametrize(

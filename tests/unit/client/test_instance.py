@@ -220,6 +220,24 @@ async def test_connections_to_brokers_in_no_route_are_closed() -> None:
 
 
 @in_virtual_time
+async def test_a_held_broker_that_no_route_names_keeps_its_connection_and_its_heartbeats() -> None:
+    cluster = await Cluster(brokers=2).start()
+    held = cluster.brokers[1]
+    async with running(cluster) as client:
+        client.routes.hold_broker("broker-b")
+        await client.heartbeat()
+        cluster.name_server.routes["t"] = cluster.route(brokers=cluster.brokers[:1])
+        await asyncio.sleep(61)
+        assert client.broker_address("broker-b") == held.address
+        beats = len(held.beats())
+        await asyncio.sleep(61)
+        assert len(held.beats()) == beats + 2
+        client.routes.release_broker("broker-b")
+        await asyncio.sleep(31)
+        assert not held.listener.connections
+
+
+@in_virtual_time
 async def test_producers_alone_are_of_no_interest_to_slaves() -> None:
     cluster = await Cluster(brokers=2).start()
     master, slave = cluster.brokers
@@ -287,5 +305,5 @@ async def test_a_broker_that_refuses_heartbeats_may_still_be_asked() -> None:
 @in_virtual_time
 async def test_an_instance_name_makes_the_client_id() -> None:
     cluster = Cluster()
-    assert make(cluster, instance_name="left").client_id == "10.0.0.5@left"
+    assert make(cluster, instance_name="left").client_id.startswith("10.0.0.5@left#7#")
     assert make(cluster).client_id.startswith("10.0.0.5@7#")

@@ -121,3 +121,32 @@ def test_what_nobody_watches_any_more_is_forgotten_with_its_brokers() -> None:
     assert sorted(cache.brokers()) == ["a"]
     cache.watch("left", 71.0)
     assert cache.due(71.0) == ["kept", "left"]
+
+
+def test_a_held_broker_keeps_its_addresses_until_its_last_release() -> None:
+    cache = RouteCache(30.0)
+    cache.watch("t", 0.0)
+    cache.hold_broker("b")
+    cache.hold_broker("b")
+    cache.found("t", route("a", "b"), 0.0)
+    cache.found("t", route("a"), 1.0)
+    assert cache.address("b", 0) == "10.0.0.1:11"
+    cache.release_broker("b")
+    cache.found("t", route("a", host="10.0.0.2"), 2.0)
+    assert cache.address("b", 0) == "10.0.0.1:11"
+    cache.release_broker("b")
+    assert cache.address("b", 0) is None
+    assert sorted(cache.brokers()) == ["a"]
+
+
+def test_a_newer_address_of_a_held_broker_counts_and_a_slave_alone_does_not_hide_its_master() -> None:
+    cache = RouteCache(30.0)
+    cache.watch("t", 0.0)
+    cache.hold_broker("a")
+    cache.found("t", route("a"), 0.0)
+    cache.found("t", route("a", host="10.0.0.9"), 1.0)
+    assert cache.address("a", 0) == "10.0.0.9:10"
+    cache.found("t", TopicRoute((QueueData("a", 4, 4, 6),), (BrokerData("C", "a", {1: "10.0.0.10:10"}),)), 2.0)
+    assert dict(cache.brokers()["a"]) == {0: "10.0.0.9:10", 1: "10.0.0.10:10"}
+    cache.release_broker("a")
+    assert dict(cache.brokers()["a"]) == {1: "10.0.0.10:10"}
