@@ -1,11 +1,11 @@
 """A small shop. Run it with `make run`, or `rocketapp run example_app.app:app`.
 
-At every start it sells six orders to itself, and the log tells their story:
+At every start it places six orders with itself, and the log shows what happens to them:
 
-    orders   → placed by a handler that knows its payload's type; paid ones are shipped (told apart by tag)
+    orders   → placed by a handler with a typed payload; paid ones are shipped (selected by tag)
     stock    → moved in order, one after the other per queue (orderly)
-    payments → one meets a bank that is busy and succeeds a second later; one card is stolen, one is broken:
-               both become dead letters, at once and after one more try
+    payments → one is retried after a second because the bank is busy; one card is stolen, one is unreadable:
+               both become dead letters, at once and after one retry
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ app.include(orders.router)
 app.include(payments.router)
 app.include(stock.router)
 
-# Handlers publish through the app. It is handed to them and not imported by them, so that tests can hand over another.
+# Handlers publish through the app. They do not import it, so that tests can replace `publish`.
 orders.publish = app.publish
 payments.publish = app.publish
 
@@ -40,7 +40,7 @@ CUSTOMERS = [
 
 @app.on_startup
 async def open_shop() -> None:
-    """Sell something. What is published here is seen by the handlers: their start positions are fixed already."""
+    """Place the orders. The handlers receive them, because start positions are fixed before startup functions run."""
     day = secrets.token_hex(2)
     for number, (customer, item, count, card) in enumerate(CUSTOMERS, start=1):
         order = Order(id=f"{day}-{number}", customer=customer, item=item, count=count, card=card)

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 Publish = Callable[..., Awaitable[Any]]
-"""`RocketApp.publish`, or what stands in for it in a test."""
+"""`RocketApp.publish`, or its replacement in a test."""
 
 
 class Order(msgspec.Struct, frozen=True):
-    """Somebody wants something."""
+    """A customer orders an item."""
 
     id: str
     customer: str
@@ -22,20 +22,20 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Payment(msgspec.Struct, frozen=True):
-    """A card is to be charged for an order."""
+    """A request to charge a card for an order."""
 
     order: Order
     cents: int
 
 
 class Movement(msgspec.Struct, frozen=True):
-    """Something leaves the shelf (or comes back: a negative count)."""
+    """Items leave the shelf. A negative count brings them back."""
 
     order_id: str
     item: str
     count: int
 
 
-async def nobody_listens(topic: str, body: Any, **options: Any) -> None:
-    """Stands in until the app is put together."""
-    raise RuntimeError(f"published to {topic} before the app was put together")
+async def not_connected(topic: str, body: Any, **options: Any) -> None:
+    """The default `publish`, until app.py replaces it."""
+    raise RuntimeError(f"published to {topic} before app.py set `publish`")

@@ -1,7 +1,7 @@
 """Flask for RocketMQ handlers: the public names and nothing else.
 
-They are imported at the first use, so that a process that needs few of them (a broker, a
-parent of workers) starts without the rest.
+Each name is imported at its first use. A process that needs only a few of them (a broker, a
+parent of workers) starts faster.
 """
 
 from importlib import import_module

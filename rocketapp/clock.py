@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Says what time of day it is."""
+    """A source of the time of day."""
 
     def now(self) -> float:
         """Seconds since 1970-01-01 UTC."""

@@ -1,4 +1,4 @@
-"""Everything that rocketapp raises on purpose, as one tree.
+"""Every exception that rocketapp raises on purpose, as one tree.
 
 An error stores facts and renders them in `__str__`, so that it survives pickling
 into another process and a test may assert on a number. Its text names the option
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 
 class RocketAppError(Exception):
-    """The root: `except RocketAppError` catches all that we raise on purpose."""
+    """The base class of every exception that rocketapp raises on purpose."""
 
     retryable = False
 
@@ -27,9 +27,9 @@ class ConfigError(RocketAppError):
 
 
 class SetupError(RocketAppError):
-    """What the user declared cannot work: found at registration, before anything starts.
+    """A declaration of the user cannot work. It is found at registration, before anything starts.
 
-    `place` is `file:line` of the declaration that has to change.
+    `place` is the `file:line` of the declaration that has to be changed.
     """
 
     def __init__(self, place: str, problem: str) -> None:
@@ -52,11 +52,11 @@ class PluginError(RocketAppError):
 
 
 class ProtocolError(RocketAppError):
-    """Bytes that do not mean what they should: malformed, truncated or oversized."""
+    """Received bytes are malformed, truncated or too large."""
 
 
 class FrameTooLargeError(ProtocolError):
-    """The peer announced a frame that we refuse to buffer; the connection is closed."""
+    """The peer announced a frame above `client.max_frame_bytes`. The connection is closed."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(size, limit)
@@ -80,15 +80,15 @@ class TransportError(RocketAppError):
 
 
 class ConnectError(TransportError):
-    """Nobody answers at that address: nothing was sent."""
+    """No connection could be made to that address. Nothing was sent."""
 
 
 class ConnectionLostError(TransportError):
-    """The connection ended while a call was waiting: whether the peer acted is unknown."""
+    """The connection ended while a call was waiting. Whether the peer executed the request is unknown."""
 
 
 class RequestTimeoutError(TransportError):
-    """The peer did not answer in time: whether it acted is unknown."""
+    """The peer did not answer in time. Whether it executed the request is unknown."""
 
 
 class BrokerError(RocketAppError):
@@ -104,7 +104,7 @@ class BrokerError(RocketAppError):
 
 
 class NoRouteError(RocketAppError):
-    """No broker is known that holds the topic (or has the needed permission)."""
+    """No known broker holds the topic, or none gives the needed permission."""
 
     retryable = True
 
@@ -117,7 +117,7 @@ class NoRouteError(RocketAppError):
 
 
 class SendRefused(RocketAppError):  # noqa: N818 - an outcome, named in the public API
-    """A message was definitely not stored."""
+    """A message was certainly not stored. Sending it again cannot store it twice."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(topic, reason)
@@ -128,7 +128,7 @@ class SendRefused(RocketAppError):  # noqa: N818 - an outcome, named in the publ
 
 
 class SendUnknown(RocketAppError):  # noqa: N818 - an outcome, named in the public API
-    """A message was perhaps stored: the answer never came. Sending again may store it twice."""
+    """A message was perhaps stored: no answer came. Sending it again may store it twice."""
 
     retryable = True
 
@@ -141,9 +141,9 @@ class SendUnknown(RocketAppError):  # noqa: N818 - an outcome, named in the publ
 
 
 class StoreError(RocketAppError):
-    """The embedded broker's store did not take a message.
+    """The embedded broker's store failed to store a message.
 
-    `is_unknown` says that its bytes may be on disk all the same; otherwise they are certainly not.
+    `is_unknown`: the bytes may be on disk nevertheless. Otherwise they certainly are not.
     """
 
     retryable = True

@@ -1,4 +1,4 @@
-"""Stock: movements of one item happen in the order in which they were sent."""
+"""Stock: movements of one item are handled in the order in which they were sent."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ log = logging.getLogger("shop.stock")
 router = Router(prefix="shop-", group="shop-stock")
 
 shelf = {"tea": 10, "coffee": 10, "cocoa": 10}
-"""A real shop asks a database; this one forgets at every restart."""
+"""A real shop uses a database; this one starts anew at every restart."""
 
 
 @router.subscribe("stock", orderly=True)
 async def move(movement: Movement) -> None:
-    """Per queue one after the other, across all workers; equal order keys (the item) share a queue."""
+    """One message after the other per queue, across all workers. Equal order keys (the item) share a queue."""
     shelf[movement.item] -= movement.count
     log.info(
         "stock: %d %s for order %s, %d left", movement.count, movement.item, movement.order_id, shelf[movement.item]

@@ -16,7 +16,7 @@ _KEY = "rocketapp.option"
 
 @dataclass(frozen=True, slots=True)
 class OptionInfo:
-    """What is known of one option beside its type and default."""
+    """The metadata of one option, beside its type and default."""
 
     meaning: str
     java: str | None = None
@@ -48,7 +48,7 @@ def info_of(field: dataclasses.Field[Any]) -> OptionInfo:
 
 
 def bounds_problem(info: OptionInfo, value: Any) -> str | None:
-    """Why this value is out of bounds, or None."""
+    """Why this value is out of bounds; None when it is within them."""
     if info.choices and value not in info.choices:
         return f"{value!r} is none of {', '.join(info.choices)}"
     if info.least is not None and value is not None and value < info.least:

@@ -9,7 +9,7 @@ from rocketapp.config.option import option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConfig:
-    """How messages are sent."""
+    """How messages are published."""
 
     group: str = option("", "Producer group; empty: the app's name.", java="producerGroup")
     send_timeout: float = option(

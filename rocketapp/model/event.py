@@ -1,7 +1,7 @@
-"""What the engine tells whoever observes it: facts, after they happened.
+"""The events that the engine reports to its observer, each after the fact.
 
-Never one event per message: `Handled` is a count. Retries and dead letters are rare
-and tell their message.
+Successful messages are never reported one by one: `Handled` carries a count. Retries and dead
+letters are rare, so each of them is an event of its own with its message id.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rocketapp.model.message_queue import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something happened."""
+    """The base class of all events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Disconnected(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoopFailed(Event):
-    """A background loop (heartbeat, routes, rebalance, commit, pull ...) met an error and goes on."""
+    """A background loop (heartbeat, routes, rebalance, commit, pull ...) met an error. It continues to run."""
 
     loop: str
     error: str
@@ -42,7 +42,7 @@ class LoopFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Assigned(Event):
-    """A queue is ours; consumption begins at `offset`."""
+    """A queue was assigned to this member. Consumption begins at `offset`."""
 
     group: str
     queue: MessageQueue
@@ -52,7 +52,7 @@ class Assigned(Event):
 
 @dataclass(frozen=True, slots=True)
 class Released(Event):
-    """A queue is no longer ours."""
+    """This member gave up a queue."""
 
     group: str
     queue: MessageQueue
@@ -69,7 +69,7 @@ class TopicMissing(Event):
 
 @dataclass(frozen=True, slots=True)
 class StandingStill(Event):
-    """A queue does not move, and why: told once per reason."""
+    """A queue makes no progress. Reported once per reason."""
 
     group: str
     queue: MessageQueue
@@ -86,7 +86,7 @@ class Moving(Event):
 
 @dataclass(frozen=True, slots=True)
 class Handled(Event):
-    """So many messages were done by this handler since the last such event."""
+    """How many messages this handler finished since the last such event."""
 
     group: str
     handler: str
@@ -96,7 +96,7 @@ class Handled(Event):
 
 @dataclass(frozen=True, slots=True)
 class Unmatched(Event):
-    """So many messages were taken that no handler wants."""
+    """How many messages matched no handler since the last such event. They count as done."""
 
     group: str
     topic: str
@@ -132,7 +132,7 @@ class DeadLettered(Event):
 
 @dataclass(frozen=True, slots=True)
 class SendBackFailed(Event):
-    """A failed message could not be handed back; it stays and is tried again."""
+    """The broker did not take a failed message back. The message stays in memory and the send-back is repeated."""
 
     group: str
     handler: str
@@ -143,7 +143,7 @@ class SendBackFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class SendAttemptFailed(Event):
-    """One attempt to send failed; what became of the send, its caller hears."""
+    """One attempt to send failed. The caller of `publish` learns the final result separately."""
 
     group: str
     topic: str
@@ -154,7 +154,7 @@ class SendAttemptFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class CommitFailed(Event):
-    """An offset could not be committed; it stays for the next round."""
+    """An offset could not be committed. The next round of commits tries again."""
 
     group: str
     queue: MessageQueue
@@ -164,7 +164,7 @@ class CommitFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class HandlerSlow(Event):
-    """A handler runs for very long; no second copy is started while it does."""
+    """A handler has run for longer than `handler_warning`. Its message is not started a second time meanwhile."""
 
     group: str
     handler: str
@@ -175,31 +175,31 @@ class HandlerSlow(Event):
 
 @dataclass(frozen=True, slots=True)
 class DrainCut(Event):
-    """A handler still ran when the time of the drain was over: what it had in hand is somebody else's again."""
+    """A handler still ran when the drain timed out. Its message was not committed and will be delivered again."""
 
     group: str
     handler: str
     topic: str
     message_id: str
     others: int
-    """So many further calls of this handler were cut with it."""
+    """Further calls of this handler that were cut at the same time."""
     seconds: float
     """How long the drain lasted."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreRecovered(Event):
-    """The store of the embedded broker was opened, and so much of its log had to be read again."""
+    """The store of the embedded broker was opened after `scanned_bytes` of its commit log were read again."""
 
     scanned_bytes: int
     records: int
     is_rebuilt: bool
-    """The consume queues were made anew from the whole log."""
+    """The consume queues were rebuilt from the whole log."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogCut(Event):
-    """Bytes behind the last whole record were cut off the commit log: an unfinished write of a crash."""
+    """Bytes after the last whole record were cut off the commit log: a crash left an unfinished write."""
 
     position: int
     reason: str
@@ -207,12 +207,12 @@ class LogCut(Event):
 
 @dataclass(frozen=True, slots=True)
 class RecordDamaged(Event):
-    """A stored message cannot be read any more; what lies before and after it can."""
+    """A stored message cannot be read any more. The messages before and after it can."""
 
     topic: str
     queue_id: int
     offset: int
-    """-1 when the damage hides which message it was."""
+    """-1 when the damage also hides the message's offset."""
     physical_offset: int
 
 
@@ -228,4 +228,4 @@ Observe = Callable[[Event], None]
 
 
 def unobserved(event: Event) -> None:
-    """An observer for those who have none."""
+    """An observer that ignores every event."""

@@ -1,4 +1,4 @@
-"""Retry, dead-letter and delay topics; the delay levels; what a legal name is."""
+"""Names of retry, dead-letter and delay topics, the delay levels, and the rules for legal names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORBIDDEN_TOPICS = frozenset(
         "OFFSET_MOVED_EVENT",
     }
 )
-"""System topics that nobody may send to (Java: TopicValidator)."""
+"""System topics that clients may not send to (Java: TopicValidator)."""
 RESERVED_GROUPS = frozenset({"DEFAULT_CONSUMER", "DEFAULT_PRODUCER"})
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -42,12 +42,12 @@ def is_retry_topic(topic: str) -> bool:
 
 
 def topic_problem(topic: str) -> str | None:
-    """Why this is no legal topic name, or None."""
+    """Why this topic name is illegal; None when it is legal."""
     return _problem("topic", topic, MAX_TOPIC_LENGTH)
 
 
 def group_problem(group: str) -> str | None:
-    """Why this is no legal group name for users, or None."""
+    """Why users may not use this group name; None when they may."""
     if group in RESERVED_GROUPS:
         return f"group {group!r} is reserved by RocketMQ: choose another name"
     return _problem("group", group, MAX_GROUP_LENGTH)
@@ -64,9 +64,9 @@ def _problem(kind: str, name: str, longest: int) -> str | None:
 
 
 def delay_level(seconds: float) -> int:
-    """The level of exactly this delay.
+    """The level of exactly this delay in seconds.
 
-    Raises ValueError that names the neighbouring delays when no level fits.
+    Raises ValueError, which names the nearest delays, when no level has exactly this delay.
     """
     if seconds in DELAY_SECONDS:
         return DELAY_SECONDS.index(int(seconds)) + 1
@@ -78,13 +78,13 @@ def delay_level(seconds: float) -> int:
         nearest = f"the most is {below[-1]} s"
     elif above:
         nearest = f"the least is {above[0]} s"
-    else:  # not a number has no neighbours
+    else:  # NaN compares with nothing
         nearest = f"they are {', '.join(map(str, DELAY_SECONDS))} s"
     raise ValueError(f"delay={seconds:g}: no delay level of {seconds:g} s; {nearest}")
 
 
 def delay_level_at_least(seconds: float) -> int:
-    """The smallest level that waits at least this long; the highest one beyond 2 h."""
+    """The lowest level that waits at least this long; above 2 h the highest level."""
     for level, delay in enumerate(DELAY_SECONDS, start=1):
         if delay >= seconds:
             return level

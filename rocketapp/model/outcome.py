@@ -1,4 +1,4 @@
-"""How a handler says what became of a message, other than by returning."""
+"""The outcomes that a handler may raise or return: Retry, Skip, DeadLetter, and Outcomes for a batch."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 
 class Outcome(Exception):  # noqa: N818 - raised as well as returned
-    """Raise or return one of its kinds."""
+    """The base class of Retry, Skip and DeadLetter. A handler may raise or return them."""
 
 
 class Retry(Outcome):
-    """Again later.
+    """Deliver the message again later. Every Retry counts as an attempt.
 
-    Each Retry is an attempt. `after` seconds round up to the next delay level for a
-    concurrent handler and are exact for an orderly one; None is RocketMQ's own ladder
-    (10 s, 30 s, 1 min ...), or one second for an orderly handler.
+    after: seconds to wait, 0 or more. A concurrent handler's wait is rounded up to the next delay
+    level (at most 2 h); an orderly handler's wait is exact. None means RocketMQ's usual delays
+    (10 s, 30 s, 1 min ...), or `consumer.suspend` (1 s) for an orderly handler.
     """
 
     def __init__(self, after: float | None = None) -> None:
@@ -29,7 +29,7 @@ class Retry(Outcome):
 
 
 class Skip(Outcome):
-    """Done, on purpose without effect."""
+    """The message is done; the handler ignored it on purpose."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -37,7 +37,7 @@ class Skip(Outcome):
 
 
 class DeadLetter(Outcome):
-    """To the dead letters at once, with the reason."""
+    """Send the message to the group's dead-letter topic at once, with the reason as a property."""
 
     def __init__(self, reason: str = "") -> None:
         super().__init__(reason)
@@ -45,9 +45,9 @@ class DeadLetter(Outcome):
 
 
 class Outcomes(dict[Any, Outcome]):
-    """What became of single messages of a batch: message -> Retry, Skip or DeadLetter.
+    """The outcome of single messages of a batch: message -> Retry, Skip or DeadLetter.
 
-    Messages that it does not name are done.
+    A message that is not a key is done.
     """
 
     def __init__(self, outcomes: Mapping[Any, Outcome] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What a producer sends, and what it hears back."""
+"""The messages that a producer sends, and the results that it receives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """One message on its way out."""
+    """One message to be sent."""
 
     topic: str
     body: bytes
@@ -30,7 +30,7 @@ class Outgoing:
 
 
 class SendStatus(Enum):
-    """How well a stored message is kept (Java: SendStatus)."""
+    """How safely the broker stored a message (Java: SendStatus)."""
 
     OK = 0
     FLUSH_DISK_TIMEOUT = 10
@@ -40,7 +40,7 @@ class SendStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """A stored message: where it is."""
+    """Where a message was stored."""
 
     message_id: str
     """The unique id that the producer gave it (property UNIQ_KEY)."""

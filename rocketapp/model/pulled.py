@@ -1,4 +1,4 @@
-"""The little that decisions need to know of a received message."""
+"""The two facts of a received message that decisions need: its offset and its size."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Protocol
 
 
 class Pulled(Protocol):
-    """What `state` sees of a message."""
+    """A received message as `state` sees it."""
 
     @property
     def offset(self) -> int:
-        """Its place in its queue."""
+        """Its offset in its queue."""
         ...
 
     @property

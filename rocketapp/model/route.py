@@ -13,7 +13,7 @@ PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
-    """How many queues of a topic one broker has, and what may be done with them."""
+    """How many queues of a topic one broker has, and whether they may be read and written."""
 
     broker_name: str
     read_queues: int
@@ -59,7 +59,7 @@ class TopicRoute:
         return self._by_name.get(name)
 
     def readable_queues(self, topic: str) -> list[MessageQueue]:
-        """Every queue that may be consumed, sorted; no check that its master is alive."""
+        """Every queue that may be consumed, sorted. Its broker may have no master at the moment."""
         return sorted(
             MessageQueue(topic, data.broker_name, queue_id)
             for data in self.queues

@@ -1,4 +1,4 @@
-"""What is subscribed: as a user declared it, and as a broker hears it."""
+"""Subscriptions: as a user declared them, and as they are sent to brokers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Literal
 ALL_TAGS = "*"
 
 Start = Literal["first", "last"] | datetime
-"""Where a group without offsets begins; a datetime is aware."""
+"""Where a group without committed offsets begins. A datetime has to have a time zone."""
 
 
 def parse_tags(expression: str) -> frozenset[str]:
-    """The tags of `a || b`; empty means every message.
+    """The tags of `a || b`. An empty set means every message.
 
-    Raises ValueError for an expression of separators alone. `*||a` is not a wildcard
+    Raises ValueError for an expression that consists of separators only. `*||a` is not a wildcard
     and `a|b` is one tag, as in RocketMQ's FilterAPI.
     """
     if expression in ("", ALL_TAGS):
@@ -28,12 +28,12 @@ def parse_tags(expression: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """One handler's subscription, complete: nothing in it is a default any more."""
+    """One handler's subscription, with every default filled in."""
 
     topic: str
     group: str
     tags: frozenset[str]
-    """Empty means every message that no exact tag of this topic and group took."""
+    """Empty means every message whose tag no other handler of this topic and group names."""
     expression: str
     """The tags as the user wrote them."""
     orderly: bool
@@ -41,7 +41,7 @@ class Subscription:
     batch_wait: float
     concurrency: int
     retries: int
-    """Attempts after the first; -1 is unlimited (orderly only)."""
+    """Attempts after the first one; -1 is unlimited (orderly only)."""
     start: Start
     timeout: float | None
     cluster: str
@@ -55,7 +55,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionData:
-    """One topic of a group as heartbeats and pulls tell it to brokers."""
+    """One topic of a group, as heartbeats and pulls send it to brokers."""
 
     topic: str
     expression: str = ALL_TAGS

@@ -1,7 +1,7 @@
-"""Which queues are mine, given everyone's names.
+"""Which queues a member gets, computed from the client ids of all members.
 
-Every member computes this for itself, so all must sort alike: by UTF-16 code units, as
-Java compares strings. Java: AllocateMessageQueueAveragely.
+Every member computes this for itself, so all of them have to sort in the same way: by UTF-16
+code units, as Java compares strings. Java: AllocateMessageQueueAveragely.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ def java_order(text: str) -> bytes:
 
 
 def sorted_members(members: Iterable[str]) -> list[str]:
-    """Members as every member sorts them. A client that reconnected may be listed twice: it counts once."""
+    """Members in the order that every member uses. A client that reconnected may be listed twice; it counts once."""
     return sorted(set(members), key=java_order)
 
 
 def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """Queues as every member sorts them: by topic, broker name and id."""
+    """Queues in the order that every member uses: by topic, broker name and id."""
     return sorted(queues, key=lambda queue: (java_order(queue.topic), java_order(queue.broker_name), queue.queue_id))
 
 
 def average(members: Sequence[str], me: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """My neighbouring share of the sorted queues; whoever sorts first gets the remainder (`AVG`)."""
+    """The contiguous share of `me` in the sorted queues. The first members get one queue more each (`AVG`)."""
     if me not in members:
         return []
     index, (share, rest) = members.index(me), divmod(len(queues), len(members))

@@ -1,7 +1,7 @@
 """Which finished offsets the broker has not confirmed yet.
 
-An entry belongs to one assignment, named by its epoch: what an earlier assignment of the
-same queue still reports changes nothing and is never sent.
+An entry belongs to one assignment, identified by its epoch. Reports of an earlier assignment of the
+same queue are ignored and never sent.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ class OffsetTable:
         self._entries: dict[MessageQueue, _Entry] = {}
 
     def begin(self, queue: MessageQueue, epoch: int, confirmed: int | None = None) -> None:
-        """A new assignment; `confirmed` is the offset that the broker answered with."""
+        """Begin a new assignment. `confirmed` is the offset that the broker answered with."""
         entry = self._entries.get(queue)
         if entry is None or entry.epoch <= epoch:
             self._entries[queue] = _Entry(epoch, confirmed)
 
     def end(self, queue: MessageQueue, epoch: int) -> None:
-        """The assignment is over; a later one of the same queue stays."""
+        """End this assignment. A later assignment of the same queue is not affected."""
         if self.is_current(queue, epoch):
             del self._entries[queue]
 
@@ -40,15 +40,15 @@ class OffsetTable:
         return entry is not None and entry.epoch == epoch
 
     def confirmed(self, queue: MessageQueue) -> int | None:
-        """What the broker is known to hold; None when it is not known."""
+        """The offset that the broker is known to hold; None when it is not known."""
         entry = self._entries.get(queue)
         return None if entry is None else entry.confirmed
 
     def confirm(self, queue: MessageQueue, epoch: int, offset: int) -> None:
-        """The broker said that it stored this offset."""
+        """The broker confirmed that it stored this offset."""
         if self.is_current(queue, epoch):
             self._entries[queue].confirmed = offset
 
     def is_unsent(self, queue: MessageQueue, epoch: int, offset: int) -> bool:
-        """Whether this offset is news for the broker, from whoever may still tell it."""
+        """Whether this assignment is the current one and the broker has not confirmed this offset."""
         return self.is_current(queue, epoch) and self._entries[queue].confirmed != offset

@@ -1,7 +1,7 @@
 """Requests in flight, and which of them are overdue.
 
-Whoever is taken out - answered, overdue or drained - is taken out once: a late answer finds nobody.
-One look at all deadlines serves many requests, so the owner needs one timer and not one per request.
+A request is taken out exactly once: when it is answered, overdue or drained. A later answer to it is ignored.
+One scan of all deadlines serves many requests, so the owner needs one timer and not one per request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Pending(Generic[W]):
         return opaque in self._waiting
 
     def answered(self, opaque: int) -> Waiting[W] | None:
-        """Take out the request that this id belongs to; None when nobody waits for it (any more)."""
+        """Take out the request with this id; None when no request waits under it (any more)."""
         return self._waiting.pop(opaque, None)
 
     def overdue(self, now: float) -> list[Waiting[W]]:
@@ -44,11 +44,11 @@ class Pending(Generic[W]):
         return [self._waiting.pop(opaque) for opaque in late]
 
     def next_deadline(self) -> float | None:
-        """When the first of them is overdue; None when none waits."""
+        """The earliest deadline; None when no request waits."""
         return min((waiting.deadline for waiting in self._waiting.values()), default=None)
 
     def drain(self) -> list[Waiting[W]]:
-        """Take out all."""
-        everyone = list(self._waiting.values())
+        """Take out every request."""
+        drained = list(self._waiting.values())
         self._waiting.clear()
-        return everyone
+        return drained

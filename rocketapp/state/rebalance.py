@@ -1,7 +1,7 @@
 """Owned and wanted queues → what to acquire and what to release.
 
-The rule of all of it: no answer is no reason to give anything up. Only a list of members
-that says something decides; an error or an empty list keeps the present assignment.
+A missing answer never releases a queue. Only a list of members that contains this member
+changes the assignment; an error or an empty list keeps the present one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def change(owned: Collection[MessageQueue], wanted: Collection[MessageQueue]) ->
 
 
 class Membership(Enum):
-    """What a list of members says about ourselves."""
+    """What a list of members says about this member."""
 
     MEMBER = "in the list"
     UNKNOWN = "the list is empty"
@@ -37,7 +37,7 @@ class Membership(Enum):
 
 
 def membership(members: Collection[str], me: str) -> Membership:
-    """Whether a list may be acted on. A restarted broker lists nobody until heartbeats arrive."""
+    """Whether a list may be acted on. A restarted broker's list is empty until heartbeats arrive."""
     if me in members:
         return Membership.MEMBER
     return Membership.MISSING if members else Membership.UNKNOWN

@@ -1,8 +1,8 @@
-"""A failed attempt → a retry level, a dead letter, or another try in place.
+"""What follows a failed attempt: a retry level, a dead letter, or another try in place.
 
-Attempts are counted by the broker in the record (concurrent) or by us in memory
-(orderly): `reconsume_times` failures happened before the attempt that failed now. A dead
-letter and a retry that goes through a normal send carry the properties made here.
+Attempts are counted by the broker in the record (concurrent) or by this client in memory
+(orderly): `reconsume_times` failures happened before the attempt that failed now. Dead letters,
+and retries that go through a normal send, carry the properties made here.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from dataclasses import dataclass
 from rocketapp.model.names import DELAY_SECONDS, delay_level_at_least
 
 UNLIMITED = -1
-"""Retries of an orderly handler that never gives up."""
+"""The value of `retries` for an orderly handler that never gives up."""
 
 FIRST_LEVEL = 3
 """Delay level after the first failure: 10 s (Java: 3 + reconsumeTimes)."""
 
 LONGEST_TEXT = 500
-"""Characters of a reason that are kept."""
+"""Most characters of a reason that are kept."""
 _NO_DELAY = ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG")
-"""What would make a broker keep a copy back, or take it for half a transaction."""
+"""Properties that would make a broker delay a copy, or treat it as half a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendBack:
-    """To the retry topic; delivered again after `delay` seconds."""
+    """Send the message back to the retry topic; it is delivered again after `delay` seconds."""
 
     level: int
 
@@ -37,34 +37,34 @@ class SendBack:
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """The same message again here, after `delay` seconds; nothing behind it starts before."""
+    """Try the same message again in place after `delay` seconds. No later message of its queue starts before."""
 
     delay: float
 
 
 @dataclass(frozen=True, slots=True)
 class Dead:
-    """To the dead letters."""
+    """Send the message to the dead-letter topic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt did not succeed."""
+    """Why an attempt failed."""
 
     kind: str
     """Class of the exception, or of the outcome."""
     text: str
     dead: bool = False
-    """The handler asked for the dead letters."""
+    """The handler asked for a dead letter."""
     after: float | None = None
-    """Seconds that the handler asked to wait."""
+    """Seconds that the handler asked to wait before the next attempt."""
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}" if self.text else self.kind
 
 
 def concurrent_step(failure: Failure, *, reconsume_times: int, retries: int) -> SendBack | Dead:
-    """What becomes of a message that a concurrent handler failed on."""
+    """The next step for a message on which a concurrent handler failed."""
     if failure.dead or (retries != UNLIMITED and reconsume_times >= retries):
         return Dead()
     if failure.after is not None:
@@ -73,20 +73,20 @@ def concurrent_step(failure: Failure, *, reconsume_times: int, retries: int) -> 
 
 
 def orderly_step(failure: Failure, *, reconsume_times: int, retries: int, suspend: float) -> InPlace | Dead:
-    """What becomes of a message that an orderly handler failed on; `suspend` seconds unless it says otherwise."""
+    """The next step for a message on which an orderly handler failed. It waits `suspend` seconds by default."""
     if failure.dead or (retries != UNLIMITED and reconsume_times >= retries):
         return Dead()
     return InPlace(suspend if failure.after is None else failure.after)
 
 
 def max_reconsume_times(retries: int) -> int:
-    """What a broker is told as the most retries (Java: 2**31-1 for unlimited)."""
+    """The limit of retries that is sent to a broker (Java: 2**31-1 for unlimited)."""
     return 2**31 - 1 if retries == UNLIMITED else retries
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a copy comes from."""
+    """The message that is copied to a retry or dead-letter topic."""
 
     topic: str
     message_id: str
@@ -95,7 +95,7 @@ class Origin:
 
 
 def retry_properties(origin: Origin, *, level: int, retries: int) -> dict[str, str]:
-    """Of a copy that we send to the retry topic ourselves, because the broker did not take the message back."""
+    """Properties of a copy that this client sends to the retry topic: the broker did not take the message back."""
     properties = _copied(origin)
     properties["RECONSUME_TIME"] = str(origin.reconsume_times + 1)
     properties["MAX_RECONSUME_TIMES"] = str(max_reconsume_times(retries))
@@ -106,9 +106,9 @@ def retry_properties(origin: Origin, *, level: int, retries: int) -> dict[str, s
 def dead_letter_properties(
     origin: Origin, failure: Failure, *, handler: str, attempts: int, app_version: str
 ) -> dict[str, str]:
-    """Of a dead letter: the message's own, and why it died. Without any delay, so that it dies at once."""
+    """Properties of a dead letter: the message's own without its delays, and the reasons of the failure."""
     properties = _copied(origin)
-    # One above the maximum: that is what makes a broker store it as a dead letter.
+    # A count above the maximum makes the broker store the message as a dead letter.
     properties["RECONSUME_TIME"] = str(origin.reconsume_times + 1)
     properties["MAX_RECONSUME_TIMES"] = str(origin.reconsume_times)
     properties["rocketapp.handler"] = clean(handler)
@@ -121,7 +121,7 @@ def dead_letter_properties(
 
 
 def clean(text: str) -> str:
-    """Without control characters, which separate properties, and not longer than a reason should be."""
+    """The text without control characters, which separate properties, cut to LONGEST_TEXT characters."""
     whole = text[:LONGEST_TEXT].encode("utf-8", "replace").decode()
     return "".join(" " if ord(sign) < 32 or ord(sign) == 127 else sign for sign in whole)
 

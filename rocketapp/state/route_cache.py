@@ -1,9 +1,9 @@
-"""What we know of the cluster, and when to ask again.
+"""The known routes, and when to ask for them again.
 
-A topic that is watched is asked for every `interval` seconds. One that no name server knows is asked for
-after a second, then less and less often, up to `interval`; a hint (`soon`) begins with a tenth of a
-second. A route that disappears is kept: the name server may be restarting, and consumers must not forget
-their queues.
+A watched topic is asked for every `interval` seconds. A topic that no name server knows is asked for
+after a second, then less and less often, up to `interval`; after a hint (`soon`) the first wait is a tenth
+of a second. A route that disappears is kept: the name server may be restarting, and consumers must not
+forget their queues.
 
 A broker that disappears from its routes is forgotten, except while it is held: a name server that was
 restarted knows only the brokers that have registered since, and a queue that is given up must still commit
@@ -47,7 +47,7 @@ class RouteCache:
         return None if entry is None else entry.route
 
     def watch(self, topic: str, now: float) -> None:
-        """Keep the route of this topic fresh. Every `watch` needs its `unwatch`."""
+        """Keep the route of this topic up to date. Every `watch` needs its `unwatch`."""
         entry = self._entries.setdefault(topic, _Entry())
         entry.watchers += 1
         if entry.watchers == 1:
@@ -59,9 +59,9 @@ class RouteCache:
             entry.watchers -= 1
 
     def soon(self, topic: str, now: float) -> None:
-        """Something happened to this topic: ask at once, and again shortly when it is still missing.
+        """The topic may have changed: ask at once, and again shortly afterwards when it is still missing.
 
-        Hints in swarms do not make more of it: a missing topic is asked for ten times a second at most.
+        Many hints do not add up: a missing topic is asked for at most ten times a second.
         """
         entry = self._entries.get(topic)
         if entry is not None:
@@ -70,15 +70,15 @@ class RouteCache:
             entry.wait = FIRST_WAIT_AFTER_HINT
 
     def due(self, now: float) -> list[str]:
-        """Which watched topics are to be asked for."""
+        """The watched topics that have to be asked for now."""
         return [topic for topic, entry in self._entries.items() if entry.watchers and entry.due <= now]
 
     def next_due(self) -> float | None:
-        """When the next one is; None when nothing is watched."""
+        """When the next topic is due; None when no topic is watched."""
         return min((entry.due for entry in self._entries.values() if entry.watchers), default=None)
 
     def found(self, topic: str, route: TopicRoute, now: float) -> bool:
-        """A name server told the route; whether it is another than before."""
+        """Store the route that a name server returned; True when it differs from the one before."""
         entry = self._entries.setdefault(topic, _Entry())
         changed = not _same(entry.route, route)
         entry.route, entry.asked, entry.told = route, now, now
@@ -95,7 +95,7 @@ class RouteCache:
             entry.wait = min(2 * entry.wait, self._interval)
 
     def forget_unused(self, now: float) -> None:
-        """Drop what nobody watches and nobody asked for during two intervals."""
+        """Drop every topic that is not watched and was not asked for during two intervals."""
         old = [
             topic
             for topic, entry in self._entries.items()
@@ -130,7 +130,7 @@ class RouteCache:
 
     def _learn_brokers(self) -> None:
         brokers = {name: self._brokers[name] for name in self._holds if name in self._brokers}
-        # Routes are told one by one, so the one told last knows best where a broker lives.
+        # Routes arrive one by one, so the latest one has the current address of a broker.
         known = sorted((entry for entry in self._entries.values() if entry.route), key=lambda entry: entry.told)
         for entry in known:
             if entry.route is not None:
@@ -143,7 +143,7 @@ class RouteCache:
 
 
 def _same(one: TopicRoute | None, other: TopicRoute) -> bool:
-    """Name servers list queues and brokers in any order."""
+    """Whether two routes are equal. Name servers list queues and brokers in any order."""
     if one is None or one.order_conf != other.order_conf:
         return False
     by_name = attrgetter("broker_name")

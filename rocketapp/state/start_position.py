@@ -22,7 +22,7 @@ class Edge(Enum):
 
 
 StartAt = Edge | int
-"""An end of the queue, or the first message stored at or after so many milliseconds since 1970."""
+"""An end of the queue, or the first message stored at or after this time in milliseconds since 1970."""
 
 
 def start_at(topic: str, start: Start, *, is_new: bool) -> StartAt:

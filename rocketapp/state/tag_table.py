@@ -1,8 +1,7 @@
-"""Which handler gets which message of a topic: by tag, looked up in the raw bytes.
+"""Which handler gets which message of a topic. Tags are compared as raw bytes.
 
-A message goes to the handler that names its tag; the handler of `*` takes what no exact
-tag took. Whole batches go in and come out, so that the usual case, one handler for all,
-costs nothing per message.
+A message goes to the handler that names its tag, otherwise to the handler of `*`. Messages are
+split in whole batches, so that the usual case, one handler for all, costs nothing per message.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Tagged(Protocol):
-    """What dispatching sees of a message."""
+    """A message as the tag table sees it."""
 
     def raw_tag(self) -> bytes | None:
         """The tag as UTF-8 bytes."""
@@ -28,7 +27,7 @@ class TagTable(Generic[H]):
     """The handlers of one topic."""
 
     def __init__(self, handlers: Iterable[tuple[H, frozenset[str]]]) -> None:
-        """Pairs of handler and tags; no tags mean `*`. The registry refuses what is said twice."""
+        """Pairs of handler and tags; no tags mean `*`. The registry has refused tags that are named twice."""
         self._by_tag: dict[bytes | None, H] = {}
         self._rest: H | None = None
         for handler, tags in handlers:
@@ -38,7 +37,7 @@ class TagTable(Generic[H]):
                 self._rest = handler
 
     def split(self, messages: Sequence[T]) -> list[tuple[H | None, Sequence[T]]]:
-        """The messages per handler, each share in the order of `messages`; None stands for nobody."""
+        """The messages by handler, in the order of `messages`. The handler None means that none matches."""
         if not self._by_tag:
             return [(self._rest, messages)]
         find, rest = self._by_tag.get, self._rest
@@ -54,7 +53,7 @@ class TagTable(Generic[H]):
         return list(shares.values())
 
     def runs(self, messages: Sequence[T]) -> list[tuple[H | None, Sequence[T]]]:
-        """The messages in their order, cut where the handler changes: for orderly topics."""
+        """The messages in their order, split where the handler changes. For orderly topics."""
         if not self._by_tag:
             return [(self._rest, messages)]
         find, rest = self._by_tag.get, self._rest
