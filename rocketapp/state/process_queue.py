@@ -25,7 +25,7 @@ M = TypeVar("M", bound=Pulled)
 class ProcessQueue(Generic[M]):
     """The unfinished messages of one queue, in offset order."""
 
-    __slots__ = ("_end", "_highest", "_unfinished", "closed", "epoch", "message_queue", "size", "watcher")
+    __slots__ = ("_end", "_highest", "_unfinished", "_watchers", "closed", "epoch", "message_queue", "size")
 
     def __init__(self, message_queue: MessageQueue, first_offset: int, epoch: int = 0) -> None:
         self.message_queue, self.epoch = message_queue, epoch
@@ -37,8 +37,7 @@ class ProcessQueue(Generic[M]):
         self.size = 0
         """Bytes of the unfinished messages' records."""
         self.closed = False
-        self.watcher: Callable[[], None] | None = None
-        """Called whenever a message was finished; set only while somebody waits for that."""
+        self._watchers: tuple[Callable[[], None], ...] = ()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self)} unfinished, commit {self.commit_offset}"
@@ -95,8 +94,8 @@ class ProcessQueue(Generic[M]):
         """Forget a handled message."""
         if self._unfinished.pop(message.offset, None) is not None:
             self.size -= message.size
-            if self.watcher is not None:
-                self.watcher()
+            if self._watchers:
+                self._tell()
 
     def finish_all(self, messages: Iterable[M]) -> None:
         """Forget handled messages."""
@@ -105,8 +104,8 @@ class ProcessQueue(Generic[M]):
             if pop(message.offset, None) is not None:
                 size += message.size
         self.size -= size
-        if self.watcher is not None:
-            self.watcher()
+        if self._watchers:
+            self._tell()
 
     def withdraw(self, offset: int) -> None:
         """Give back every message from `offset` on: they were not started and are somebody else's now."""
@@ -114,6 +113,25 @@ class ProcessQueue(Generic[M]):
         while unfinished and next(reversed(unfinished)) >= offset:
             self.size -= unfinished.popitem()[1].size
         self._end = min(self._end, offset)
+        if self._watchers:
+            self._tell()
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        """Call this after messages were finished or withdrawn. While nothing watches, finishing costs nothing extra.
+
+        One callback may watch many queues, and many callbacks one queue; each of them once.
+        """
+        if callback not in self._watchers:
+            self._watchers = (*self._watchers, callback)
+
+    def unwatch(self, callback: Callable[[], None]) -> None:
+        """Call it no more. Nothing happens if it did not watch."""
+        self._watchers = tuple(known for known in self._watchers if known != callback)
+
+    def _tell(self) -> None:
+        # The callbacks of this moment: a callback may unwatch itself.
+        for callback in self._watchers:
+            callback()
 
     def close(self) -> None:
         """The assignment is over: accept nothing more, and name no offset to commit."""

@@ -33,12 +33,12 @@ class Flow:
         self._queues[id(queue)] = queue
         self._budget.join(queue)
         if self._waiting:
-            queue.watcher = self._progress
+            queue.watch(self._progress)
 
     def leave(self, queue: ProcessQueue[Message]) -> None:
         """It is not pulled for any more."""
         self._queues.pop(id(queue), None)
-        queue.watcher = None
+        queue.unwatch(self._progress)
 
     def forget(self, queue: ProcessQueue[Message]) -> None:
         """What it held is free."""
@@ -71,7 +71,10 @@ class Flow:
 
     def _watch(self, watch: bool) -> None:
         for queue in self._queues.values():
-            queue.watcher = self._progress if watch else None
+            if watch:
+                queue.watch(self._progress)
+            else:
+                queue.unwatch(self._progress)
 
     def _progress(self) -> None:
         # Many messages may be finished in one turn of the loop: look once.

@@ -146,12 +146,17 @@ class ConcurrentDelivery:
     async def drained(self) -> None:
         """Returns when everything that was started has been finished; after `end`."""
         event, queue = asyncio.Event(), self._queue
-        queue.watcher = lambda: None if len(queue) else event.set()
-        queue.watcher()
+
+        def look() -> None:
+            if not len(queue):
+                event.set()
+
+        queue.watch(look)
         try:
+            look()
             await event.wait()
         finally:
-            queue.watcher = None
+            queue.unwatch(look)
 
     def discard(self) -> None:
         """Nobody waits any more for anything of it: nothing more of it is started."""

@@ -96,14 +96,25 @@ def test_a_closed_queue_accepts_nothing() -> None:
     assert (queue.end_offset, len(queue)) == (1, 1)
 
 
-def test_a_watcher_hears_of_everything_that_is_finished() -> None:
-    queue, heard = process_queue(), []
-    queue.put(items(0, 1, 2))
-    queue.watcher = lambda: heard.append(len(queue))
+def test_every_watch_is_called_for_what_is_finished_or_withdrawn_until_it_ends() -> None:
+    queue, one, other = process_queue(), [], []
+    queue.put(items(0, 1, 2, 3))
+
+    def watch_one() -> None:
+        one.append(len(queue))
+
+    def watch_until_two_are_left() -> None:
+        other.append(len(queue))
+        if len(queue) == 2:
+            queue.unwatch(watch_until_two_are_left)
+
+    for callback in (watch_one, watch_until_two_are_left, watch_one):
+        queue.watch(callback)
     queue.finish(Item(1))
     queue.finish(Item(1))
+    queue.withdraw(3)
     queue.finish_all(items(0, 2))
-    assert heard == [2, 0]
+    assert (one, other) == ([3, 2, 0], [3, 2])
 
 
 def test_it_says_what_it_is() -> None:
