@@ -1,7 +1,7 @@
-"""Brokers are told who we are: regularly, and first of all on every new connection.
+"""Sends heartbeats: regularly, and as the first request on every new connection.
 
-A broker that restarted knows nobody, and hands out no message to strangers. So a lost broker is dialled
-again and again, each by a task of its own, and greeted before anything else is asked of it.
+A broker that restarted has lost its members and answers pulls only after a heartbeat. So a task per lost
+broker dials until it is connected again, and the heartbeat goes out before any other request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocketapp.wire.requests.clients import Heartbeat
 
 
 class Heartbeats:
-    """Tells every broker in `addresses()` what `beat()` says."""
+    """Sends the heartbeat that `beat()` returns to every broker in `addresses()`."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class Heartbeats:
         self._pool: Pool
 
     def use(self, pool: Pool) -> None:
-        """Where connections come from; a pool greets with `greet`, so neither can be made first."""
+        """Set the pool of connections. The pool needs `greet`, so it is made after this object."""
         self._pool = pool
 
     async def greet(self, address: str, connection: Connection) -> None:
-        """The first thing a new connection hears. A refusal is told, not raised: other calls may do well."""
+        """Send the first request of a new connection. A refusal is reported, not raised: other calls may succeed."""
         beat = self._beat()
         if beat is None:
             return
@@ -53,7 +53,7 @@ class Heartbeats:
             self._observe(LoopFailed("heartbeat", str(error)))
 
     async def everywhere(self) -> frozenset[str]:
-        """One heartbeat to every broker at once; the addresses of those that accepted it."""
+        """Send one heartbeat to every broker at once; return the addresses of those that accepted it."""
         beat = self._beat()
         if beat is None:
             return frozenset()
@@ -62,14 +62,14 @@ class Heartbeats:
         return frozenset(compress(addresses, accepted))
 
     async def run(self) -> None:
-        """Heartbeats for ever, whatever happens."""
+        """Send heartbeats until cancelled. Errors are reported and do not end the loop."""
         while True:
             await asyncio.sleep(self._interval)
             try:
                 await self.everywhere()
                 await self.drop_offline()
             except Exception as error:
-                # A client that stops beating loses its queues: nothing ends this loop.
+                # A client without heartbeats loses its queues, so no error may end this loop.
                 self._observe(LoopFailed("heartbeat", str(error) or type(error).__name__))
 
     async def drop_offline(self) -> None:
@@ -87,7 +87,7 @@ class Heartbeats:
             task.add_done_callback(lambda _: self._rejoining.pop(address, None))
 
     async def stop(self) -> None:
-        """Dial nobody any more. A pool that is closed refuses at once: dialling again would not end."""
+        """Stop dialling. Called before the pool is closed: a closed pool refuses at once, so the loops would spin."""
         self._stopped = True
         tasks = list(self._rejoining.values())
         for task in tasks:

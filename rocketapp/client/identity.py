@@ -16,7 +16,7 @@ from rocketapp.transport.stream import split_address
 
 LOOPBACK = "127.0.0.1"
 _ELSEWHERE = "192.0.2.1"
-"""An address for documentation (RFC 5737): nobody is there, but a route to it is chosen all the same."""
+"""An address reserved for documentation (RFC 5737). No host has it, but the system still chooses a route to it."""
 
 
 def make_client_id(ip: str, pid: int, instance_name: str, now: float, random: Random) -> str:
@@ -43,7 +43,7 @@ def local_ip(name_servers: Iterable[str]) -> str:
 
 
 def ip_bytes(ip: str) -> bytes:
-    """4 or 16 bytes; those of the loopback address for what is no address."""
+    """The address as 4 or 16 bytes; the loopback address when `ip` is not an IP address."""
     try:
         return ipaddress.ip_address(ip).packed
     except ValueError:

@@ -1,4 +1,4 @@
-"""What brokers ask of us: request code -> handler. What nobody registered is refused by name."""
+"""Requests that brokers send to this client: request code -> handler. Other codes are refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Inbound:
         self._handlers: dict[int, Handler] = {}
 
     def register(self, code: int, handler: Handler) -> None:
-        """From now on `handler` answers requests with this code; it must not block."""
+        """Answer requests with this code by `handler`, which must not block."""
         self._handlers[int(code)] = handler
 
     def serve(self, connection: Connection, request: Command) -> Command | None:

@@ -1,7 +1,7 @@
 """One process's view of one cluster: its routes, its connections, its groups.
 
-Name servers and brokers have separate connections, also when one process is both: what waits for one
-never holds up the other. Starting: name server, then loops. Stopping: loops, then connections.
+Name servers and brokers have separate connections, even when one process is both, so that calls to one
+never delay calls to the other. Starting: name server, then loops. Stopping: loops, then connections.
 """
 
 from __future__ import annotations
@@ -94,13 +94,16 @@ class ClientInstance:
         return f"<ClientInstance {self.client_id}: {len(self._cache.brokers())} brokers>"
 
     async def start(self) -> None:
-        """TransportError when no name server can be reached: every address was tried once. May be called again."""
+        """Connect and start the loops.
+
+        Raises TransportError when no name server can be reached; every address was tried once. May be called again.
+        """
         await self._name_servers.connect()
         self._start_loop("routes", self.routes.run())
         self._start_loop("heartbeats", self._heartbeats.run())
 
     async def stop(self) -> None:
-        """End the loops, then the connections. Whoever left a group has said so before."""
+        """End the loops, then the connections. Call `unregister` for every group before."""
         for task in self._loops:
             task.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
@@ -110,14 +113,14 @@ class ClientInstance:
     # Groups.
 
     def register_consumer(self, group: str, member: ConsumerMember) -> None:
-        """From the next heartbeat on, brokers know it; SetupError when the group has one already."""
+        """Add a consumer to the next heartbeats. Raises SetupError when the group has one already."""
         self._members.add_consumer(group, member)
 
     def register_producer(self, group: str) -> None:
         self._members.add_producer(group)
 
     async def unregister(self, group: str) -> None:
-        """Leave a consumer group and tell every broker; those that do not hear it find out by expiry."""
+        """Leave a consumer group and tell every connected broker. Others notice it when the client expires."""
         self._members.remove_consumer(group)
         await self._tell_leaving(consumer_group=group)
 
@@ -126,7 +129,7 @@ class ClientInstance:
             await self._tell_leaving(producer_group=group)
 
     async def heartbeat(self) -> frozenset[str]:
-        """Tell every known broker at once who we are; the addresses of those that accepted it."""
+        """Send a heartbeat to every known broker at once; return the addresses of those that accepted it."""
         return await self._heartbeats.everywhere()
 
     # Brokers.
@@ -136,11 +139,11 @@ class ClientInstance:
         return self._brokers.peek(address) or await self._brokers.get(address)
 
     def broker_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
-        """Where this broker is, as far as the routes say."""
+        """The address of this broker according to the known routes; None when no route names it."""
         return self._cache.address(broker_name, broker_id)
 
     def broker_addresses(self) -> list[str]:
-        """Every broker that has to know us: producers alone are of interest to masters only."""
+        """Every broker that gets heartbeats. Without consumers these are the masters only."""
         only_masters = not self._members.has_consumers
         return list(
             dict.fromkeys(

@@ -1,4 +1,4 @@
-"""The groups that this process is a member of: what heartbeats tell, and whom brokers' news concern."""
+"""The groups of this process: the content of its heartbeats, and the receivers of brokers' notifications."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ class ConsumerMember(Protocol):
     """A consumer as its client sees it."""
 
     def consumer_data(self) -> ConsumerData:
-        """What heartbeats tell of it."""
+        """This consumer's part of the heartbeat."""
         ...
 
     def members_changed(self) -> None:
-        """Somebody joined or left the group."""
+        """A member joined or left the group."""
         ...
 
     def routes_changed(self) -> None:
-        """Some topic's queues or brokers are others than before."""
+        """The queues or brokers of some topic have changed."""
         ...
 
     def broker_lost(self) -> None:
-        """A broker does not hear us: to it we are gone, and others get our queues."""
+        """The connection to a broker was lost. For that broker this member has left, and others get its queues."""
         ...
 
     def broker_back(self) -> None:
-        """A broker that was lost hears us again."""
+        """A lost broker is connected again."""
         ...
 
 
@@ -46,7 +46,7 @@ class Members:
         return bool(self._consumers)
 
     def add_consumer(self, group: str, member: ConsumerMember) -> None:
-        """SetupError for the second consumer of a group: the two would be one member to the broker."""
+        """Raises SetupError for the second consumer of a group: a broker would take the two for one member."""
         if group in self._consumers:
             raise SetupError("", f"group {group!r} is registered twice with client {self._client_id}")
         self._consumers[group] = member
@@ -66,7 +66,7 @@ class Members:
         return left == 0
 
     def beat(self) -> Heartbeat | None:
-        """What the next heartbeat tells; None when there is nobody to tell of."""
+        """The next heartbeat; None when this process is in no group."""
         if not (self._consumers or self._producers):
             return None
         consumers = tuple(member.consumer_data() for _, member in sorted(self._consumers.items()))

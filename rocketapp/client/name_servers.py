@@ -1,4 +1,4 @@
-"""The name servers of a cluster: any of them will do, and one is kept while it works."""
+"""The name servers of a cluster. Any of them can answer, and the current one is kept while it works."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class NameServers:
         return f"<NameServers {';'.join(self._addresses)}>"
 
     async def connect(self) -> None:
-        """Is anybody there who answers? TransportError names every address that was tried, and what it said."""
-        # Whoever takes connections may still be no name server: a port mistyped is told at once.
+        """Check that a name server answers. TransportError names every address that was tried and its answer."""
+        # A connection alone proves nothing: a mistyped port may belong to another server. So a route is asked for.
         await self._each(DEFAULT_TOPIC)
 
     async def route(self, topic: str) -> TopicRoute | None:
-        """The route of a topic, None when there is none; TransportError when no name server answers."""
+        """The route of a topic; None when it has none. Raises TransportError when no name server answers."""
         return await self._each(topic)
 
     async def _each(self, topic: str) -> TopicRoute | None:
@@ -54,13 +54,13 @@ class NameServers:
         raise TransportError(where, "; ".join(f"{address} says {problem}" for address, problem in problems))
 
     def _demote(self, address: str) -> None:
-        """The next one is tried first from now on; another call may have seen to that already."""
+        """Try the next one first from now on, unless another call has already changed the order."""
         if self._addresses[0] == address:
             self._addresses.append(self._addresses.pop(0))
 
 
 def parse_name_servers(text: str) -> list[str]:
-    """The addresses of `host:port;host:port`, each once. ConfigError for what is none."""
+    """The addresses of `host:port;host:port`, without repetitions. Raises ConfigError for an illegal address."""
     addresses = list(dict.fromkeys(part.strip() for part in text.replace(",", ";").split(";") if part.strip()))
     for address in addresses:
         try:

@@ -1,6 +1,6 @@
-"""Routes of topics, kept fresh by one loop that asks name servers and nobody else.
+"""Routes of topics, kept up to date by one loop that asks name servers only.
 
-So a dead broker, however many calls wait for it, never delays the news that it lives elsewhere now.
+So a dead broker, however many calls wait for it, never delays the news that it has a new address.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIRST_WAIT, MOST_WAIT = 0.5, 10.0
 
 
 class RouteTable:
-    """What the name servers say of the topics that somebody here cares for."""
+    """The routes of the topics that this process uses."""
 
     def __init__(
         self,
@@ -37,11 +37,11 @@ class RouteTable:
         self._wake = asyncio.Event()
 
     def get(self, topic: str) -> TopicRoute | None:
-        """What we know; None when the topic was not asked for yet, or nobody holds it."""
+        """The known route; None when the topic was not asked for yet, or no broker holds it."""
         return self._cache.get(topic)
 
     async def fetch(self, topic: str) -> TopicRoute | None:
-        """Ask now; None = no such topic. TransportError when no name server answers."""
+        """Ask a name server now; None when the topic has no route. TransportError when no name server answers."""
         route = await self._name_servers.route(topic)
         now = asyncio.get_running_loop().time()
         if route is None:
@@ -51,7 +51,7 @@ class RouteTable:
         return route
 
     def watch(self, topic: str) -> None:
-        """Keep this topic's route fresh. Every `watch` needs its `unwatch`."""
+        """Keep this topic's route up to date. Every `watch` needs its `unwatch`."""
         self._cache.watch(topic, asyncio.get_running_loop().time())
         self._wake.set()
 
@@ -72,12 +72,12 @@ class RouteTable:
         self._cache.release_broker(broker_name)
 
     def refresh_soon(self, topic: str) -> None:
-        """Something happened to this topic: ask at once, if it is watched."""
+        """The topic may have changed: ask for its route at once, if it is watched."""
         self._cache.soon(topic, asyncio.get_running_loop().time())
         self._wake.set()
 
     async def run(self) -> None:
-        """Ask whenever a watched topic is due; for ever, whatever happens."""
+        """Ask for every watched topic when it is due, until cancelled. Errors do not end the loop."""
         backoff = Backoff(FIRST_WAIT, MOST_WAIT)
         while True:
             try:
@@ -85,7 +85,7 @@ class RouteTable:
                 await self._poll()
                 backoff.reset()
             except Exception as error:
-                # Whatever it is, the cluster's next change must still be seen.
+                # No error may end this loop: the cluster's next change must still be seen.
                 self._observe(LoopFailed("routes", str(error) or type(error).__name__))
                 await asyncio.sleep(backoff.next(self._random.random()))
 

@@ -1,8 +1,8 @@
 """A whole RocketMQ in one object: name server and broker on one port, or on memory streams.
 
-Starting is store, then tables, then serving: nobody is answered before everything is recovered. Stopping
-is the reverse: serve nobody, save the tables, close the store; a stop that is not reached (kill -9) leaves
-the marker by which the next start knows to check its log.
+Start order: store, tables, then serving; no request is answered before everything is recovered. Stopping
+is the reverse: stop serving, save the tables, close the store. After a kill (`kill -9`) a marker file remains,
+and the store is checked at the next start.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rocketapp.transport.stream import Listening, join_address, split_address
 from rocketapp.transport.tcp import listen_tcp
 
 MAX_FRAME_BYTES = 16_777_216
-"""Java's limit: longer frames close the connection."""
+"""Java's limit. A longer frame ends its connection."""
 
 
 class EmbeddedBroker:
@@ -40,7 +40,7 @@ class EmbeddedBroker:
         memory: bool = False,
         files: Files | None = None,
     ) -> None:
-        """`memory` keeps the store in memory; `files` stands in for the directory, as tests with faults do."""
+        """`memory`: keep the store in memory. `files`: use these instead of the directory (tests with faults)."""
         self._config, self._clock, self._random, self._observe = config, clock, random, observe
         self._memory, self._files = memory, files
         self._broker: Broker | None = None
@@ -54,8 +54,8 @@ class EmbeddedBroker:
     async def start(self, listen: tuple[str, int] | MemoryNetwork | None = None) -> str:
         """Recover, then serve; return the real `host:port`.
 
-        Without an argument it serves where the configuration says; on a MemoryNetwork too, under that address.
-        ConfigError when the address is taken or the directory is in use.
+        Without an argument, or with a MemoryNetwork, the address is `broker.listen`.
+        Raises ConfigError when the address is taken or the directory is in use.
         """
         if self._broker is not None:
             raise RuntimeError("this broker is started already: make a new one")
@@ -67,7 +67,7 @@ class EmbeddedBroker:
                 clock=self._clock,
                 random=self._random,
                 observe=self._observe,
-                # A disk may take its time: flushes wait for it in a thread of their own.
+                # Disks can be slow, so flushes wait for them in a thread.
                 in_thread=isinstance(files, DirectoryFiles),
             )
         except BaseException:
@@ -85,7 +85,7 @@ class EmbeddedBroker:
         return self.address
 
     async def stop(self) -> None:
-        """Serve nobody any more, save everything, give the directory up. Stopping twice is harmless."""
+        """Stop serving, save everything, release the directory. A second call does nothing."""
         broker, self._broker = self._broker, None
         if broker is None:
             return

@@ -1,11 +1,11 @@
-"""The name server of an embedded cluster: it says where topics live.
+"""The name server of an embedded cluster: it answers which broker holds a topic.
 
 Codes GET_ROUTEINFO_BY_TOPIC 105, GET_BROKER_CLUSTER_INFO 106, GET_ALL_TOPIC_LIST_FROM_NAMESERVER 206,
 DELETE_TOPIC_IN_NAMESRV 216, GET_TOPICS_BY_CLUSTER 224, GET_SYSTEM_TOPIC_LIST_FROM_NS 304 (Java: namesrv's
 ClientRequestProcessor, DefaultRequestProcessor).
 
-It keeps nothing of its own: brokers in the same process are asked each time, so a route is never older
-than the topic, and there is nothing to register (103, 104, 322, 904 are refused).
+It has no table of its own: it asks the broker in the same process each time, so a route is always
+current and brokers need not register (103, 104, 322 and 904 are refused).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Process = Callable[[Connection, Command], Command]
 
 
 class RouteSource(Protocol):
-    """Who knows the brokers and their topics. `local` is the address at which the asker reached us."""
+    """Knows the brokers and their topics. `local` is the server address to which the client connected."""
 
     def route(self, topic: str, local: str) -> TopicRoute | None: ...
 
@@ -72,7 +72,7 @@ class NameServer:
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(self._source.topics()))
 
     def delete_topic(self, connection: Connection, command: Command) -> Command:
-        """A topic ends with its broker's: there is nothing left to forget here."""
+        """Do nothing: routes come from the broker, and a topic disappears when the broker deletes it."""
         read.text(command.fields, "topic")
         return Command.response(command, ResponseCode.SUCCESS)
 
@@ -83,7 +83,7 @@ class NameServer:
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(topics))
 
     def system_topics(self, connection: Connection, command: Command) -> Command:
-        """The names of clusters and brokers, which are topics too."""
+        """The names of clusters and brokers, which are system topics."""
         brokers = self._source.brokers(connection.local)
         names = sorted({name for broker in brokers for name in (broker.cluster, broker.broker_name)})
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(names))

@@ -1,8 +1,8 @@
-"""Many conversations on one stream; either side may ask.
+"""Requests and responses on one stream; either side may send requests.
 
-Every request that waits is answered exactly once: by its response, by its deadline, or by the end of
-the connection. Responses that nobody waits for are dropped. Frames that arrive in one piece are served
-together and their replies leave in one write. There is one timer per connection, none per request.
+Every pending request ends exactly once: with its response, at its deadline, or when the connection ends.
+A response without a pending request is dropped. Frames that arrive together are served together, and
+their replies leave in one write. A connection has one timer; requests have none.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from rocketapp.wire.command import Command, encode
 from rocketapp.wire.frame import FrameReader
 
 IDLE_TIMEOUT = 120.0
-"""Seconds without a whole frame and a write that end a connection (Java: channelIdleSeconds of both sides). Bytes alone
-keep none alive: a peer that sends half a frame byte by byte would hold its memory for ever."""
+"""A connection ends after this many seconds without a whole frame received and without a write (Java:
+channelIdleSeconds of both sides). Single bytes do not count: a peer that sends half a frame byte by byte would
+hold memory for ever."""
 SILENCE = 1.0
-"""Least seconds of silence that make a peer suspicious when a request went unanswered."""
+"""When a request timed out and the peer was silent for at least this many seconds, the connection is half-open."""
 UNSENT_LIMIT_BYTES = 67_108_864
-"""A peer that leaves more than this unread is cut off; `Listener` bounds what all of them leave."""
+"""A connection whose peer leaves more bytes than this unread is ended; `Listener` limits the sum over all peers."""
 _WRITE_BYTES = 1_048_576
 """Replies are joined up to about this size."""
 _SWEEP_GRAIN = 0.01
-"""Least seconds between two looks at the deadlines."""
+"""Least seconds between two scans of the deadlines."""
 _CLOSE_TIMEOUT = 1.0
-"""Seconds that the last bytes get to leave."""
+"""Seconds that `close` waits for the last bytes to be sent."""
 _LARGEST_OPAQUE = 0x7FFF_FFFF
 _RESPONSE, _ONE_WAY = 1, 2
 _GO_AWAY = int(ResponseCode.GO_AWAY)
@@ -42,7 +43,7 @@ Serve = Callable[["Connection", Command], Command | None]
 
 
 class Ask(NamedTuple):
-    """A request in flight. `again`: sent for the second time, because the first peer went away."""
+    """A request in flight. `again`: it is sent for the second time, because the first answer was GO_AWAY."""
 
     command: Command
     answer: asyncio.Future[Command]
@@ -53,7 +54,7 @@ GoAway = Callable[["Connection", Waiting[Ask]], None]
 
 
 class Connection:
-    """One conversation partner at the other end of a stream."""
+    """The requests and responses that are exchanged with one peer."""
 
     def __init__(
         self,
@@ -65,9 +66,9 @@ class Connection:
         on_unread: Callable[[Connection], None] | None = None,
         is_server: bool = False,
     ) -> None:
-        """`is_server`: a peer that does not read its replies is not read from either.
+        """`is_server`: while the peer does not read its replies, stop reading its requests.
 
-        `on_unread` is told of every write to such a peer, and may end the connection.
+        `on_unread` is called after every write to such a peer. It may end the connection.
         """
         self._serve, self._on_lost, self._on_go_away = serve, on_lost, on_go_away
         self._on_unread, self._is_server = on_unread, is_server
@@ -87,14 +88,14 @@ class Connection:
         self.closed_reason = ""
         self.last_heard = self._last_frame = self._last_written = self._loop.time()
         self.state: Any = None
-        """Whatever the owner keeps of this peer."""
+        """Free for the owner of the connection, for example for facts about the peer."""
 
     def __repr__(self) -> str:
         how = f"closed: {self.closed_reason}" if self.is_closed else f"{len(self._pending)} waiting"
         return f"<Connection to {self.peer or '?'}: {how}>"
 
     def attach(self, stream: Stream) -> None:
-        """Begin: from now on this connection writes into that stream."""
+        """Begin to write into this stream."""
         self.peer, self.local = stream.peer, stream.local
         if self.is_closed:
             stream.close()
@@ -105,7 +106,7 @@ class Connection:
 
     @property
     def unsent(self) -> int:
-        """Bytes that were written and did not leave yet."""
+        """Bytes that were written and not sent yet."""
         return 0 if self._stream is None or self.is_closed else self._stream.unsent
 
     # Asking.
@@ -115,14 +116,17 @@ class Connection:
         return await self.start_request(command, timeout=timeout)
 
     def start_request(self, command: Command, *, timeout: float) -> asyncio.Future[Command]:
-        """Write the request now; the future brings its response. Numbers the command."""
+        """Write the request now and set its opaque; the future brings the response, whatever its code.
+
+        The future fails with RequestTimeoutError after `timeout` seconds, or with ConnectionLostError.
+        """
         answer: asyncio.Future[Command] = self._loop.create_future()
         now = self._loop.time()
         self.restart(Waiting(Ask(command, answer, False), now, now + timeout))
         return answer
 
     def restart(self, waiting: Waiting[Ask]) -> None:
-        """Write a request whose asker waits already, until the same deadline."""
+        """Write a request again, for the caller that already waits for it. Its deadline stays."""
         command, answer, _ = waiting.waiter
         if self.is_closed or self.is_retired:
             if not answer.done():
@@ -136,7 +140,7 @@ class Connection:
         self._write(data)
 
     def send_one_way(self, command: Command) -> None:
-        """Write a request that nobody answers; ConnectionLostError when the connection has ended."""
+        """Write a one-way request, which gets no response. ConnectionLostError when the connection has ended."""
         if self.is_closed:
             raise ConnectionLostError(self.peer, self.closed_reason)
         command.flag |= _ONE_WAY
@@ -144,12 +148,12 @@ class Connection:
         self._write(encode(command))
 
     def reply(self, response: Command) -> None:
-        """Answer a request that `serve` left open; nothing when the peer is gone."""
+        """Answer a request for which `serve` returned None. Does nothing when the connection has ended."""
         if not self.is_closed:
             self._write(encode(response))
 
     def retire(self) -> None:
-        """Take no new request; close when the last one in flight is answered."""
+        """Accept no new request; close when the last one in flight has ended."""
         self.is_retired = True
         if not self._pending:
             self._end("retired")
@@ -157,7 +161,7 @@ class Connection:
                 self._stream.close()
 
     async def close(self, reason: str = "closed here") -> None:
-        """Send what was written, then end. Waiting calls fail at once."""
+        """Send what was written, then end. Pending requests fail at once."""
         self._end(reason)
         if self._stream is None or self._gone.done():
             return
@@ -167,7 +171,7 @@ class Connection:
             self._stream.abort()
 
     def abort(self, reason: str) -> None:
-        """End at once, dropping what did not leave yet."""
+        """End at once and drop unsent bytes."""
         self._end(reason)
         if self._stream is not None:
             self._stream.abort()
@@ -246,7 +250,7 @@ class Connection:
         try:
             response = self._serve(self, request) if self._serve is not None else not_supported(request)
         except Exception as error:
-            # Whatever goes wrong in one request, its asker hears of it and the others go on.
+            # An error in one request is its response; the other requests are served as usual.
             response = Command.response(request, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
         if response is not None and not request.flag & _ONE_WAY:
             self.reply(response)
@@ -256,7 +260,7 @@ class Connection:
         self._out_bytes += len(data)
         if not self._serving or self._out_bytes > _WRITE_BYTES:
             self._flush()
-            # What a client has queued, its own callers hold anyway and wait for.
+            # Only on the server's side: a client's unsent requests belong to callers that wait for them.
             if self._paused and self._is_server:
                 self._judge_slow_reader()
 
@@ -282,7 +286,7 @@ class Connection:
         self._timer = self._loop.call_at(when, self._sweep)
 
     def _sweep(self) -> None:
-        """Fail what is overdue, end what is dead, and set the timer for the next look."""
+        """Fail overdue requests, end a dead connection, or set the timer for the next scan."""
         now = self._loop.time()
         silent = now - self.last_heard
         suspicious = False
@@ -322,7 +326,7 @@ class Connection:
 
 
 def not_supported(request: Command) -> Command:
-    """The answer to a request that nobody serves; the blank in front is Java's."""
+    """The response to an unknown request code. The leading blank of the remark is Java's."""
     return Command.response(
         request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {request.code} not supported"
     )

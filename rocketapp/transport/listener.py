@@ -1,4 +1,4 @@
-"""Accept streams and give each one a connection; remember them, so that stopping ends them all."""
+"""Accepts streams, makes a connection for each, and closes them all when the server stops."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rocketapp.transport.connection import Connection, Serve
 from rocketapp.transport.stream import Stream
 
 UNSENT_SUM_BYTES = 268_435_456
-"""When the slow readers among the peers together leave more than this unread, those with the most are cut off.
-Who keeps up is not counted: such a connection has at most WRITE_HIGH_BYTES unsent."""
+"""When slow readers leave more bytes than this unread in total, the connections with the most unread bytes are
+ended. Peers that keep up are not counted: they have at most WRITE_HIGH_BYTES unsent."""
 
 
 class Listener:
@@ -23,7 +23,7 @@ class Listener:
         self.connections: dict[Connection, None] = {}
         """In the order in which they were accepted."""
         self._unread: dict[Connection, int] = {}
-        """What slow readers had unsent when they were last written to: some may have read it meanwhile."""
+        """Unsent bytes of slow readers at their last write. They may have read some of them since."""
         self._unread_sum = 0
 
     def __repr__(self) -> str:
@@ -42,7 +42,7 @@ class Listener:
         return connection
 
     async def close(self) -> None:
-        """Close every connection; what was written to them still leaves."""
+        """Close every connection after its written bytes were sent."""
         await asyncio.gather(*(connection.close("the server stops") for connection in list(self.connections)))
 
     def _count_unread(self, connection: Connection) -> None:
@@ -57,7 +57,7 @@ class Listener:
         self._unread_sum = sum(self._unread.values())
         while self._unread_sum > UNSENT_SUM_BYTES:
             slowest = max(self._unread, key=self._unread.__getitem__)
-            # Its end is told to `_lost`, which takes it off the sum.
+            # This calls `_lost`, which subtracts its bytes from the sum.
             slowest.abort(f"{self._unread[slowest]} bytes unread, {self._unread_sum} by all peers together")
 
     def _lost(self, connection: Connection, reason: str) -> None:

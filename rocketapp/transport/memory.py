@@ -1,9 +1,9 @@
 """A network inside one process: the embedded broker of a test, and the faults of a simulation.
 
-Bytes arrive in order and never before the loop's next turn, as over TCP. With a `random` they also
-arrive cut and joined at places, and after times, that the seed chooses. `cut` ends connections, `hold`
-makes them half-open: nothing arrives and nobody is told, until `release`. Each end lives in the context of
-whoever dialled or listened, so that a simulation can tell the processes apart that share its loop.
+Bytes arrive in order and not before the loop's next turn, as over TCP. With a `random` the seed also
+chooses where they are split and joined, and how long they take. `cut` ends connections. `hold` makes them
+half-open: nothing arrives and neither end is told, until `release`. Each end runs in the contextvars context of
+its dialler or listener, so that a simulation can tell the processes apart that share its loop.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from rocketapp.errors import ConnectError
 from rocketapp.transport.stream import WRITE_HIGH_BYTES, Dial, MakeReceiver, Receiver, join_address
 
 _FIRST_PORT = 40_000
-"""Where the ports begin that this network hands out."""
+"""The first port of those that this network assigns."""
 
 
 class MemoryStream:
-    """One end; `other` is the one that hears what is written here."""
+    """One end of a stream; `other` is the end that receives what is written here."""
 
     def __init__(self, network: MemoryNetwork, local: str, peer: str, names: frozenset[str], context: Context) -> None:
         """`names`: the server's address and the client's link, by which it can be cut or held."""
@@ -68,7 +68,7 @@ class MemoryStream:
         self._finish("closed here")
 
     def abort(self) -> None:
-        # Like a TCP reset: what the other end did not hear yet, it never hears.
+        # Like a TCP reset: bytes that the other end has not received yet are dropped.
         if not (self._ended or self._is_held):
             self.other._inbox.clear()
             self.other._inbox_bytes = 0
@@ -96,7 +96,7 @@ class MemoryStream:
         self.receiver.lost(reason)
 
     def schedule(self) -> None:
-        """Deliver later, if there is something and nothing is in the way."""
+        """Deliver later, if there is something to deliver and the stream is not held."""
         something = self._inbox or self._end_of_inbox is not None
         if something and not (self._scheduled or self._ended or self._is_held):
             self._scheduled = True
@@ -142,10 +142,10 @@ class MemoryListening:
 
 
 class MemoryNetwork:
-    """Addresses, who listens there, and which of them are in trouble."""
+    """Addresses, their listeners, and the addresses and links that are held."""
 
     def __init__(self, random: Random | None = None, *, latency: float = 0.0) -> None:
-        """`latency`: most seconds that bytes are under way; needs a `random`, which chooses anew for each delivery."""
+        """`latency`: most seconds until bytes arrive. It needs a `random`, which chooses the time of each delivery."""
         self._random, self._latency = random, latency
         self._listeners: dict[str, tuple[MakeReceiver, Context]] = {}
         self._streams: dict[MemoryStream, None] = {}
@@ -162,7 +162,7 @@ class MemoryNetwork:
         return MemoryListening(self, address)
 
     async def dial(self, address: str, receiver: Receiver, timeout: float, *, link: str = "") -> MemoryStream:
-        """Connect, as transport.stream.Dial says. `link` names the client, so that it can be cut or held alone."""
+        """Connect, as transport.stream.Dial says. `link` names the client, to cut or hold its connections alone."""
         names = frozenset((address, link)) if link else frozenset((address,))
         try:
             async with asyncio.timeout(timeout):
@@ -192,18 +192,18 @@ class MemoryNetwork:
         return dial
 
     def cut(self, name: str | None = None) -> int:
-        """Break every connection of that address or link (None: all) at both ends; how many ends there were."""
+        """Break every connection of that address or link (None: all) at both ends; return the number of ends."""
         ends = [stream for stream in self._streams if name is None or name in stream.names]
         for stream in ends:
             stream.break_off("connection reset")
         return len(ends)
 
     def hold(self, name: str) -> None:
-        """Let nothing through to and from that address or link, and tell nobody: connections are half-open."""
+        """Stop all bytes to and from that address or link without telling either end: half-open connections."""
         self._held.add(name)
 
     def release(self, name: str) -> None:
-        """What was held back arrives."""
+        """Undo `hold`: the bytes that were held back arrive."""
         self._held.discard(name)
         self._released.set()
         self._released = asyncio.Event()
@@ -215,7 +215,7 @@ class MemoryNetwork:
         return not self._held.isdisjoint(names)
 
     def later(self, deliver: Callable[[], None], context: Context) -> None:
-        """Call it when bytes that leave now arrive: at the loop's next turn at the earliest."""
+        """Call `deliver` when bytes that leave now arrive: at the loop's next turn or later."""
         delay = self._delay()
         loop = asyncio.get_running_loop()
         if delay:
@@ -230,7 +230,7 @@ class MemoryNetwork:
         self._streams.pop(stream, None)
 
     def portion(self, inbox: deque[bytes]) -> bytes:
-        """Take from the inbox what arrives at once."""
+        """Take the bytes from the inbox that arrive in one piece."""
         if self._random is None:
             return inbox.popleft()
         joined = b"".join(inbox.popleft() for _ in range(self._random.randint(1, len(inbox))))

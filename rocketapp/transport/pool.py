@@ -1,8 +1,8 @@
-"""One connection per address, dialled once although many ask.
+"""One connection per address; concurrent callers share one dial.
 
-A failed dial makes the next one to the same address wait, for everybody; who asks meanwhile waits with
-it. A new connection is handed out only after `greet` is through: so nothing overtakes the first
-heartbeat. When a peer answers GO_AWAY its connection is left, and the request goes once more on a new one.
+After a failed dial the next dial to the same address waits, and all its callers wait with it. A new
+connection is handed out only after `greet` has returned, so the heartbeat is always its first request. When
+a peer answers GO_AWAY, its connection is retired and the request is sent once more on a new one.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from rocketapp.transport.connection import Ask, Connection, Serve
 from rocketapp.transport.stream import Dial
 
 FIRST_WAIT, MOST_WAIT = 0.1, 1.0
-"""Seconds between failed dials to one address: a broker that came back is found within about a second."""
+"""Seconds between failed dials to one address. A broker that came back is found within about a second."""
 
 Greet = Callable[[str, Connection], Awaitable[None]]
-"""(address, new connection): raises TransportError when the connection turns out to be useless."""
+"""(address, new connection): raises TransportError when the connection cannot be used."""
 
 
 class Pool:
@@ -39,7 +39,7 @@ class Pool:
         on_connected: Callable[[str], None] | None = None,
         on_lost: Callable[[str, str], None] | None = None,
     ) -> None:
-        """`on_lost(address, reason)` tells of connections that we did not end."""
+        """`on_lost(address, reason)` is called for connections that this pool did not end."""
         self._dial, self._dial_timeout = dial, dial_timeout
         self._serve, self._max_frame_bytes = serve, max_frame_bytes
         self._random, self._greet = random, greet
@@ -54,15 +54,15 @@ class Pool:
         return f"<Pool: {len(self._connections)} connections>"
 
     def peek(self, address: str) -> Connection | None:
-        """The connection to that address, if there is one."""
+        """The connection to that address; None when there is none."""
         return self._connections.get(address)
 
     def addresses(self) -> list[str]:
-        """Where there is a connection, or one is being dialled."""
+        """Addresses that are connected or being dialled."""
         return [*self._connections, *(address for address in self._dials if address not in self._connections)]
 
     async def get(self, address: str) -> Connection:
-        """The connection to that address, dialled if need be; ConnectError, TransportError of `greet`."""
+        """The connection to that address, dialled when necessary. Raises ConnectError, or what `greet` raised."""
         connection = self._connections.get(address)
         if connection is not None:
             return connection
@@ -74,7 +74,7 @@ class Pool:
             self._dials[address] = task
             task.add_done_callback(lambda done: self._dialled(address, done))
         try:
-            # One dial serves many: that one of them gives up does not end it.
+            # One dial serves many callers, so a cancelled caller must not cancel it.
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled() and not _is_cancelling():
@@ -130,7 +130,7 @@ class Pool:
 
     def _dialled(self, address: str, task: asyncio.Task[Connection]) -> None:
         del self._dials[address]
-        # Asking for the exception marks it as seen: those who waited may all be gone.
+        # Reading the exception marks it as retrieved: all callers may have been cancelled.
         if not task.cancelled() and task.exception() is None and self._on_connected is not None:
             self._on_connected(address)
 
@@ -142,7 +142,7 @@ class Pool:
 
     def _go_away(self, address: str, connection: Connection, waiting: Waiting[Ask]) -> None:
         if not connection.is_retired and self._connections.get(address) is not connection:
-            # It was not even handed out: whoever greets it must not wait for himself.
+            # The connection is still being greeted. Asking again would wait for this dial, that is, for itself.
             waiting.waiter.answer.set_exception(ConnectError(address, "went away while greeting"))
             return
         self._lost(address, connection, "the peer goes away")
@@ -159,7 +159,7 @@ class Pool:
             connection.restart(waiting._replace(waiter=Ask(command, answer, True)))
         except (TransportError, TimeoutError) as error:
             if not answer.done():
-                # The peer refused the request with its GO_AWAY: certainly nothing came of it.
+                # The peer refused the request with GO_AWAY, so it certainly did not execute it.
                 answer.set_exception(ConnectError(address, f"went away: {error}"))
         except asyncio.CancelledError:
             answer.cancel()

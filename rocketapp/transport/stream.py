@@ -1,7 +1,7 @@
-"""Bytes are pushed in and written out: what a connection needs of a socket, and nothing more.
+"""The part of a socket that a connection needs: bytes are pushed in and written out.
 
-Neither side awaits. A stream pushes what it receives into its `Receiver`; a receiver writes whenever
-it likes and is told by `pause` that the other end does not keep up.
+Neither side awaits. A stream pushes what it receives into its `Receiver`. A receiver may write at any
+time, and `pause` tells it that the other end does not keep up.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ class Stream(Protocol):
 
     @property
     def unsent(self) -> int:
-        """Bytes that were written and did not leave yet."""
+        """Bytes that were written and not sent yet."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Never blocks, never raises: after the end it does nothing."""
+        """Write. Never blocks and never raises; after the end of the stream it does nothing."""
         ...
 
     def pause_reading(self) -> None:
-        """Receive nothing until `resume_reading`: the other end feels it when its own buffers are full."""
+        """Receive nothing until `resume_reading`. The other end notices it when its own buffers are full."""
         ...
 
     def resume_reading(self) -> None: ...
@@ -51,12 +51,12 @@ class Stream(Protocol):
 
 
 class Receiver(Protocol):
-    """What a stream calls, always from the loop."""
+    """The callbacks of a stream. They are always called on the event loop."""
 
     def received(self, data: bytes, /) -> None: ...
 
     def lost(self, reason: str, /) -> None:
-        """The stream ended, whoever ended it. Called once, and nothing is called afterwards."""
+        """The stream ended, at either end. Called once; no other callback follows."""
         ...
 
     def pause(self) -> None:
@@ -64,12 +64,12 @@ class Receiver(Protocol):
         ...
 
     def resume(self) -> None:
-        """They left."""
+        """The unsent bytes have fallen below a quarter of WRITE_HIGH_BYTES."""
         ...
 
 
 class Listening(Protocol):
-    """A place where streams are accepted."""
+    """An address at which streams are accepted."""
 
     @property
     def address(self) -> str:
@@ -77,7 +77,7 @@ class Listening(Protocol):
         ...
 
     async def close(self) -> None:
-        """Accept nobody any more. Streams that were accepted live on."""
+        """Stop accepting. Accepted streams stay open."""
         ...
 
 
@@ -88,7 +88,7 @@ Dial = Callable[[str, Receiver, float], Awaitable[Stream]]
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[ipv6]:port`; ValueError says what is wrong."""
+    """Host and port of `host:port` or `[ipv6]:port`. Raises ValueError for anything else."""
     host, colon, port = address.strip().rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65_535:
         raise ValueError(f"{address!r} is not host:port")

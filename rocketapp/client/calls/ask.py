@@ -1,4 +1,4 @@
-"""Ask, and insist on success: any other code becomes a BrokerError."""
+"""Send a request and require success: any other response code becomes a BrokerError."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rocketapp.wire.command import Command
 
 
 async def ask(connection: Connection, command: Command, timeout: float) -> Command:
-    """The successful response; BrokerError, RequestTimeoutError, ConnectionLostError."""
+    """The successful response. Raises BrokerError, RequestTimeoutError or ConnectionLostError."""
     response = await connection.start_request(command, timeout=timeout)
     if response.code != ResponseCode.SUCCESS:
         raise refusal(response, connection)

@@ -1,4 +1,4 @@
-"""Who we are, and who else is in a group."""
+"""Heartbeats, leaving a group, and the members of a group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def unregister(
     producer_group: str | None = None,
     consumer_group: str | None = None,
 ) -> None:
-    """Leave a group now instead of by expiry."""
+    """Leave a group now, instead of by the expiry of heartbeats."""
     request = UnregisterRequest(client_id, producer_group, consumer_group)
     await ask(connection, Command(RequestCode.UNREGISTER_CLIENT, request.to_fields()), timeout)
 

@@ -1,4 +1,4 @@
-"""Lock queues for one client of a group: what orderly consumption stands on."""
+"""Lock queues for one client of a group, for orderly consumption."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocketapp.wire.requests.locks import LockBody, decode_locked
 async def lock(
     connection: Connection, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float
 ) -> set[MessageQueue]:
-    """Lock, or renew the locks of, these queues; which of them are ours now."""
+    """Lock these queues or renew their locks; return the ones that this client holds now."""
     body = LockBody(group, client_id, list(queues)).encode()
     response = await ask(connection, Command(RequestCode.LOCK_BATCH_MQ, {}, body), timeout)
     return set(decode_locked(response.body))

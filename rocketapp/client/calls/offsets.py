@@ -1,7 +1,6 @@
-"""Offsets: how far a group is, and how far a queue reaches.
+"""Offsets: the committed offset of a group, and the first and last offset of a queue.
 
-A question that failed is never taken for "none": that would be a group without offsets, which begins
-somewhere else.
+A failed query is never taken for "no committed offset": such a group would begin at another position.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ async def query(
     *,
     set_zero_if_not_found: bool | None = None,
 ) -> int | None:
-    """The group's committed offset; None when the broker says that there is none.
+    """The group's committed offset; None when the broker says that it has none.
 
-    BrokerError, ProtocolError and TransportError all mean that it is not known.
+    BrokerError, ProtocolError and TransportError all mean that the offset is not known.
     """
     request = QueryOffsetRequest(group, queue.topic, queue.queue_id, set_zero_if_not_found)
     command = Command(RequestCode.QUERY_CONSUMER_OFFSET, request.to_fields())
@@ -43,7 +42,7 @@ async def query(
         raise refusal(response, connection)
     offset = OffsetResponse.from_fields(response.fields).offset
     if offset < 0:
-        # Some brokers answer -1 while they are not ready: that is a failure, not "none".
+        # Some brokers answer -1 while they are not ready. That is a failure, not "no committed offset".
         raise ProtocolError(f"{connection.peer} says that group {group} is at offset {offset} of {queue}")
     return offset
 
@@ -51,7 +50,7 @@ async def query(
 async def commit(
     connection: Connection, group: str, queue: MessageQueue, offset: int, timeout: float, *, one_way: bool = False
 ) -> None:
-    """Everything below `offset` is done. With `one_way` nobody confirms it."""
+    """Commit: everything below `offset` is done. With `one_way` the broker does not confirm it."""
     request = CommitRequest(group, queue.topic, queue.queue_id, offset)
     command = Command(RequestCode.UPDATE_CONSUMER_OFFSET, request.to_fields())
     if one_way:

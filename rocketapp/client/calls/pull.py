@@ -1,4 +1,4 @@
-"""Pull messages. Split in two, because the next pull is under way while the last one is handled."""
+"""Pull messages. Sending and reading are separate, because the next pull is under way while the last one is handled."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class PullResult(NamedTuple):
     max_offset: int
     suggested_broker_id: int
     body: bytes
-    """Stored messages one after the other; empty unless found."""
+    """Concatenated records; empty unless the status is `found`."""
 
 
 def start(connection: Connection, request: PullRequest, timeout: float) -> asyncio.Future[Command]:
-    """Send the pull; `read` makes sense of what the future brings."""
+    """Send the pull; `read` decodes the response that the future brings."""
     return connection.start_request(Command(RequestCode.PULL_MESSAGE, request.to_fields()), timeout=timeout)
 
 
 def read(response: Command, address: str = "") -> PullResult:
-    """The result; BrokerError for a refusal."""
+    """The result of a pull. Raises BrokerError when the broker refused it."""
     status = _STATUS.get(response.code)
     if status is None:
         raise BrokerError(response.code, response.remark or "", address)

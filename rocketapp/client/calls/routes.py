@@ -1,4 +1,4 @@
-"""What a name server knows: routes and topics."""
+"""Questions to a name server: routes and topics."""
 
 from __future__ import annotations
 

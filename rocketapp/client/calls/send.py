@@ -15,14 +15,14 @@ _STATUS = {status.value: status for status in SendStatus}
 
 
 class Sent(NamedTuple):
-    """A broker stored it: how well, and where."""
+    """A broker stored the message: how safely, and where."""
 
     status: SendStatus
     response: SendResponse
 
 
 async def send(connection: Connection, request: SendRequest, body: bytes, timeout: float) -> Sent:
-    """BrokerError for every code that does not mean stored."""
+    """Send a message or a batch. Raises BrokerError for every response code that does not mean stored."""
     response = await connection.start_request(command(request, body), timeout=timeout)
     status = _STATUS.get(response.code)
     if status is None:

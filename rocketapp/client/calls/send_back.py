@@ -1,4 +1,4 @@
-"""Hand a failed message back: the broker delivers it again later, or buries it."""
+"""Send a failed message back: the broker stores it again for later, or as a dead letter."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ from rocketapp.wire.requests.send_back import SendBackRequest
 
 
 async def send_back(connection: Connection, request: SendBackRequest, timeout: float) -> None:
-    """Done when it returns; BrokerError when the broker could not."""
+    """Return when the broker has stored the message again. Raises BrokerError when it refused."""
     await ask(connection, Command(RequestCode.CONSUMER_SEND_MSG_BACK, request.to_fields()), timeout)
