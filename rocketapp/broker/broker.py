@@ -8,6 +8,7 @@ comes.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
@@ -36,6 +37,7 @@ from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.topics import TopicTable
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
+from rocketapp.errors import StoreError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.transport.connection import Connection
@@ -199,6 +201,7 @@ class Broker:
 
     async def _save_offsets(self) -> None:
         self._saving.save_names()  # what could not be written when it changed
+        self._saving.save_locks()
         save = self._saving.offsets_to_save()
         if save is not None:
             await self._run(save)
@@ -246,22 +249,37 @@ def _recover(
         queues=config.topic_queues,
     )
     groups, offsets = GroupTable(DataVersion(now)), OffsetTable(DataVersion(now))
-    saving = Saving(files, clock=clock, observe=observe, topics=topics, groups=groups, offsets=offsets)
+    locks, monotonic = LockTable(config.lock_expiry), asyncio.get_running_loop().time
+    saving = Saving(
+        files,
+        clock=clock,
+        observe=observe,
+        topics=topics,
+        groups=groups,
+        offsets=offsets,
+        locks=locks,
+        monotonic=monotonic,
+    )
     saving.load(store)
+    saving.load_locks(store)
     saving.save_names()
     saving.save_offsets()
+    with contextlib.suppress(StoreError):
+        # A full disk does not keep a broker from serving what it has.
+        saving.save_locks()
     core = Core(
         config=config,
         clock=clock,
         random=random,
-        monotonic=asyncio.get_running_loop().time,
+        monotonic=monotonic,
         store=store,
         delays=DelayService(store, files, clock, observe),
         topics=topics,
         groups=groups,
         offsets=offsets,
-        locks=LockTable(config.lock_expiry),
+        locks=locks,
         save=saving.save_names,
+        save_locks=saving.save_locks,
         unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
     )
     return core, saving

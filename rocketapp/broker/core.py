@@ -81,6 +81,8 @@ class Core:
     locks: LockTable
     save: Callable[[], None]
     """Write changed topics and groups to their files before anybody is told of them; StoreError."""
+    save_locks: Callable[[], None]
+    """Write the queue locks to their file if they changed; StoreError."""
     unique_ids: UniqueIds
     on_topic_created: Callable[[str], None] = lambda topic: None
     """Told the name of every topic that was not there before."""

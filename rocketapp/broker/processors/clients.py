@@ -9,10 +9,12 @@ whole truth.
 
 from __future__ import annotations
 
+import contextlib
+
 from rocketapp.broker.core import Core
 from rocketapp.broker.dispatch import Process
 from rocketapp.broker.members import Member
-from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError
+from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, StoreError
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import lenient_json
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -69,6 +71,11 @@ class ClientProcessor:
         if request.producer_group is not None:
             core.producers.unregister(connection, request.producer_group)
         group = request.consumer_group
+        if group is not None:
+            # More than Apache RocketMQ does: the client says that it is gone, so its queues need not wait.
+            core.locks.client_left(group, request.client_id)
+            with contextlib.suppress(StoreError):
+                core.save_locks()
         if group is not None and core.consumers.unregister(connection, group):
             config = core.groups.get(group)
             if config is None or config.notify_enable:

@@ -1,9 +1,15 @@
-"""Queue locks for orderly consumers: codes LOCK_BATCH_MQ 41, UNLOCK_BATCH_MQ 42 (Java: RebalanceLockManager)."""
+"""Queue locks for orderly consumers: codes LOCK_BATCH_MQ 41, UNLOCK_BATCH_MQ 42 (Java: RebalanceLockManager).
+
+A lock that is granted to a new owner is on disk before the owner hears of it: after a restart it is still his.
+"""
 
 from __future__ import annotations
 
+import contextlib
+
 from rocketapp.broker.core import Core
 from rocketapp.broker.dispatch import Process
+from rocketapp.errors import StoreError
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -21,10 +27,23 @@ class LockProcessor:
 
     def lock(self, connection: Connection, command: Command) -> Command:
         wanted = LockBody.decode(command.body)
-        granted = self._core.locks.lock(wanted.group, wanted.queues, wanted.client_id, self._core.monotonic())
+        core, now = self._core, self._core.monotonic()
+        known = {queue for queue in wanted.queues if core.locks.owner(wanted.group, queue, now) == wanted.client_id}
+        granted = core.locks.lock(wanted.group, wanted.queues, wanted.client_id, now)
+        try:
+            core.save_locks()
+        except StoreError:
+            # A renewal may be granted all the same: the saved lock outlives its holder's trust for a while, and
+            # the next renewal saves again.
+            if taken := [queue for queue in granted if queue not in known]:
+                core.locks.unlock(wanted.group, taken, wanted.client_id)
+                raise
         return Command.response(command, ResponseCode.SUCCESS, body=encode_locked(granted))
 
     def unlock(self, connection: Connection, command: Command) -> Command:
         given_up = LockBody.decode(command.body)
         self._core.locks.unlock(given_up.group, given_up.queues, given_up.client_id)
+        with contextlib.suppress(StoreError):
+            # Written later then: until that, a restart only keeps a free lock for its last owner.
+            self._core.save_locks()
         return Command.response(command, ResponseCode.SUCCESS)

@@ -20,11 +20,13 @@ from rocketapp.wire import lenient_json
 
 TOPICS, GROUPS = "config/topics.json", "config/subscriptionGroup.json"
 CONSUMER_OFFSETS, DELAY_OFFSETS = "config/consumerOffset.json", "config/delayOffset.json"
+QUEUE_LOCKS = "config/queueLocks.json"
+"""Our own file: Apache RocketMQ reads only the files that it knows, and leaves this one alone."""
 
 
 def encode(value: Mapping[str, Any]) -> bytes:
-    """A table as Apache writes it."""
-    return _render(value, "").encode()
+    """A table as Apache writes it. Half characters, which a client may send in a name, become question marks."""
+    return _render(value, "").encode("utf-8", "replace")
 
 
 def decode(data: bytes) -> dict[str, Any]:
