@@ -13,6 +13,7 @@ from typing import Any, cast
 from dependency_injector import containers, providers
 
 from rocketapp.client.instance import ClientInstance
+from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.errors import SetupError
 from rocketapp.producer.producer import Producer
@@ -24,7 +25,8 @@ class Container(containers.DeclarativeContainer):
 
     settings, observe: given at every start. clock, random, dial: given at start unless
     redeclared. client, producer and consumer are factories: called once per cluster, per
-    cluster, and per group of a cluster, with the arguments that differ.
+    cluster, and per group of a cluster, with the arguments that differ; consumer_parts once per
+    group, with its cluster's client and producer.
     """
 
     settings: providers.Provider[Any] = providers.Dependency()
@@ -39,16 +41,17 @@ class Container(containers.DeclarativeContainer):
     producer: providers.Provider[Any] = providers.Factory(
         Producer, config=settings.provided.producer, clock=clock, random=random, observe=observe
     )
-    consumer: providers.Provider[Any] = providers.Factory(
-        PushConsumer,
+    consumer_parts: providers.Provider[Any] = providers.Factory(
+        ConsumerParts,
         config=settings.provided.consumer,
         app_version=settings.provided.app.version,
         clock=clock,
         random=random,
         observe=observe,
-        cache=cache,
+        flow_control=cache,
         max_inflated_bytes=settings.provided.client.max_inflated_bytes,
     )
+    consumer: providers.Provider[Any] = providers.Factory(PushConsumer)
 
 
 class Wiring:

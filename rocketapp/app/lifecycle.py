@@ -139,12 +139,13 @@ class Lifecycle:
             await producer.start()
             self._producers[cluster] = producer
         for group_plan, topics in assembly.groups:
+            cluster = group_plan.cluster
+            parts = assembly.wiring.own.consumer_parts(client=self._clients[cluster], producer=self._producers[cluster])
             self._consumers.append(
                 assembly.wiring.own.consumer(
                     group=group_plan.group,
                     topics=topics,
-                    client=self._clients[group_plan.cluster],
-                    producer=self._producers[group_plan.cluster],
+                    parts=parts,
                     expected_members=self._expected_members,
                 )
             )

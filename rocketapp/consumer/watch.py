@@ -9,7 +9,8 @@ from typing import Any
 
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import HandlerStats
-from rocketapp.model.event import Handled, HandlerSlow, LoopFailed, Observe, Unmatched
+from rocketapp.model import event as events
+from rocketapp.model.event import Handled, HandlerSlow, LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.record import Message
 
@@ -28,6 +29,17 @@ class _Seen:
     warned: bool = False
 
 
+class Unmatched:
+    """Messages that no handler subscribes to, by topic."""
+
+    def __init__(self) -> None:
+        self.by_topic: dict[str, int] = {}
+
+    def count(self, topic: str, count: int) -> None:
+        """Add messages of one topic."""
+        self.by_topic[topic] = self.by_topic.get(topic, 0) + count
+
+
 class Watch:
     """Counts and warnings of one group."""
 
@@ -37,23 +49,18 @@ class Watch:
         group: str,
         all_stats: Iterable[HandlerStats],
         in_hand: Callable[[], list[tuple[HandlerStats, Any]]],
+        unmatched: Unmatched,
         stall_reasons: StallReasons,
         warning: float,
         observe: Observe,
     ) -> None:
         """`warning`: seconds after which a running handler is warned about."""
-        self._group, self._all_stats, self._in_hand, self._stall_reasons = (
-            group,
-            list(all_stats),
-            in_hand,
-            stall_reasons,
-        )
+        self._group, self._all_stats, self._in_hand = group, list(all_stats), in_hand
+        self._unmatched, self._stall_reasons = unmatched, stall_reasons
         self._warning, self._observe = warning, observe
         self._loop = asyncio.get_running_loop()
         self._seen: dict[int, _Seen] = {}
         self._next_sweep = 0.0
-        self.unmatched: dict[str, int] = {}
-        """Messages that no handler wanted, by topic."""
         self._told_unmatched: dict[str, int] = {}
 
     def running_long(self) -> dict[MessageQueue, str]:
@@ -66,10 +73,6 @@ class Watch:
                 text = f"handler {stats.name} has been running for {now - seen.since:.0f} s on {message!r}"
                 found.setdefault(message.queue, text)
         return found
-
-    def count_unmatched(self, topic: str, count: int) -> None:
-        """So many messages of a topic were taken that no handler wants."""
-        self.unmatched[topic] = self.unmatched.get(topic, 0) + count
 
     async def run(self) -> None:
         """Look for ever."""
@@ -87,10 +90,10 @@ class Watch:
             if count := stats.handled - stats.reported:
                 stats.reported = stats.handled
                 self._observe(Handled(self._group, stats.name, stats.handler.subscription.topic, count))
-        for topic, total in self.unmatched.items():
+        for topic, total in self._unmatched.by_topic.items():
             if count := total - self._told_unmatched.get(topic, 0):
                 self._told_unmatched[topic] = total
-                self._observe(Unmatched(self._group, topic, count))
+                self._observe(events.Unmatched(self._group, topic, count))
         now = self._loop.time()
         if now >= self._next_sweep:
             self._next_sweep = now + min(_SWEEP, self._warning / 2)

@@ -21,6 +21,7 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
@@ -317,17 +318,17 @@ class Member(_Client):
         self.producer = self._producer()
         await self.producer.start()
         world = self.world
-        self.consumer = PushConsumer(
-            group=GROUP,
-            topics=[self._consumed(topic) for topic in world.topics],
+        parts = ConsumerParts(
             client=self.client,
             producer=self.producer,
             config=ConsumerConfig(**world.consumer),
             clock=self.clock,
             random=world.random(f"{self.name} consumer"),
             observe=self._observe,
-            cache=CacheBudget(1 << 27),
+            flow_control=CacheBudget(1 << 27),
         )
+        topics = [self._consumed(topic) for topic in world.topics]
+        self.consumer = PushConsumer(group=GROUP, topics=topics, parts=parts)
         await self.consumer.join()
         self.consumer.begin()
         self.is_joined = True

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from random import Random
+from typing import Any
 
 from rocketapp.client.calls import clients, locks, offsets, pull, send_back
 from rocketapp.client.instance import ClientInstance
@@ -17,6 +18,7 @@ from rocketapp.errors import TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.model.subscription import SubscriptionData
+from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
@@ -30,9 +32,13 @@ _MEMBERS_TIMEOUT = 3.0
 class Brokers:
     """The brokers of a cluster, as one group sees them."""
 
-    def __init__(self, *, group: str, client: ClientInstance, config: ConsumerConfig, random: Random) -> None:
+    def __init__(
+        self, *, group: str, client: ClientInstance, config: ConsumerConfig, random: Random, tasks: Tasks
+    ) -> None:
+        """`tasks`: the owner of what is asked beside the caller."""
         self._group, self._client, self._config, self._random = group, client, config, random
-        # One tuple of what every pull says, so that a pull costs no more than it must.
+        self._tasks = tasks
+        self._beating: asyncio.Task[Any] | None = None
         self._suspend_ms = int(config.long_poll * 1000)
 
     async def _master(self, broker_name: str) -> Connection:
@@ -114,6 +120,11 @@ class Brokers:
         names = [data.broker_name for data in route.brokers] if route is not None else []
         self._random.shuffle(names)
         return names
+
+    def heartbeat_soon(self) -> None:
+        """Tell every broker who we are; a heartbeat that is under way is enough."""
+        if self._beating is None or self._beating.done():
+            self._beating = self._tasks.start(self._client.heartbeat(), f"heartbeat {self._group}")
 
     async def members(self, broker_name: str) -> list[str]:
         """The client ids of the group's members, as this broker knows them."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.errors import RocketAppError
@@ -17,6 +16,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
 from rocketapp.state.offset_table import OffsetTable
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.trust import Trust
 from rocketapp.wire.record import Message
 
 _READ_BACK = 3
@@ -26,12 +26,10 @@ _READ_BACK = 3
 class Offsets:
     """Tells brokers how far each queue is done."""
 
-    def __init__(
-        self, *, group: str, brokers: Brokers, observe: Observe, interval: float, trusted: Callable[[str], bool]
-    ) -> None:
-        """`trusted(topic)`: whether its queues are certainly still ours."""
+    def __init__(self, *, group: str, brokers: Brokers, observe: Observe, interval: float, trust: Trust) -> None:
+        """`interval`: seconds between two rounds of commits."""
         self._group, self._brokers, self._observe, self._interval = group, brokers, observe, interval
-        self._trusted = trusted
+        self._trust = trust
         self._table = OffsetTable()
         self._queues: dict[MessageQueue, tuple[ProcessQueue[Message], Lease | None]] = {}
         self._soon = asyncio.Event()
@@ -55,7 +53,7 @@ class Offsets:
 
     def travelling(self, queue: ProcessQueue[Message]) -> int | None:
         """The offset that may go along with a pull; None when none may."""
-        if queue.closed or not self._trusted(queue.message_queue.topic):
+        if queue.closed or not self._trust.is_trusted(queue.message_queue, self._now()):
             return None
         _, lease = self._queues[queue.message_queue]
         if lease is not None and not lease.held(self._now()):

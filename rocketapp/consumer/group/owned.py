@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from rocketapp.consumer.stats import HandlerStats
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 
@@ -30,3 +31,11 @@ class Owned(Protocol):
     def overtaken(self) -> None: ...
 
     async def run(self) -> None: ...
+
+
+class NewAssignments(Protocol):
+    """Makes assignments."""
+
+    def new(self, queue: MessageQueue, *, handed_over: bool) -> Owned:
+        """An assignment that does not run yet. `handed_over`: another member may still work on the queue."""
+        ...

@@ -19,16 +19,15 @@ from collections.abc import Callable, Sequence
 
 from rocketapp.client.instance import ClientInstance
 from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.consumer.group.owned import Owned
+from rocketapp.consumer.group.owned import NewAssignments, Owned
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.event import DrainCut, LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.rebalance import Membership, change, handed_over, membership, share
+from rocketapp.state.trust import Trust
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
-TRUST = 60.0
-"""Seconds that an assignment is trusted after a list of members confirmed it."""
 HAND_OVER = 10.0
 """Seconds in which a concurrent queue is given back: its next owner waits as long as that, if it must (`hand_over`)."""
 REGROUP = 2.0
@@ -36,8 +35,8 @@ REGROUP = 2.0
 took a queue meanwhile has committed and given it back by then."""
 _MOST_REGROUP = 10.0
 """Seconds after a disturbance when somebody moves even though a broker is lost and back again and again."""
-_PULSE, _STOOD_STILL = 1.0, 5.0
-"""Seconds between two looks at the clock, and how long a process may miss them before it must have stood still."""
+_PULSE = 1.0
+"""Seconds between two looks at the clock."""
 _AGAIN = 1.0
 """Seconds until a rebalance that was not complete is repeated."""
 _GRAIN = 0.001
@@ -56,19 +55,20 @@ class Rebalancer:
         topics: Sequence[str],
         client: ClientInstance,
         brokers: Brokers,
-        make: Callable[[MessageQueue, bool], Owned],
+        trust: Trust,
+        assignments: NewAssignments,
         regained: Callable[[], None],
         interval: float,
         observe: Observe,
     ) -> None:
-        """`make(queue, handed_over)`: a new assignment, not running yet. `regained()`: a topic is trusted again."""
+        """`regained()`: a topic is trusted again."""
         self._group, self._topics, self._client, self._brokers = group, topics, client, brokers
-        self._make, self._regained, self._interval, self._observe = make, regained, interval, observe
+        self._trust, self._assignments, self._regained = trust, assignments, regained
+        self._interval, self._observe = interval, observe
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(observe)
         self._news = asyncio.Event()
-        self._confirmed: dict[str, float] = {}
-        self._calm_at = self._disturbed_at = self._pulse = self._loop.time()
+        self._calm_at = self._disturbed_at = self._loop.time()
         self._members: dict[str, frozenset[str]] = {}
         self._told: str | None = None
         self._stopped = False
@@ -90,15 +90,6 @@ class Rebalancer:
         """Everybody in the group, as far as the last rebalance knows."""
         return frozenset[str]().union(*self._members.values())
 
-    def trusted(self, topic: str) -> bool:
-        """Whether the queues of this topic are certainly still ours."""
-        now = self._loop.time()
-        return now < self._confirmed.get(topic, -TRUST) + TRUST and now < self._pulse + _STOOD_STILL
-
-    def distrust(self) -> None:
-        """Others may have got our queues: trust nothing before the next list of members."""
-        self._confirmed.clear()
-
     def regroup(self) -> None:
         """After a disturbance: let everybody come back before anything is decided."""
         now = self._loop.time()
@@ -109,11 +100,10 @@ class Rebalancer:
 
     async def detect_freeze(self) -> None:
         """Notice that this process stood still: frozen, or kept by a handler that blocks the loop."""
+        self._trust.beat(self._loop.time())
         while True:
-            self._pulse = self._loop.time()
             await asyncio.sleep(_PULSE)
-            if self._loop.time() >= self._pulse + _STOOD_STILL:
-                self.distrust()
+            if self._trust.beat(self._loop.time()):
                 self.wake()
 
     def wake(self) -> None:
@@ -185,14 +175,15 @@ class Rebalancer:
 
     async def _regain_trust(self) -> None:
         """Before leaving: what was finished while we were cut off may be committed, unless somebody went on with it."""
-        for topic in dict.fromkeys(queue.topic for queue in self.owned if not self.trusted(queue.topic)):
+        now = self._loop.time()
+        for topic in dict.fromkeys(queue.topic for queue in self.owned if not self._trust.is_trusted(queue, now)):
             now = self._loop.time()
             try:
                 await self._look_whether_overtaken(topic, frozenset(self.owned))
             except RocketAppError as error:
                 self._observe(LoopFailed("rebalance", str(error)))
             else:
-                self._confirmed[topic] = now
+                self._trust.confirm(topic, now)
 
     async def _rebalance_topic(self, topic: str, asked: dict[str, list[str] | RocketAppError]) -> bool:
         """Look at one topic; False when it is too early to decide."""
@@ -204,11 +195,12 @@ class Rebalancer:
         if self._loop.time() < self._calm_at:
             return False  # asking was what brought the broker back
         me, queues = self._client.client_id, route.readable_queues(topic)
-        mine, was_trusted = share(queues, members, me), self.trusted(topic)
+        mine, was_trusted = share(queues, members, me), self._trust.is_confirmed(topic, self._loop.time())
         if not was_trusted:
             await self._look_whether_overtaken(topic, mine)
         theirs = handed_over(mine, members, me) if not self.is_fresh_start else frozenset()
-        self._confirmed[topic], self._members[topic] = now, frozenset(members)
+        self._trust.confirm(topic, now)
+        self._members[topic] = frozenset(members)
         self._apply(topic, mine, theirs)
         if not was_trusted:
             # It may be lost again before the next regular commit.
@@ -276,7 +268,7 @@ class Rebalancer:
                 assignment.end(patience=HAND_OVER)
 
     def _acquire(self, queue: MessageQueue, is_handed_over: bool) -> None:
-        assignment = self.owned[queue] = self._make(queue, is_handed_over)
+        assignment = self.owned[queue] = self._assignments.new(queue, handed_over=is_handed_over)
         task = self._running[queue] = self._tasks.start(assignment.run(), f"queue {queue}")
         task.add_done_callback(lambda _: self._given_back(queue))
 

@@ -18,10 +18,10 @@ from rocketapp.state.start_position import Edge, start_at
 class StartOffsets:
     """First offsets of one group's queues."""
 
-    def __init__(self, brokers: Brokers, rules: Mapping[str, Start], trusted: Callable[[str], bool]) -> None:
+    def __init__(self, brokers: Brokers, rules: Mapping[str, Start], trusted: Callable[[MessageQueue], bool]) -> None:
         """`rules`: the start of every topic; one that is not named is the retry topic.
 
-        `trusted(topic)`: whether its queues are certainly still ours.
+        `trusted(queue)`: whether it is certainly still ours.
         """
         self._brokers, self._rules, self._trusted = brokers, rules, trusted
         self._known: set[MessageQueue] | None = None
@@ -40,7 +40,7 @@ class StartOffsets:
         committed = await self._brokers.committed(queue, exact=True)
         if committed is not None:
             return committed
-        if not self._trusted(queue.topic):
+        if not self._trusted(queue):
             raise TransportError(queue.broker_name, f"{queue} may be somebody else's by now: looking again first")
         await self._brokers.commit(queue, start)
         return start

@@ -18,6 +18,7 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DELAY_SECONDS, dlq_topic, is_retry_topic, retry_topic
@@ -492,19 +493,17 @@ class Member:
             random=random,
             observe=self.events,
         )
-        self.consumer = PushConsumer(
-            group=group,
-            topics=topics,
+        parts = ConsumerParts(
             client=self.client,
             producer=self.producer,
             config=config or ConsumerConfig(),
             clock=cluster.clock,
             random=random,
             observe=self.events,
-            cache=CacheBudget(cache_bytes),
+            flow_control=CacheBudget(cache_bytes),
             app_version="1.2.3",
-            expected_members=expected_members,
         )
+        self.consumer = PushConsumer(group=group, topics=topics, parts=parts, expected_members=expected_members)
 
     async def start(self) -> Member:
         await self.client.start()

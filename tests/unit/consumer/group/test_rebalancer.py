@@ -10,10 +10,10 @@ import pytest
 
 from rocketapp.consumer import handler as consumer
 from rocketapp.consumer.assignment import Stop
-from rocketapp.consumer.group.rebalancer import TRUST
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.model.event import Assigned, LoopFailed, Released, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.trust import CONFIRMED_FOR
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
@@ -414,7 +414,7 @@ async def test_a_member_that_was_frozen_commits_nothing_before_it_knows_that_it_
     cluster.send_many(queue, 100)
     cluster.offsets["group", queue] = 170
     del cluster.commits[:]
-    cluster.loop._virtual_now += TRUST + 80  # type: ignore[attr-defined]
+    cluster.loop._virtual_now += CONFIRMED_FOR + 80  # type: ignore[attr-defined]
     reasons = [Stop.OVERTAKEN.value]
     await eventually(lambda: [event.reason for event in member.events.of(Released)] == reasons, 30)  # type: ignore[attr-defined]
     cluster.behave()
@@ -434,7 +434,7 @@ async def test_after_an_outage_a_member_that_nobody_overtook_goes_on_and_repeats
     codes = RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.GET_CONSUMER_LIST_BY_GROUP, RequestCode.PULL_MESSAGE
     for code in codes:
         cluster.refuse(code)
-    await asyncio.sleep(TRUST + 60)
+    await asyncio.sleep(CONFIRMED_FOR + 60)
     cluster.behave()
     cluster.send_many(queue, 10)
     await eventually(lambda: len(handler.finished) == 110, 30)
@@ -473,7 +473,7 @@ async def test_a_broker_that_is_lost_again_and_again_does_not_keep_a_group_from_
             await asyncio.sleep(1.3)
 
     flapping = asyncio.ensure_future(flap())
-    await asyncio.sleep(TRUST)
+    await asyncio.sleep(CONFIRMED_FOR)
     for queue in steady:
         cluster.send_many(queue, 10)
     await eventually(lambda: len(handler.finished) == 20)

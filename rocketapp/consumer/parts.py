@@ -1,0 +1,37 @@
+"""What a consumer is made of: the parts that all groups of an app get from outside, typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from rocketapp.client.instance import ClientInstance
+from rocketapp.clock import Clock
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.retry.sender import RawSender
+from rocketapp.consumer.workers.threads import Threads
+from rocketapp.model.event import Observe
+from rocketapp.state.cache_budget import CacheBudget
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerParts:
+    """The parts of a consumer."""
+
+    client: ClientInstance
+    """The member's view of its cluster; it is started and stopped by its owner."""
+    producer: RawSender
+    """Sends retries and dead letters."""
+    config: ConsumerConfig
+    clock: Clock
+    random: Random
+    observe: Observe
+    flow_control: CacheBudget
+    """One for all groups of an app: it bounds the bytes that all of them hold."""
+    app_version: str = ""
+    """Written into dead letters."""
+    max_inflated_bytes: int = 16_777_216
+    """The most bytes that a compressed message may become."""
+    threads: Callable[[str, int], Threads] = Threads
+    """(name, most): makes the threads of one sync handler."""
