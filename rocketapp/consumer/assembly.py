@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import count
 
 from rocketapp.consumer.assignment import Assignment, AssignmentContext
@@ -32,171 +32,130 @@ from rocketapp.state.trust import Trust
 from rocketapp.tasks import Tasks
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """The objects of one consumer group."""
 
-    subscriptions: Mapping[str, SubscriptionData]
-    """What brokers hear of every topic, the retry topic included."""
-    all_stats: Mapping[int, HandlerStats]
-    """One per handler, by the handler's id."""
-    tasks: Tasks
-    begun: asyncio.Future[None]
-    """Done when pulls may start."""
-    brokers: Brokers
-    trust: Trust
-    stall_reasons: StallReasons
-    redelivery: Redelivery
-    unmatched: Unmatched
-    concurrently: Concurrently
-    orderly: Orderly
-    watch: Watch
-    offsets: Offsets
-    starts: StartOffsets
-    leases: Leases
-    rebalancer: Rebalancer
+    def __init__(self, name: str, topics: Sequence[ConsumedTopic], parts: ConsumerParts) -> None:
+        """Needs a running loop; nothing is started, and nothing is asked of a broker."""
+        config, observe, loop = parts.config, parts.observe, asyncio.get_running_loop()
+        self.name, self._parts, self._topics = name, parts, topics
+        self.subscriptions = _subscriptions(topics, retry_topic(name), version=int(parts.clock.now() * 1000))
+        """What brokers hear of every topic, the retry topic included."""
+        self.all_stats = {id(handler): HandlerStats(handler) for topic in topics for handler in topic.handlers}
+        """One per handler, by the handler's id."""
+        self.tasks = Tasks(observe)
+        self.begun: asyncio.Future[None] = loop.create_future()
+        """Done when pulls may start."""
+        self.brokers = Brokers(group=name, client=parts.client, config=config, random=parts.random, tasks=self.tasks)
+        self.trust = Trust(loop.time())
+        self.stall_reasons = StallReasons(name, observe, loop.time)
+        self.redelivery = self._new_redelivery()
+        self.unmatched = Unmatched()
+        self.concurrently = Concurrently(
+            topics, self.all_stats, redelivery=self.redelivery, unmatched=self.unmatched.count, observe=observe
+        )
+        self.orderly = self._new_orderly()
+        self.watch = self._new_watch()
+        self.offsets = Offsets(
+            group=name, brokers=self.brokers, observe=observe, interval=config.commit_interval, trust=self.trust
+        )
+        rules = {topic.topic: topic.start for topic in topics}
+        self.starts = StartOffsets(self.brokers, rules, lambda queue: self.trust.is_trusted(queue, loop.time()))
+        self.leases = Leases(brokers=self.brokers, config=config, observe=observe)
+        self.rebalancer = Rebalancer(
+            group=name,
+            topics=tuple(self.subscriptions),
+            client=parts.client,
+            brokers=self.brokers,
+            trust=self.trust,
+            assignments=_Assignments(self.subscriptions, self._new_context()),
+            regained=self.offsets.flush_soon,
+            interval=config.rebalance_interval,
+            observe=observe,
+        )
 
+    def __repr__(self) -> str:
+        return f"<Group {self.name}: {len(self.subscriptions)} topics>"
 
-def assemble(group: str, topics: Sequence[ConsumedTopic], parts: ConsumerParts) -> Group:
-    """Needs a running loop; nothing is started, and nothing is asked of a broker."""
-    config, observe, now = parts.config, parts.observe, asyncio.get_running_loop().time
-    subscriptions = _subscriptions(topics, retry_topic(group), version=int(parts.clock.now() * 1000))
-    all_stats = {id(handler): HandlerStats(handler) for topic in topics for handler in topic.handlers}
-    orderly_topics = frozenset(topic.topic for topic in topics if topic.orderly)
-    tasks = Tasks(observe)
-    begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    brokers = Brokers(group=group, client=parts.client, config=config, random=parts.random, tasks=tasks)
-    trust = Trust(now())
-    stall_reasons = StallReasons(group, observe, now)
-    redelivery = _redelivery(group, brokers, parts, mixed=bool(orderly_topics))
-    unmatched = Unmatched()
-    concurrently = Concurrently(topics, all_stats, redelivery=redelivery, unmatched=unmatched.count, observe=observe)
-    orderly = _orderly(group, topics, all_stats, redelivery, unmatched, parts)
-    watch = Watch(
-        group=group,
-        all_stats=all_stats.values(),
-        in_hand=lambda: concurrently.in_hand() + orderly.in_hand(),
-        unmatched=unmatched,
-        stall_reasons=stall_reasons,
-        warning=config.handler_warning,
-        observe=observe,
-    )
-    offsets = Offsets(group=group, brokers=brokers, observe=observe, interval=config.commit_interval, trust=trust)
-    starts = StartOffsets(
-        brokers, {topic.topic: topic.start for topic in topics}, lambda queue: trust.is_trusted(queue, now())
-    )
-    leases = Leases(brokers=brokers, config=config, observe=observe)
-    context = AssignmentContext(
-        group=group,
-        pull=_pull_context(brokers, offsets, stall_reasons, parts),
-        starts=starts,
-        concurrently=concurrently,
-        orderly=orderly,
-        leases=leases,
-        hand_over=HandOver(brokers, observe),
-        tasks=tasks,
-        epochs=count(1),
-        begun=begun,
-    )
-    rebalancer = Rebalancer(
-        group=group,
-        topics=tuple(subscriptions),
-        client=parts.client,
-        brokers=brokers,
-        trust=trust,
-        assignments=_Assignments(subscriptions, orderly_topics, context),
-        regained=offsets.flush_soon,
-        interval=config.rebalance_interval,
-        observe=observe,
-    )
-    return Group(
-        subscriptions=subscriptions,
-        all_stats=all_stats,
-        tasks=tasks,
-        begun=begun,
-        brokers=brokers,
-        trust=trust,
-        stall_reasons=stall_reasons,
-        redelivery=redelivery,
-        unmatched=unmatched,
-        concurrently=concurrently,
-        orderly=orderly,
-        watch=watch,
-        offsets=offsets,
-        starts=starts,
-        leases=leases,
-        rebalancer=rebalancer,
-    )
+    def _new_redelivery(self) -> Redelivery:
+        parts = self._parts
+        return Redelivery(
+            group=self.name,
+            brokers=self.brokers,
+            sender=parts.producer,
+            observe=parts.observe,
+            random=parts.random,
+            send_timeout=parts.config.send_back_timeout,
+            mixed=any(topic.orderly for topic in self._topics),
+            app_version=parts.app_version,
+        )
 
+    def _new_orderly(self) -> Orderly:
+        return Orderly(
+            self._topics,
+            self.all_stats,
+            group=self.name,
+            redelivery=self.redelivery,
+            unmatched=self.unmatched.count,
+            observe=self._parts.observe,
+            suspend=self._parts.config.suspend,
+        )
 
-def _redelivery(group: str, brokers: Brokers, parts: ConsumerParts, *, mixed: bool) -> Redelivery:
-    return Redelivery(
-        group=group,
-        brokers=brokers,
-        sender=parts.producer,
-        observe=parts.observe,
-        random=parts.random,
-        send_timeout=parts.config.send_back_timeout,
-        mixed=mixed,
-        app_version=parts.app_version,
-    )
+    def _new_watch(self) -> Watch:
+        return Watch(
+            group=self.name,
+            all_stats=self.all_stats.values(),
+            in_hand=lambda: self.concurrently.in_hand() + self.orderly.in_hand(),
+            unmatched=self.unmatched,
+            stall_reasons=self.stall_reasons,
+            warning=self._parts.config.handler_warning,
+            observe=self._parts.observe,
+        )
 
+    def _new_context(self) -> AssignmentContext:
+        return AssignmentContext(
+            group=self.name,
+            pull=self._new_pull_context(),
+            starts=self.starts,
+            concurrently=self.concurrently,
+            orderly=self.orderly,
+            orderly_topics=frozenset(topic.topic for topic in self._topics if topic.orderly),
+            leases=self.leases,
+            hand_over=HandOver(self.brokers, self._parts.observe),
+            tasks=self.tasks,
+            epochs=count(1),
+            begun=self.begun,
+        )
 
-def _orderly(
-    group: str,
-    topics: Sequence[ConsumedTopic],
-    all_stats: Mapping[int, HandlerStats],
-    redelivery: Redelivery,
-    unmatched: Unmatched,
-    parts: ConsumerParts,
-) -> Orderly:
-    return Orderly(
-        topics,
-        all_stats,
-        group=group,
-        redelivery=redelivery,
-        unmatched=unmatched.count,
-        observe=parts.observe,
-        suspend=parts.config.suspend,
-    )
+    def _new_pull_context(self) -> PullContext:
+        parts, config = self._parts, self._parts.config
+        gate = PullGate(
+            max_messages=config.queue_max_messages,
+            max_bytes=config.queue_max_bytes,
+            max_span=config.queue_max_span,
+            budget=parts.flow_control,
+        )
+        return PullContext(
+            brokers=self.brokers,
+            offsets=self.offsets,
+            flow=Flow(gate, parts.flow_control),
+            stall_reasons=self.stall_reasons,
+            observe=parts.observe,
+            config=config,
+            max_inflated_bytes=parts.max_inflated_bytes,
+            heartbeat=self.brokers.heartbeat_soon,
+            refresh=parts.client.routes.refresh_soon,
+        )
 
 
 class _Assignments:
     """Makes the assignments of one group."""
 
-    def __init__(
-        self,
-        subscriptions: Mapping[str, SubscriptionData],
-        orderly_topics: frozenset[str],
-        context: AssignmentContext,
-    ) -> None:
-        self._subscriptions, self._orderly_topics, self._context = subscriptions, orderly_topics, context
+    def __init__(self, subscriptions: Mapping[str, SubscriptionData], context: AssignmentContext) -> None:
+        self._subscriptions, self._context = subscriptions, context
 
     def new(self, queue: MessageQueue, *, handed_over: bool) -> Assignment:
-        is_orderly = queue.topic in self._orderly_topics
-        subscription = self._subscriptions[queue.topic]
-        return Assignment(queue, subscription, self._context, is_orderly=is_orderly, handed_over=handed_over)
-
-
-def _pull_context(brokers: Brokers, offsets: Offsets, stall_reasons: StallReasons, parts: ConsumerParts) -> PullContext:
-    config = parts.config
-    gate = PullGate(
-        max_messages=config.queue_max_messages,
-        max_bytes=config.queue_max_bytes,
-        max_span=config.queue_max_span,
-        budget=parts.flow_control,
-    )
-    return PullContext(
-        brokers=brokers,
-        offsets=offsets,
-        flow=Flow(gate, parts.flow_control),
-        stall_reasons=stall_reasons,
-        observe=parts.observe,
-        config=config,
-        max_inflated_bytes=parts.max_inflated_bytes,
-        heartbeat=brokers.heartbeat_soon,
-        refresh=parts.client.routes.refresh_soon,
-    )
+        return Assignment(queue, self._subscriptions[queue.topic], self._context, handed_over=handed_over)
 
 
 def _subscriptions(topics: Sequence[ConsumedTopic], retry: str, version: int) -> dict[str, SubscriptionData]:

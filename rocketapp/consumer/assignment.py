@@ -59,6 +59,7 @@ class AssignmentContext:
     starts: StartOffsets
     concurrently: Concurrently
     orderly: Orderly
+    orderly_topics: frozenset[str]
     leases: Leases
     hand_over: HandOver
     tasks: Tasks
@@ -76,13 +77,12 @@ class Assignment:
         subscription: SubscriptionData,
         context: AssignmentContext,
         *,
-        is_orderly: bool,
         handed_over: bool = False,
     ) -> None:
         """`handed_over`: a living member owned it before, and may still be finishing what it started."""
-        self.queue, self.is_orderly = queue, is_orderly
+        self.queue, self.is_orderly = queue, queue.topic in context.orderly_topics
         self._subscription, self._context = subscription, context
-        self._handed_over = handed_over and not is_orderly
+        self._handed_over = handed_over and not self.is_orderly
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._cut: asyncio.Future[None] = self._loop.create_future()

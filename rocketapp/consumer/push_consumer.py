@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from rocketapp.consumer import idle
-from rocketapp.consumer.assembly import assemble
+from rocketapp.consumer.assembly import Group
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.idle import IdleReport
 from rocketapp.consumer.parts import ConsumerParts
@@ -54,7 +54,7 @@ class PushConsumer:
         self._name, self._client, self._config, self._observe = group, parts.client, parts.config, parts.observe
         self._topics, self._expected_members = tuple(topics), expected_members
         self._loop = asyncio.get_running_loop()
-        self._group = assemble(group, self._topics, parts)
+        self._group = Group(group, self._topics, parts)
         self._rebalancer, self._tasks = self._group.rebalancer, self._group.tasks
         self._watched: list[str] = []
         self._rebalancing: asyncio.Task[Any] | None = None
