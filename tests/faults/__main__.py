@@ -1,7 +1,4 @@
-"""`python -m tests.faults [NAME...] [--small]`: the full fault runs, one after the other; prints the figures of each.
-
-Names: deliveries, order, broker-kills, consumer-kills, bounce. Without a name: all of them.
-"""
+"""`python -m tests.faults [NAME...] [--small]`: the fault runs, one after the other; prints the figures of each."""
 
 from __future__ import annotations
 
@@ -15,64 +12,120 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.faults import scenarios
-from tests.faults.scenarios import Figures, Scale
+from tests.faults import loads, mixed, outages, restarts, scenarios, storms
+from tests.faults.scenarios import Figures
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import Peer
 
 Run = Callable[[], Figures]
+BOTH = ("apache", "embedded")
 
 
-def _runs(clusters: list[Cluster], peer: Peer, home: Path, size: Scale) -> Iterator[tuple[str, str, Run]]:
-    """Name, title and the run itself."""
-    for cluster in clusters:
+class Parts:
+    """What the runs need: each part is started when the first run asks for it."""
+
+    def __init__(self, home: Path, *, small: bool) -> None:
+        self.home, self.small = home, small
+        self._clusters: dict[str, Cluster] = {}
+        self._peer: Peer | None = None
+
+    def cluster(self, name: str) -> Cluster:
+        if name not in self._clusters:
+            place = self.home / name
+            self._clusters[name] = Apache(place, heap="1g") if name == "apache" else Embedded(place)
+        return self._clusters[name]
+
+    @property
+    def peer(self) -> Peer:
+        if self._peer is None:
+            self._peer = Peer(self.home / "java")
+        return self._peer
+
+    def stop(self) -> None:
+        if self._peer is not None:
+            self._peer.stop()
+        for cluster in self._clusters.values():
+            cluster.stop()
+
+
+def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
+    """Name, cluster (or none), what else is in the title, and the run itself."""
+    small, home = parts.small, parts.home
+    size = scenarios.SMALL if small else scenarios.FULL
+
+    def on(run: Callable[..., Figures], title: str, cluster: str, *arguments: object, **more: object) -> Run:
+        place = home / f"{title.replace(' ', '-')}-{cluster}"
+        return lambda: run(parts.cluster(cluster), parts.peer, place, *arguments, **more)
+
+    for cluster in BOTH:
         for kind, workers in (("async", 1), ("sync", 1), ("orderly", 1), ("async", 2)):
-            place = home / f"deliveries-{cluster.name}-{kind}-{workers}"
-            run = partial(scenarios.deliveries, cluster, peer, place, size, kind=kind, workers=workers)
-            yield "deliveries", f"deliveries {cluster.name} {kind} x{workers}", run
-    for cluster in clusters:
-        yield (
-            "order",
-            f"order {cluster.name}",
-            partial(scenarios.order, cluster, peer, home / f"order-{cluster.name}", size),
-        )
-    yield "broker-kills", "broker kills", partial(scenarios.broker_kills, peer, home / "broker-kills", size)
-    for cluster in clusters:
-        place = home / f"consumer-kills-{cluster.name}"
-        run = partial(scenarios.consumer_kills, cluster, peer, place, size)
-        yield "consumer-kills", f"consumer kills {cluster.name}", run
-    yield "bounce", "bounce", partial(scenarios.bounce, peer, home / "bounce", size)
+            title = f"deliveries {kind} x{workers}"
+            yield (
+                "deliveries",
+                cluster,
+                title,
+                on(scenarios.deliveries, title, cluster, size, kind=kind, workers=workers),
+            )
+    for cluster in BOTH:
+        yield "order", cluster, "order", on(scenarios.order, "order", cluster, size)
+    yield "broker-kills", "", "broker kills", lambda: scenarios.broker_kills(parts.peer, home / "broker-kills", size)
+    for cluster in BOTH:
+        yield "consumer-kills", cluster, "consumer kills", on(scenarios.consumer_kills, "kills", cluster, size)
+    yield "bounce", "", "bounce", lambda: scenarios.bounce(parts.peer, home / "bounce", size)
+    for cluster in BOTH:
+        storm = storms.SMALL_ORDERLY if small else storms.FULL_ORDERLY
+        yield "storm-orderly", cluster, "storm orderly", on(storms.orderly, "storm-orderly", cluster, storm)
+    for cluster in BOTH:
+        storm = storms.SMALL_CONCURRENT if small else storms.FULL_CONCURRENT
+        yield "storm-concurrent", cluster, "storm concurrent", on(storms.concurrent, "storm", cluster, storm)
+    for cluster in BOTH:
+        yield "rolling", cluster, "rolling", on(restarts.rolling, "rolling", cluster, rounds=1 if small else 3)
+    delays = (0.5, 3.0) if small else (0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
+    yield "broker-pause", "", "broker pause", lambda: restarts.broker_pause(parts.peer, home / "pause", delays)
+    for cluster in BOTH:
+        yield "mixed", cluster, "mixed", on(mixed.mixed, "mixed", cluster, changes=6 if small else 50)
+    away = 20.0 if small else 120.0
+    for orderly in (False, True):
+        title = "three brokers, orderly" if orderly else "three brokers"
+        place = home / title.replace(" ", "-")
+        run = partial(outages.three_brokers, seconds=away, orderly=orderly)
+        yield "three-brokers", "", title, lambda run=run, place=place: run(parts.peer, place)
+    for cluster in BOTH:
+        yield "idle-queues", cluster, "idle queues", on(loads.idle_queues, "idle", cluster)
+    for cluster in BOTH:
+        rounds = 1 if small else 3
+        yield "hung-topic", cluster, "hung topic", on(loads.hung_topic, "hung", cluster, rounds=rounds)
+    for cluster in BOTH:
+        queues = 200 if small else 1000
+        yield "memory", cluster, "memory", on(loads.memory, "memory", cluster, queues=queues)
 
 
 def main() -> int:
+    with tempfile.TemporaryDirectory() as nowhere:
+        names = list(dict.fromkeys(name for name, *_ in _runs(Parts(Path(nowhere), small=True))))
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
-    names = ("deliveries", "order", "broker-kills", "consumer-kills", "bounce")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(names))
     parser.add_argument("--small", action="store_true", help="the figures of `make test` instead of the full ones")
+    parser.add_argument("--cluster", choices=BOTH, help="only on this one")
     options = parser.parse_args()
     unknown = set(options.names) - set(names)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    size = scenarios.SMALL if options.small else scenarios.FULL
     home = Path(tempfile.mkdtemp(prefix="rocketapp-faults-"))
-    clusters: list[Cluster] = []
-    peer, failed = None, 0
+    parts, failed = Parts(home, small=options.small), 0
     try:
-        clusters += [Apache(home / "apache"), Embedded(home / "embedded")]
-        peer = Peer(home / "java")
-        for name, title, run in _runs(clusters, peer, home, size):
+        for name, cluster, title, run in _runs(parts):
             if options.names and name not in options.names:
                 continue
+            if cluster and options.cluster not in (None, cluster):
+                continue
             try:
-                print(f"{title}: {json.dumps(run())}", flush=True)
+                print(f"{title} {cluster}: {json.dumps(run())}", flush=True)
             except Exception:
                 failed += 1
-                print(f"{title}: FAILED\n{traceback.format_exc()}", flush=True)
+                print(f"{title} {cluster}: FAILED\n{traceback.format_exc()}", flush=True)
     finally:
-        if peer is not None:
-            peer.stop()
-        for cluster in clusters:
-            cluster.stop()
+        parts.stop()
         if not failed:
             shutil.rmtree(home, ignore_errors=True)
     print("0 failed" if not failed else f"{failed} failed; everything they wrote is in {home}")

@@ -71,7 +71,7 @@ def overtaken(events: Sequence[Event]) -> list[str]:
     """
     findings: list[str] = []
     done: set[tuple[int, int]] = set()
-    for event in sorted(events, key=_order):
+    for event in sorted(events, key=by_time):
         if event.event == "done":
             done.add((event.queue, event.offset))
         elif event.offset > 0 and (event.queue, event.offset - 1) not in done:
@@ -81,25 +81,32 @@ def overtaken(events: Sequence[Event]) -> list[str]:
     return findings
 
 
-def overlapping(events: Sequence[Event], kills: Collection[Kill] = ()) -> list[str]:
-    """Starts in a queue while another message of that queue was in hand, here or in another process.
+def overlaps(events: Sequence[Event], kills: Collection[Kill] = ()) -> list[tuple[Event, Event]]:
+    """Starts in a queue while another message of that queue was in hand, here or in another process: both of them.
 
     What a killed process had in hand ended with it.
     """
     died = _deaths(kills)
-    findings: list[str] = []
-    in_hand: dict[int, Event] = {}
-    for event in sorted(events, key=_order):
-        before = in_hand.get(event.queue)
+    findings: list[tuple[Event, Event]] = []
+    in_hand: dict[int, list[Event]] = {}
+    for event in sorted(events, key=by_time):
+        running = in_hand.setdefault(event.queue, [])
         if event.event == "start":
-            if before is not None and died.get(before.pid, float("inf")) > event.at:
-                findings.append(
-                    f"queue {event.queue}: {event.offset} of pid {event.pid} while {before.offset} of pid {before.pid}"
-                )
-            in_hand[event.queue] = event
-        elif before is not None and (before.pid, before.offset) == (event.pid, event.offset):
-            del in_hand[event.queue]
+            running[:] = [call for call in running if died.get(call.pid, float("inf")) > event.at]
+            if running:
+                findings.append((running[-1], event))
+            running.append(event)
+        else:
+            running[:] = [call for call in running if (call.pid, call.offset) != (event.pid, event.offset)]
     return findings
+
+
+def overlapping(events: Sequence[Event], kills: Collection[Kill] = ()) -> list[str]:
+    """The same as sentences."""
+    return [
+        f"queue {second.queue}: {second.offset} of pid {second.pid} while {first.offset} of pid {first.pid}"
+        for first, second in overlaps(events, kills)
+    ]
 
 
 def unexplained_repeats(events: Sequence[Event], kills: Collection[Kill]) -> list[str]:
@@ -107,7 +114,7 @@ def unexplained_repeats(events: Sequence[Event], kills: Collection[Kill]) -> lis
     died = _deaths(kills)
     findings: list[str] = []
     finished: dict[tuple[int, int], Event] = {}
-    for event in sorted(events, key=_order):
+    for event in sorted(events, key=by_time):
         if event.event != "done":
             continue
         before = finished.get((event.queue, event.offset))
@@ -123,7 +130,7 @@ def keys_out_of_order(events: Sequence[Event], keys: int) -> list[str]:
     """Messages of one order key (number modulo `keys`) that started before their predecessor of that key was done."""
     findings: list[str] = []
     done: set[int] = set()
-    for event in sorted(events, key=_order):
+    for event in sorted(events, key=by_time):
         if event.event == "done":
             done.add(event.number)
         elif event.number >= keys and event.number - keys not in done:
@@ -131,7 +138,8 @@ def keys_out_of_order(events: Sequence[Event], keys: int) -> list[str]:
     return findings
 
 
-def _order(event: Event) -> tuple[float, bool]:
+def by_time(event: Event) -> tuple[float, bool]:
+    """The order in which things happened."""
     # Of two events with one time the done comes first: a process writes done, then the next start.
     return event.at, event.event == "start"
 

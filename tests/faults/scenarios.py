@@ -69,20 +69,24 @@ def read_history(log: Path) -> list[Event]:
     return [Event(**json.loads(line)) for line in lines]
 
 
-class _Progress:
+class Progress:
     """How many different messages are done, read from the growing log without reading it again and again."""
 
     def __init__(self, log: Path) -> None:
         self._log, self._at, self._done = log, 0, set[int]()
 
     def done(self) -> int:
+        return len(self.read())
+
+    def read(self) -> set[int]:
+        """The numbers of the messages that are done."""
         with self._log.open("rb") as file:
             file.seek(self._at)
             fresh = file.read()
         whole = fresh[: fresh.rfind(b"\n") + 1]
         self._at += len(whole)
         self._done.update(int(line.rsplit(b":", 1)[1][:-1]) for line in whole.splitlines() if b'"done"' in line)
-        return len(self._done)
+        return self._done
 
     def wait(self, count: int, *, within: float, apps: tuple[RunningApp, ...]) -> None:
         wait_until(
@@ -93,13 +97,14 @@ class _Progress:
         )
 
 
-def _name(kind: str) -> str:
+def fresh_name(kind: str) -> str:
+    """A name for a topic or a group that nothing else uses."""
     return f"{kind}-{os.getpid()}-{time.monotonic_ns() % 10**10}"
 
 
 def deliveries(cluster: Cluster, peer: Peer, directory: Path, size: Scale, *, kind: str, workers: int = 1) -> Figures:
     """Every message of a backlog reaches an async, a sync or an orderly handler exactly once."""
-    java, topic, group = JavaClient(peer, cluster.name_server), _name("deliveries"), _name("group")
+    java, topic, group = JavaClient(peer, cluster.name_server), fresh_name("deliveries"), fresh_name("group")
     java.create_topic(topic, 4)
     load = java.produce(topic, size.deliveries, size=1024, threads=16)
     produced = load.wait(within=600)
@@ -137,13 +142,13 @@ def deliveries(cluster: Cluster, peer: Peer, directory: Path, size: Scale, *, ki
 
 def order(cluster: Cluster, peer: Peer, directory: Path, size: Scale) -> Figures:
     """Orderly handlers keep the order of queues and keys while a member is killed and restarted again and again."""
-    java, topic, group, keys = JavaClient(peer, cluster.name_server), _name("order"), _name("group"), 64
+    java, topic, group, keys = JavaClient(peer, cluster.name_server), fresh_name("order"), fresh_name("group"), 64
     java.create_topic(topic, 8)
     log = directory / "handlers.jsonl"
     source = _source(topic, group, options=", orderly=True", pause="await asyncio.sleep(0.001)")
     directory.mkdir(parents=True, exist_ok=True)
     stays, victim = (RunningApp(directory / name, source, cluster.name_server, log=log) for name in ("stays", "victim"))
-    progress, kills, takeovers = _Progress(log), list[Kill](), list[float]()
+    progress, kills, takeovers = Progress(log), list[Kill](), list[float]()
     chance = random.Random(4)
     load = java.produce(topic, size.ordered, rate=size.order_rate, order_keys=keys)
     try:
@@ -240,21 +245,21 @@ def _under_load(
     peer: Peer,
     directory: Path,
     size: Scale,
-    damage: Callable[[RunningApp, _Progress, random.Random], None],
+    damage: Callable[[RunningApp, Progress, random.Random], None],
 ) -> Figures:
     """Send and consume all the while; do damage `size.kills` times at random moments; check the history."""
-    java, topic, group = JavaClient(peer, cluster.name_server), _name("kills"), _name("group")
+    java, topic, group = JavaClient(peer, cluster.name_server), fresh_name("kills"), fresh_name("group")
     java.create_topic(topic, 4)
     app = RunningApp(directory / "app", _source(topic, group), cluster.name_server)
     log = directory / "app" / "handlers.jsonl"
-    progress, chance = _Progress(log), random.Random(11)
+    progress, chance = Progress(log), random.Random(11)
     load = java.produce(topic, 10**9, size=256, threads=4, rate=size.kill_rate)
     try:
         for _ in range(size.kills):
             progress.wait(progress.done() + size.kill_rate, within=60, apps=(app,))
             damage(app, progress, chance)
         progress.wait(progress.done() + size.kill_rate, within=60, apps=(app,))
-        load_end = _end(load)
+        load_end = end_load(load)
         stored = set(load_end["stored"])
         wait_until(
             lambda: not stored - {event.number for event in read_history(log) if event.event == "done"},
@@ -270,7 +275,8 @@ def _under_load(
     return {"cluster": cluster.name, "kills": size.kills, **figures}
 
 
-def _end(load: Load) -> dict[str, Any]:
+def end_load(load: Load) -> dict[str, Any]:
+    """Stop sending; returns what was stored and what is in doubt."""
     load.stop()
     return load.wait(within=60)
 
@@ -279,7 +285,7 @@ def broker_kills(peer: Peer, directory: Path, size: Scale) -> Figures:
     """The embedded broker is killed under load and started again: no acknowledged message is lost."""
     broker, pauses, starts = Embedded(directory / "broker"), list[float](), list[float]()
 
-    def damage(_app: RunningApp, progress: _Progress, _chance: random.Random) -> None:
+    def damage(_app: RunningApp, progress: Progress, _chance: random.Random) -> None:
         broker.kill_broker()
         broker.start_again()
         up, before = time.monotonic(), progress.done()
@@ -298,7 +304,7 @@ def consumer_kills(cluster: Cluster, peer: Peer, directory: Path, size: Scale) -
     """A consumer is killed under load and started again: no message is lost."""
     pauses: list[float] = []
 
-    def damage(app: RunningApp, progress: _Progress, chance: random.Random) -> None:
+    def damage(app: RunningApp, progress: Progress, chance: random.Random) -> None:
         progress.wait(progress.done() + chance.randrange(200), within=30, apps=(app,))
         app.kill()
         before = progress.done()
@@ -316,7 +322,7 @@ def bounce(peer: Peer, directory: Path, size: Scale, *, seconds: float = 5.0) ->
     """Apache RocketMQ's broker is stopped and started under a running app, which goes on by itself."""
     apache, resumes = Apache(directory / "apache"), list[float]()
 
-    def damage(app: RunningApp, progress: _Progress, _chance: random.Random) -> None:
+    def damage(app: RunningApp, progress: Progress, _chance: random.Random) -> None:
         apache.bounce(seconds)
         up, before = time.monotonic(), progress.done()
         progress.wait(before + 1, within=60, apps=(app,))

@@ -3,6 +3,7 @@
 #
 #   cluster.sh jars   LIB                           the jars of pom.xml into LIB, fetched by Maven (about 100 MB)
 #   cluster.sh start  DIR LIB NS_PORT BROKER_PORT   name server + one broker; returns when both serve
+#   cluster.sh join   DIR LIB NS_PORT BROKER_PORT NAME   one more broker at the name server of another directory
 #   cluster.sh kill   DIR                           ends the broker alone, by kill -9
 #   cluster.sh bounce DIR LIB [SECONDS]             stops the broker alone, waits, starts it again; the name server stays
 #   cluster.sh stop   DIR                           ends what was started in DIR, by process id and at once: its data is done with
@@ -39,25 +40,11 @@ broker() {
   await broker "boot success" 60
 }
 
-halt() { # halt NAME: by its process id, politely, then not
-  [ -f "$dir/$1.pid" ] || return 0
-  local pid; pid=$(cat "$dir/$1.pid"); rm "$dir/$1.pid"
-  kill "$pid" 2>/dev/null || return 0
-  for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.1; done
-  kill -9 "$pid" 2>/dev/null || true
-}
-
-case $verb in
-jars)
-  mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$dir" >&2 ;;
-start)
-  lib=$(cd "$3" && pwd); ns=$4; port=$5
-  store=${STORE:-$dir/store}
-  mkdir -p "$dir/conf" "$dir/logs"
-  printf 'listenPort=%s\nbindAddress=127.0.0.1\n' "$ns" >"$dir/conf/namesrv.conf"
+settings() { # settings NAME: the broker's configuration
+  local store=${STORE:-$dir/store}
   cat >"$dir/conf/broker.conf" <<CONF
 brokerClusterName=DefaultCluster
-brokerName=broker-a
+brokerName=$1
 brokerId=0
 brokerIP1=127.0.0.1
 bindAddress=127.0.0.1
@@ -72,11 +59,35 @@ enablePropertyFilter=true
 flushDiskType=${FLUSH:-ASYNC_FLUSH}
 diskMaxUsedSpaceRatio=95
 CONF
+}
+
+halt() { # halt NAME: by its process id, politely, then not
+  [ -f "$dir/$1.pid" ] || return 0
+  local pid; pid=$(cat "$dir/$1.pid"); rm "$dir/$1.pid"
+  kill "$pid" 2>/dev/null || return 0
+  for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.1; done
+  kill -9 "$pid" 2>/dev/null || true
+}
+
+case $verb in
+jars)
+  mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$dir" >&2 ;;
+start)
+  lib=$(cd "$3" && pwd); ns=$4; port=$5
+  mkdir -p "$dir/conf" "$dir/logs"
+  printf 'listenPort=%s\nbindAddress=127.0.0.1\n' "$ns" >"$dir/conf/namesrv.conf"
   opts=(-Xms128m -Xmx128m)
   run namesrv org.apache.rocketmq.namesrv.NamesrvStartup -c "$dir/conf/namesrv.conf"
   await namesrv "boot success" 30
+  settings broker-a
   broker
   echo "name server 127.0.0.1:$ns, broker 127.0.0.1:$port" ;;
+join)
+  lib=$(cd "$3" && pwd); ns=$4; port=$5
+  mkdir -p "$dir/conf" "$dir/logs"
+  settings "$6"
+  broker
+  echo "broker $6 127.0.0.1:$port" ;;
 kill)
   pid=$(cat "$dir/broker.pid"); rm "$dir/broker.pid"; kill -9 "$pid" ;;
 bounce)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import socket
-import struct
 import subprocess
 import time
 from pathlib import Path
 from typing import Protocol
 
 from tests.peers import toolchain
+from tests.peers.bare import GET_ROUTE, Bare
 from tests.peers.waiting import wait_until
 
 
@@ -68,17 +67,10 @@ def free_port(*, around: tuple[int, ...] = (0,)) -> int:
     raise RuntimeError("no free port")
 
 
-def _routes_to_a_broker(name_server: str) -> bool:
-    """Whether the name server knows a broker: asked in bare bytes, so that no client of ours is trusted for it."""
-    header = json.dumps(
-        {"code": 105, "language": "JAVA", "version": 479, "opaque": 1, "flag": 0, "serializeTypeCurrentRPC": "JSON",
-         "extFields": {"topic": "TBW102"}}
-    ).encode()  # fmt: skip
-    host, _, port = name_server.partition(":")
-    with socket.create_connection((host, int(port)), timeout=5) as stream, stream.makefile("rb") as reader:
-        stream.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
-        (length,) = struct.unpack(">i", reader.read(4))
-        return b'"brokerName"' in reader.read(length)
+def _routes_to(name_server: str, broker_name: str) -> bool:
+    """Whether the name server knows this broker."""
+    with Bare(name_server) as asking:
+        return f'"{broker_name}"'.encode() in asking.ask(GET_ROUTE, topic="TBW102").body
 
 
 class Apache:
@@ -86,19 +78,32 @@ class Apache:
 
     name = "apache"
 
-    def __init__(self, directory: Path, *, heap: str = "512m", store: Path | None = None) -> None:
-        self.directory = directory
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        heap: str = "512m",
+        store: Path | None = None,
+        name_server: str = "",
+        broker_name: str = "broker-a",
+    ) -> None:
+        """Start a name server and a broker; with `name_server`, only one more broker, which joins that cluster."""
+        self.directory, self.broker_name = directory, broker_name
         self._port = free_port(around=(-2, 0, 1))
-        ns_port = free_port()
-        self.name_server, self.broker_address = f"127.0.0.1:{ns_port}", f"127.0.0.1:{self._port}"
+        self.name_server = name_server or f"127.0.0.1:{free_port()}"
+        self.broker_address = f"127.0.0.1:{self._port}"
+        ns_port = self.name_server.rpartition(":")[2]
         self._environment = {**os.environ, "HEAP": heap, **({"STORE": str(store)} if store else {})}
-        self._script("start", str(toolchain.jars()), str(ns_port), str(self._port))
+        if name_server:
+            self._script("join", str(toolchain.jars()), ns_port, str(self._port), broker_name)
+        else:
+            self._script("start", str(toolchain.jars()), ns_port, str(self._port))
         self._wait_for_routes()
 
     def _wait_for_routes(self) -> None:
         # "boot success" may come before the name server can route to the broker.
         wait_until(
-            lambda: _routes_to_a_broker(self.name_server),
+            lambda: _routes_to(self.name_server, self.broker_name),
             within=40,
             what="the name server routes to the broker",
             every=0.1,
@@ -126,6 +131,13 @@ class Apache:
     def bounce(self, seconds: float) -> None:
         """Stop the broker politely, leave it away for so long, start it again."""
         self._script("bounce", str(toolchain.jars()), f"{seconds:g}")
+
+    def freeze(self) -> None:
+        """The broker's process is there and answers nothing: its connections stay open."""
+        os.kill(self.broker_pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self.broker_pid, signal.SIGCONT)
 
 
 class Embedded:

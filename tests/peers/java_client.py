@@ -137,10 +137,12 @@ class JavaClient:
         self._call("produce", name=name, topic=topic, count=count, **more)
         return Load(self._peer, name)
 
-    def consume(self, topic: str, group: str, **more: Any) -> JavaConsumer:
-        """Start a push consumer (java/Consuming.java names the options)."""
+    def consume(self, topic: str, group: str, *, ns_of_member: str = "", **more: Any) -> JavaConsumer:
+        """Start a push consumer (java/Consuming.java names the options), perhaps by another name server's address."""
         name = f"consumer{next(self._names)}"
-        client_id = self._call("consume", name=name, topic=topic, group=group, **more)
+        client_id = self._peer.call(
+            "consume", name=name, topic=topic, group=group, ns=ns_of_member or self.name_server, **more
+        )
         consumer = JavaConsumer(self._peer, name, client_id)
         self._consumers.append(consumer)
         return consumer

@@ -13,6 +13,8 @@ import os
 import time
 from typing import Any
 
+from rocketapp import hookimpl
+
 _LOG = os.open(os.environ["HANDLER_LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
 
@@ -60,3 +62,22 @@ def brief(event: str, message: Any) -> None:
             number[0] if number[0].isdigit() else number[1],
         ),
     )
+
+
+class Moves:
+    """A plugin that writes down what the engine tells of queues that come and go, and of connections."""
+
+    _FACTS = ("reason", "offset", "address")
+
+    @hookimpl
+    def observe_events(self) -> Any:
+        return self._observe
+
+    def _observe(self, event: Any) -> None:
+        kind = type(event).__name__
+        if kind in ("Connected", "Disconnected"):
+            mark(kind.lower(), address=event.address)
+        elif kind in ("Assigned", "Released"):
+            queue = event.queue
+            facts = {name: getattr(event, name) for name in self._FACTS if hasattr(event, name)}
+            mark(kind.lower(), topic=queue.topic, broker=queue.broker_name, queue=queue.queue_id, **facts)

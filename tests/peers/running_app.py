@@ -24,7 +24,7 @@ import threading
 import time
 from datetime import datetime, timedelta, timezone
 
-from recording import brief, mark, note
+from recording import Moves, brief, mark, note
 from rocketapp import DeadLetter, Message, Retry, RocketApp, Router, Skip
 
 """
@@ -89,6 +89,10 @@ class RunningApp:
     def stderr(self) -> str:
         return self._file("stderr").read_text(errors="replace")
 
+    def complaints(self) -> list[str]:
+        """What a log must never hold: the interpreter's and asyncio's complaints of things left behind."""
+        return [word for word in _NEVER if word in self.stderr]
+
     def describe(self) -> str:
         """What a failed wait shows: is it alive, its last events, the end of its log."""
         tail = "\n".join(json.dumps(event)[:200] for event in self.events()[-5:])
@@ -145,8 +149,7 @@ class RunningApp:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the app did not end within {within:g} s\n{self.describe()}") from None
         assert code == 0, f"the app ended with {code}\n{self.describe()}"
-        found = [word for word in _NEVER if word in self.stderr]
-        assert not found, f"{found}\n{self.describe()}"
+        assert not self.complaints(), f"{self.complaints()}\n{self.describe()}"
         last = (self._file("stdout").read_text().splitlines() or [""])[-1]
         match = _COUNTS.fullmatch(last)
         assert match is not None, f"last line on stdout: {last!r}\n{self.describe()}"

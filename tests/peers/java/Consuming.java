@@ -1,10 +1,16 @@
 import com.alibaba.fastjson2.JSONArray;
 import com.alibaba.fastjson2.JSONObject;
+import java.io.FileOutputStream;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -23,11 +29,28 @@ final class Consuming {
     private static final class Member {
         final List<Object> seen = new ArrayList<>();
         DefaultMQPushConsumer consumer;
+        FileOutputStream history;
+        int pid;
+        long work;
+
+        /** One line, in one write. Without a history file the JVM remembers what it saw. */
+        void brief(String event, MessageExt message) {
+            String number = new String(message.getBody(), StandardCharsets.UTF_8).split(" ", 2)[0].trim();
+            String line = String.format(Locale.ROOT, "{\"event\":\"%s\",\"at\":%.6f,\"pid\":%d,\"queue\":%d,\"offset\":%d,\"attempt\":%d,"
+                + "\"number\":%s}\n", event, System.nanoTime() / 1e9, pid, message.getQueueId(), message.getQueueOffset(),
+                message.getReconsumeTimes() + 1, number);
+            try {
+                history.write(line.getBytes(StandardCharsets.UTF_8));
+            } catch (IOException problem) {
+                throw new UncheckedIOException(problem);
+            }
+        }
     }
 
     /**
      * consume: name, ns, group, topic, tags="*", orderly=false, from="first" | "last", fail_first=0 (so many attempts of each message
-     * fail), max_retries=-1, suspend_ms=1000 (orderly).
+     * fail), max_retries=-1, suspend_ms=1000 (orderly), instance=null (an instance name: several members of one group in this JVM),
+     * work_ms=0 (how long each message takes), history=null (a file: lines as recording.py's `brief` writes them, with `pid`).
      */
     static Object start(JSONObject a) throws Exception {
         Member member = new Member();
@@ -39,6 +62,14 @@ final class Consuming {
         consumer.setMaxReconsumeTimes(a.containsKey("max_retries") ? a.getIntValue("max_retries") : -1);
         consumer.setSuspendCurrentQueueTimeMillis(a.containsKey("suspend_ms") ? a.getLongValue("suspend_ms") : 1000);
         consumer.subscribe(a.getString("topic"), a.containsKey("tags") ? a.getString("tags") : "*");
+        if (a.getString("instance") != null) {
+            consumer.setInstanceName(a.getString("instance"));
+        }
+        if (a.getString("history") != null) {
+            member.history = new FileOutputStream(a.getString("history"), true);
+            member.pid = a.getIntValue("pid");
+        }
+        member.work = a.getLongValue("work_ms");
         int failures = a.getIntValue("fail_first");
         if (a.getBooleanValue("orderly")) {
             consumer.registerMessageListener((MessageListenerOrderly) (list, context) -> take(member, list, failures)
@@ -57,6 +88,12 @@ final class Consuming {
         for (MessageExt message : list) {
             boolean fine = message.getReconsumeTimes() >= failures;
             succeeded &= fine;
+            if (member.history != null) {
+                member.brief("start", message);
+                LockSupport.parkNanos(member.work * 1_000_000);
+                member.brief("done", message);
+                continue;
+            }
             JSONObject line = shown(message);
             line.put("at", System.nanoTime() / 1e9); // the clock of time.monotonic() on Linux
             line.put("done", fine);

@@ -123,7 +123,8 @@ final class Producing {
 
     /**
      * produce: name, ns, topic, count, size, threads=1, rate=0 (per second, 0 = as fast as it goes), tag, prefix, order_keys=0 (spread
-     * over so many keys, message n has key n % order_keys; then threads is 1 so that each key is sent in order). Returns at once.
+     * over so many keys, message n has key n % order_keys; then threads is 1 so that each key is sent in order), broker=null (send to
+     * the queues of this broker alone, in turn). Returns at once.
      */
     static Object produce(JSONObject a) {
         Load load = new Load();
@@ -168,6 +169,11 @@ final class Producing {
             try {
                 if (keys > 0) {
                     producer.send(message, new SelectMessageQueueByHash(), number % keys);
+                } else if (a.getString("broker") != null) {
+                    producer.send(message, (queues, broker, chosen) -> {
+                        List<MessageQueue> own = queues.stream().filter(q -> q.getBrokerName().equals(broker)).toList();
+                        return own.get(number % own.size());
+                    }, a.getString("broker"));
                 } else {
                     producer.send(message);
                 }

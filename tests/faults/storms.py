@@ -1,0 +1,243 @@
+"""Storms: members of a group come, go and die, and brokers restart, while messages flow.
+
+`orderly` and `concurrent` are the same storm over two ways of consuming. What is measured, and how:
+
+- lost, order, overlaps: from the starts and ends of handlers, which every member writes to one history.
+- repeats: messages done again. Orderly, they are counted for each hand-over of a queue; otherwise each has a cause.
+- settled: seconds from a change (a member reached the cluster, was told to leave, or was killed) until every queue is
+  owned by a living member (its own word: queue assigned, not released) that has begun a message of it since. Only
+  changes that were followed by at least `SETTLE` seconds of calm count, and no broker restart.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.faults import checker, hand_overs
+from tests.faults.hand_overs import Change
+from tests.faults.members import History, Members, filled, pause, read
+from tests.faults.scenarios import Figures, Progress, end_load, fresh_name
+from tests.peers.clusters import Apache, Cluster
+from tests.peers.java_client import JavaClient, Peer
+from tests.peers.waiting import wait_until
+
+BATCH = 32
+"""An orderly hand-over may repeat one batch."""
+SETTLE = 3.0
+"""Seconds within which every queue of a concurrent group has to move again after a change."""
+QUEUES, PLACES = 16, 4
+
+
+class Storm(NamedTuple):
+    """How hard it blows."""
+
+    changes: int
+    kills: int
+    restarts: int
+    rate: int
+    seconds: str
+    """How long message `number` takes."""
+    calm: float = 3.6
+    """Least seconds between two changes."""
+
+
+_SHORT = "0.02 + number * 7919 % 181 / 1000"
+"""20 to 200 ms, by message."""
+_SOME_LONG = f"5.0 if number % 997 == 500 else {_SHORT}"
+
+FULL_ORDERLY = Storm(100, kills=5, restarts=4, rate=60, seconds=_SOME_LONG)
+SMALL_ORDERLY = Storm(8, kills=1, restarts=1, rate=60, seconds=f"5.0 if number % 499 == 200 else {_SHORT}")
+FULL_CONCURRENT = Storm(100, kills=8, restarts=4, rate=400, seconds=_SHORT)
+SMALL_CONCURRENT = Storm(8, kills=1, restarts=1, rate=400, seconds=_SHORT)
+
+
+class _Weather:
+    """Does damage to a group: which, when and to whom is drawn from a seed."""
+
+    def __init__(self, storm: Storm, members: Members, cluster: Cluster, seed: int) -> None:
+        self._storm, self._members, self._cluster = storm, members, cluster
+        self._chance = random.Random(seed)
+        self.broker_restarts: list[Change] = []
+
+    def blow(self, check: Callable[[], None]) -> None:
+        """All the damage, one after the other; `check` is called in between."""
+        storm, chance = self._storm, self._chance
+        kills = set(chance.sample(range(1, storm.changes), storm.kills))
+        restarts = set(chance.sample(range(1, storm.changes), storm.restarts))
+        changed = 0
+        while changed < storm.changes:
+            pause(storm.calm + chance.random() * 0.8)
+            check()
+            if changed in restarts:
+                restarts.discard(changed)
+                self._restart_broker()
+                continue
+            changed += self._change(kill=changed in kills)
+
+    def _change(self, *, kill: bool) -> bool:
+        members, chance = self._members, self._chance
+        running, free = members.running(), members.free()
+        may_go = len(running) >= 2
+        if kill and may_go:
+            members.kill(chance.choice(running))
+        elif may_go and (not free or chance.random() < (0.7 if len(running) > 2 else 0.3)):
+            members.leave(chance.choice(running))
+        elif free:
+            members.join(chance.choice(free))
+        else:
+            return False
+        return True
+
+    def _restart_broker(self) -> None:
+        began = time.monotonic()
+        if isinstance(self._cluster, Apache):
+            self._cluster.bounce(0.5)
+        else:
+            self._cluster.kill_broker()
+            self._cluster.start_again()
+        self.broker_restarts.append(Change(time.monotonic(), "broker", began=began))
+
+
+class _Run(NamedTuple):
+    """What a storm left behind."""
+
+    history: History
+    changes: list[Change]
+    restarts: list[Change]
+    stored: list[int]
+    unknown: list[int]
+    members: Members
+
+
+def _storm(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, options: str, seed: int) -> _Run:
+    java, topic, group = JavaClient(peer, cluster.name_server), fresh_name("storm"), fresh_name("group")
+    java.create_topic(topic, QUEUES)
+    source = filled(topic, group, options=options, seconds=storm.seconds)
+    members = Members(directory, source, [cluster.name_server] * PLACES)
+    load = None
+    try:
+        for place in range(3):
+            members.join(place)
+        for place in range(3):
+            members.wait_until_joined(place, within=30)
+        load = java.produce(topic, 10**9, size=64, threads=2, rate=storm.rate)
+        progress = Progress(members.log)
+        weather = _Weather(storm, members, cluster, seed)
+        weather.blow(progress.read)
+        pause(storm.calm)
+        end = end_load(load)
+        stored = set(end["stored"])
+        wait_until(
+            lambda: stored <= progress.read(),
+            within=150,
+            what=lambda: f"all are handled, {len(stored - progress.read())} are missing\n{members.describe()}",
+            every=0.5,
+        )
+        history = read(members.log, topic)
+        members.stop()
+        assert java.lag(topic, group) == 0, f"everything is committed: {java.offsets(topic, group)}"
+    finally:
+        if load is not None:
+            load.stop()
+        members.discard()
+    return _Run(history, members.all_changes(history), weather.broker_restarts, end["stored"], end["unknown"], members)
+
+
+def _common(cluster: Cluster, run: _Run) -> Figures:
+    """Nothing is lost, nothing comes from nowhere."""
+    events = run.history.events
+    assert checker.lost(run.stored, events) == []
+    assert checker.phantoms([*run.stored, *run.unknown], events) == []
+    assert checker.conflicts(events) == []
+    for at, log in run.members.unclean:
+        assert any(one.began - 10 <= at <= one.at + 10 for one in run.restarts), f"a member left uncleanly\n{log}"
+    kinds = Counter(change.kind for change in run.changes)
+    return {
+        "cluster": cluster.name,
+        "messages": len(run.stored),
+        "joins": kinds["join"],
+        "leaves": kinds["leave"],
+        "kills": kinds["kill"],
+        "broker_restarts": len(run.restarts),
+        "lost": 0,
+    }
+
+
+def orderly(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed: int = 6) -> Figures:
+    """Orderly handlers in a storm: order, one handler for each queue, at most a batch repeated at a hand-over."""
+    run = _storm(cluster, peer, directory, storm, options=", orderly=True", seed=seed)
+    figures, events = _common(cluster, run), run.history.events
+    overlaps = checker.overlaps(events, run.members.kills)
+    excused = [
+        pair
+        for pair in overlaps
+        if cluster.name == "apache" and hand_overs.running_when_dropped(pair[0], pair[1].at, run.history.drops)
+    ]
+    handed = hand_overs.hand_overs(events)
+    took = {"kill": 0.0, "leave": 0.0}
+    for change in run.changes:
+        if change.kind in took:
+            took[change.kind] = max(took[change.kind], *hand_overs.takeovers(events, change).values(), 0.0)
+    figures |= {
+        "order_violations": len(checker.overtaken(events)),
+        "overlaps": len(overlaps) - len(excused),
+        "overlaps_of_a_call_at_a_broker_restart": len(excused),
+        "hand_overs": len(handed),
+        "repeated": sum(checker.repeated(events).values()) - len(checker.repeated(events)),
+        "most_repeats_of_a_hand_over": max((one.repeats for one in handed), default=0),
+        "causes": causes(run.history, [*run.changes, *run.restarts]),
+        "longest_takeover_after_kill_s": round(took["kill"], 1),
+        "longest_takeover_after_leave_s": round(took["leave"], 1),
+    }
+    assert figures["order_violations"] == 0, (checker.overtaken(events)[:5], figures)
+    assert figures["overlaps"] == 0, ([pair for pair in overlaps if pair not in excused][:3], figures)
+    assert figures["most_repeats_of_a_hand_over"] <= BATCH, (
+        [one for one in handed if one.repeats > BATCH][:5], figures
+    )  # fmt: skip
+    return figures
+
+
+def concurrent(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed: int = 6) -> Figures:
+    """Concurrent handlers in a storm: nothing lost, and every queue moves again within 3 s of a change."""
+    run = _storm(cluster, peer, directory, storm, options="", seed=seed)
+    figures, events = _common(cluster, run), run.history.events
+    times = settle_times(run.history, run.changes, run.restarts, run.members.ends)
+    slow = [(change, found) for change, found in times if found.seconds > SETTLE or found.doubly]
+    figures |= {
+        "changes_measured": len(times),
+        "longest_settle_s": max((round(found.seconds, 2) for _, found in times), default=None),
+        "median_settle_s": round(sorted(found.seconds for _, found in times)[len(times) // 2], 2) if times else None,
+        "not_settled": len(slow),
+        "repeated": sum(checker.repeated(events).values()) - len(checker.repeated(events)),
+        "causes": causes(run.history, [*run.changes, *run.restarts]),
+    }
+    assert times, "no change could be measured"
+    assert not slow, (slow[:5], figures)
+    return figures
+
+
+def settle_times(
+    history: History, changes: list[Change], restarts: list[Change], ends: dict[int, float]
+) -> list[tuple[Change, hand_overs.Settled]]:
+    """For every change that was followed by calm: how long the group took."""
+    ordered = sorted([*changes, *restarts, *(Change(one.began, "broker") for one in restarts)])
+    last = max(event.at for event in history.events if event.event == "start")
+    found = []
+    for change, following in pairwise([*ordered, Change(last, "end")]):
+        if change.kind == "broker" or following.at - change.at < SETTLE:
+            continue
+        found.append(
+            (change, hand_overs.settled(change, following.at, range(QUEUES), history.events, history.moves, ends))
+        )
+    return found
+
+
+def causes(history: History, changes: list[Change]) -> dict[str, int]:
+    """Repeats by cause."""
+    return dict(Counter(hand_overs.cause(repeat, changes) for repeat in hand_overs.repeats(history.events)))
