@@ -2,7 +2,8 @@
 
 Starts Apache RocketMQ in a directory of its own, fills one topic, lets every consumer take all of it in turn, each with
 a fresh group, and prints one table with ratios. A number without its peer from the same run is not a result. Then
-latency, memory, and the embedded broker beside Apache's. `--json FILE` keeps every single figure.
+latency, memory, and the embedded broker beside Apache's. `--json FILE` keeps every single figure. `--baseline DIR` lets
+the rocketapp of another checkout take its turns beside ours, with the same app: what a change won or cost, in one run.
 """
 
 from __future__ import annotations
@@ -43,6 +44,10 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", choices=PARTS, action="append", help="one part; may be given again (all)")
     parser.add_argument("--rate", type=int, default=500, help="messages per second of the latency part (500)")
     parser.add_argument("--dir", type=Path, help="where brokers keep their data (a temporary directory)")
+    parser.add_argument("--baseline", type=Path, help="another checkout, whose consumers run beside ours")
+    parser.add_argument(
+        "--consumer", action="append", metavar="PREFIX", help="only consumers whose names begin so; may be given again"
+    )
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     return parser.parse_args(arguments)
 
@@ -87,7 +92,8 @@ class Run:
         self.figures["filling"] = self.bench.produce(self.apache.name_server, topic, count, batch=32, threads=4)
         rows, ways = self._ways(topic)
         for number in range(self.options.rounds):
-            for name, way in ways:
+            # Every second round in reverse: of two neighbours, neither is always the first.
+            for name, way in ways if number % 2 == 0 else reversed(ways):
                 _tell(f"round {number + 1}: {name}")
                 figures = way()
                 if isinstance(figures, str):
@@ -111,7 +117,13 @@ class Run:
                 run = partial(bench.floor, self.apache.broker_address, topic, count, mode, loop)
                 ways.append((f"floor {mode}, {loop}", run))
             for kind in FLOOR_OF:
-                ways.append((f"ours {kind}, {loop}", partial(bench.consume_ours, server, topic, count, kind, loop)))
+                ours = partial(bench.consume_ours, server, topic, count, kind, loop)
+                ways.append((f"ours {kind}, {loop}", ours))
+                if self.options.baseline is not None:
+                    checkout = self.options.baseline.resolve()
+                    ways.append((f"baseline {kind}, {loop}", partial(ours, checkout=checkout)))
+        wanted = tuple(self.options.consumer or ("",))
+        ways = [way for way in ways if way[0].startswith(wanted)]
         return {name: [] for name, _ in ways}, ways
 
     def _table(self, rounds: dict[str, list[Figures]]) -> list[str]:
@@ -120,7 +132,7 @@ class Run:
             who, _, rest = name.partition(" ")
             kind, _, loop = rest.partition(", ")
             java = "java orderly" if kind == "orderly" else "java concurrently"
-            floor = f"floor {FLOOR_OF[kind]}, {loop}" if who == "ours" else ""
+            floor = f"floor {FLOOR_OF[kind]}, {loop}" if who in ("ours", "baseline") else ""
             rows.append(Row(name, figures, java, floor))
         self.goals += table.consuming_goals(rows, loops())
         return table.consuming(rows)

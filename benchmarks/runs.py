@@ -77,11 +77,15 @@ class Bench:
         arguments = [broker_address, topic, str(count), mode, *(["--stdlib"] if loop == "asyncio" else [])]
         return _printed([sys.executable, str(HERE / "peers" / "floor.py"), *arguments], timeout=400)
 
-    def consume_ours(self, name_server: str, topic: str, count: int, kind: str, loop: str) -> Figures:
-        """`rocketapp run` with a handler that only counts (apps/counting.py)."""
-        environment = {"BENCH_KIND": kind}
+    def consume_ours(
+        self, name_server: str, topic: str, count: int, kind: str, loop: str, checkout: Path = toolchain.ROOT
+    ) -> Figures:
+        """`rocketapp run` with a handler that only counts (apps/counting.py), by the rocketapp of this checkout."""
+        environment = {"BENCH_KIND": kind, "PYTHONPATH": str(checkout)}
         with self._ours("counting", name_server, topic, count, loop, environment) as (process, started, result):
             figures = _await_result(process, result, 600)
+        if figures["package"] != str(checkout / "rocketapp"):
+            raise RuntimeError(f"{figures['package']} was measured instead of {checkout / 'rocketapp'}")
         figures["start_to_first_s"] = figures["first_at"] - started
         figures["per_second"] = figures["count"] / figures["seconds"]
         return figures
@@ -109,19 +113,18 @@ class Bench:
         """`rocketapp run` of one of our apps, its start time, and the file where its figures will lie."""
         place = self.directory / self.fresh(app)
         place.mkdir()
+        shutil.copy(HERE / "apps" / f"{app}.py", place)
         result = place / "result.json"
         variables = {
             **os.environ,
-            **environment,
             "BENCH_TOPIC": topic,
             "BENCH_GROUP": self.fresh("ours"),
             "BENCH_COUNT": str(count),
             "BENCH_RESULT": str(result),
             "PYTHONPATH": str(toolchain.ROOT),
+            **environment,
         }
-        command = toolchain.rocketapp_command(
-            "run", f"benchmarks.apps.{app}", "--name-server", name_server, "--loop", loop
-        )
+        command = toolchain.rocketapp_command("run", app, "--name-server", name_server, "--loop", loop)
         with (place / "log.txt").open("wb") as log:
             started = time.monotonic()
             process = subprocess.Popen(command, cwd=place, env=variables, stdout=log, stderr=log)

@@ -83,6 +83,9 @@ def consuming_goals(rows: Sequence[Row], loops: Sequence[str]) -> list[Goal]:
             floor = ratio(by_name, name, row.floor)
             if floor is not None:
                 goals.append(Goal(f"{name}: at least 0.7 of its floor", floor, floor >= 0.7))
+            before = ratio(by_name, name, f"baseline {kind}, {loop}")
+            if before is not None:
+                goals.append(Goal(f"{name}: as fast as the baseline (0.97, for noise)", before, before >= 0.97))
             cpu = row.median("cpu_us_per_message")
             goals.append(Goal(f"{name}: at most 4 us CPU per message", cpu, cpu <= 4))
             first = row.median("start_to_first_s")

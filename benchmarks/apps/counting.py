@@ -2,7 +2,8 @@
 
 BENCH_TOPIC, BENCH_GROUP and BENCH_COUNT say what to take; BENCH_KIND is `async`, `sync` or `orderly`. When the last
 message was handled, one line of JSON goes to the file BENCH_RESULT: processor time and seconds from the first to the
-last message, and the monotonic time of the first.
+last message, the monotonic time of the first, and the package that ran it. It is copied to the directory it runs in, so
+that it is the same for another checkout's rocketapp.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import resource
 import time
 from pathlib import Path
 
+import rocketapp
 from rocketapp import Message, RocketApp
 
 TOPIC, GROUP, KIND = os.environ["BENCH_TOPIC"], os.environ["BENCH_GROUP"], os.environ["BENCH_KIND"]
@@ -37,7 +39,13 @@ def _first() -> None:
 def _last() -> None:
     began, used = _at_first
     seconds, processor = time.monotonic() - began, _processor_seconds() - used
-    line = {"seconds": seconds, "count": COUNT, "first_at": began, "cpu_us_per_message": processor * 1e6 / COUNT}
+    line = {
+        "seconds": seconds,
+        "count": COUNT,
+        "first_at": began,
+        "cpu_us_per_message": processor * 1e6 / COUNT,
+        "package": str(Path(rocketapp.__file__).parent),
+    }
     # Written whole and then renamed: who waits for it never reads half.
     partial = RESULT.with_suffix(".part")
     partial.write_text(json.dumps(line))

@@ -86,6 +86,8 @@ def mixed(cluster: Cluster, peer: Peer, directory: Path, *, changes: int = 50, r
         end = end_load(load)
         progress, stored = Progress(ours.log), set(end["stored"])
         wait_until(lambda: stored <= progress.read(), within=90, what=ours.describe, every=0.5)
+        history = read(ours.log, topic)
+        changes_made = sorted([*ours.all_changes(history), *java.changes])
         ours.stop()
         java.stop()
     finally:
@@ -95,10 +97,9 @@ def mixed(cluster: Cluster, peer: Peer, directory: Path, *, changes: int = 50, r
         java.stop()
         tap.stop()
     assert not ours.unclean, ours.unclean[0][1]
-    history = read(ours.log, topic)
     seen = [one for one in tap.seen if one.topic == topic]
     outcome = _Outcome(
-        sorted([*ours.all_changes(history), *java.changes]),
+        changes_made,
         [Request(one.at, one.member, one.queue, one.offset) for one in seen if one.kind == "pull"],
         [Request(one.at, one.member, one.queue, one.offset) for one in seen if one.kind == "commit"],
     )

@@ -140,13 +140,14 @@ def _storm(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, optio
             every=0.5,
         )
         history = read(members.log, topic)
+        changes = members.all_changes(history)
         members.stop()
         assert java.lag(topic, group) == 0, f"everything is committed: {java.offsets(topic, group)}"
     finally:
         if load is not None:
             load.stop()
         members.discard()
-    return _Run(history, members.all_changes(history), weather.broker_restarts, end["stored"], end["unknown"], members)
+    return _Run(history, changes, weather.broker_restarts, end["stored"], end["unknown"], members)
 
 
 def _common(cluster: Cluster, run: _Run) -> Figures:

@@ -39,6 +39,12 @@ def test_goals_are_met_or_missed() -> None:
     assert [goal.met for goal in missed] == [False, False, True, True]
 
 
+def test_ours_is_held_against_the_baseline_of_the_same_run() -> None:
+    for rate, met in ((300_000, True), (295_000, True), (280_000, False)):
+        found = consuming_goals([*rows(rate), Row("baseline async, uvloop", [figures(300_000)], "")], ["uvloop"])
+        assert [goal.met for goal in found if "baseline" in goal.text] == [met]
+
+
 def test_latency_is_held_against_javas() -> None:
     ours, java = {"e2e_ms_p50": 0.9, "e2e_ms_p99": 7.0}, {"e2e_ms_p50": 1.0, "e2e_ms_p99": 6.0}
     assert [goal.met for goal in latency_goals(ours, java)] == [True, False]
