@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from rocketapp.app.app import RocketApp
-from rocketapp.app.chain import FilterCount, fold
+from rocketapp.app.chain import fold
 from rocketapp.app.container import Wiring
 from rocketapp.app.periodic import Periodic
 from rocketapp.app.registry import Bound, GroupPlan, TopicPlan
@@ -39,7 +39,6 @@ class Assembly:
     """The parts of one run."""
 
     groups: tuple[Group, ...]
-    filtered: FilterCount
     surface: AppSurface
     wiring: Wiring
 
@@ -53,22 +52,21 @@ def assemble(app: RocketApp, settings: Settings, given: Mapping[str, Any], perio
     surface.observers = _observers(plugins, surface)
     wiring = Wiring(declared.container, {**given, "settings": settings, "observe": surface.observe})
     version = int(wiring.own.clock().now() * 1000)
-    filtered = FilterCount()
     groups = tuple(
-        Group(plan, tuple(_consumed(topic, plugins, filtered) for topic in plan.topics))
+        Group(plan, tuple(_consumed(topic, plugins) for topic in plan.topics))
         for plan in declared.registry.plans(group, settings.consumer, version=version)
     )
-    return Assembly(groups, filtered, surface, wiring)
+    return Assembly(groups, surface, wiring)
 
 
-def _consumed(plan: TopicPlan, plugins: Plugins, filtered: FilterCount) -> ConsumedTopic:
+def _consumed(plan: TopicPlan, plugins: Plugins) -> ConsumedTopic:
     first = plan.bound[0].subscription
-    handlers = tuple(Handler(bound.subscription, _chain(bound, plugins, filtered)) for bound in plan.bound)
+    handlers = tuple(Handler(bound.subscription, _chain(bound, plugins)) for bound in plan.bound)
     return ConsumedTopic(plan.topic, first.orderly, first.start, first.retries, handlers, plan.data)
 
 
-def _chain(bound: Bound, plugins: Plugins, filtered: FilterCount) -> Callable[[Any], Any]:
-    return fold(bound.binding.call(bound.subscription), bound.subscription, plugins, filtered)
+def _chain(bound: Bound, plugins: Plugins) -> Callable[[Any], Any]:
+    return fold(bound.binding.call(bound.subscription), bound.subscription, plugins)
 
 
 def _observers(plugins: Plugins, surface: AppSurface) -> list[tuple[str, Observe]]:

@@ -7,7 +7,6 @@ is the bound function itself.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,24 +19,12 @@ from rocketapp.model.subscription import Subscription
 Call = Callable[[Any], Any]
 
 
-class FilterCount:
-    """How many messages predicates refused, counted on the loop and in threads."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._lock = threading.Lock()
-
-    def add(self, count: int = 1) -> None:
-        with self._lock:
-            self.total += count
-
-
-def fold(call: Call, subscription: Subscription, plugins: Plugins, filtered: FilterCount) -> Call:
+def fold(call: Call, subscription: Subscription, plugins: Plugins) -> Call:
     """The callable that a consumer calls per message. Raises PluginError for an answer that cannot be folded."""
     for answer in plugins.ask("handler_wrapper", subscription=subscription):
         call = _wrapped(call, answer, subscription)
     predicates = [_predicate(answer) for answer in plugins.ask("message_filter", subscription=subscription)]
-    return _filtered(call, predicates, subscription, filtered) if predicates else call
+    return _filtered(call, predicates, subscription) if predicates else call
 
 
 def _wrapped(call: Call, answer: Answer, subscription: Subscription) -> Call:
@@ -70,7 +57,7 @@ def _predicate(answer: Answer) -> Predicate:
     return predicate
 
 
-def _filtered(call: Call, predicates: Sequence[Predicate], subscription: Subscription, filtered: FilterCount) -> Call:
+def _filtered(call: Call, predicates: Sequence[Predicate], subscription: Subscription) -> Call:
     """Refused messages are done. A batch keeps what every predicate wants."""
     wanted = predicates[0] if len(predicates) == 1 else _all_of(predicates)
     skip = Skip("filtered")
@@ -78,27 +65,19 @@ def _filtered(call: Call, predicates: Sequence[Predicate], subscription: Subscri
     def one(message: Any) -> Any:
         if wanted(message):
             return call(message)
-        filtered.add()
         return skip
 
     async def one_async(message: Any) -> Any:
         if wanted(message):
             return await call(message)
-        filtered.add()
         return skip
 
-    def rest(messages: list[Any]) -> list[Any]:
-        left = [message for message in messages if wanted(message)]
-        if len(left) < len(messages):
-            filtered.add(len(messages) - len(left))
-        return left
-
     def many(messages: list[Any]) -> Any:
-        left = rest(messages)
+        left = list(filter(wanted, messages))
         return call(left) if left else skip
 
     async def many_async(messages: list[Any]) -> Any:
-        left = rest(messages)
+        left = list(filter(wanted, messages))
         return await call(left) if left else skip
 
     if subscription.batch is None:

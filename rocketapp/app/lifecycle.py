@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from rocketapp.app.app import RocketApp, Sender
 from rocketapp.app.assembly import Assembly, assemble
+from rocketapp.app.idle import Idle, merge_idle
 from rocketapp.app.periodic import Periodic
 from rocketapp.app.registry import UNNAMED
 from rocketapp.app.settings import Settings
-from rocketapp.app.totals import Idle, Totals, merge_idle, total_of
 from rocketapp.app.user_code import UserCode
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError, SetupError, TransportError
+from rocketapp.model.stats import HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.transport.stream import Dial
 
@@ -109,10 +110,12 @@ class Lifecycle:
         )
 
     @property
-    def counters(self) -> Totals:
+    def counters(self) -> HandlerStats:
         """What became of messages so far, over all consumers."""
-        filtered = 0 if self._assembly is None else self._assembly.filtered.total
-        return total_of((consumer.counters for consumer in self._consumers), filtered)
+        every = (consumer.counters for consumer in self._consumers)
+        return sum(
+            (HandlerStats(one.handled, one.retried, one.dead_lettered, one.unmatched) for one in every), HandlerStats()
+        )
 
     async def idle(self) -> Idle:
         """Whether anything is left to do, over all consumers."""

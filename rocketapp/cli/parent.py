@@ -19,7 +19,7 @@ from typing import Any
 from rocketapp.cli.child import Child, exit_text
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.keeper import STOP_TIMEOUT, BrokerKeeper
-from rocketapp.cli.reports import IdleTimer, Report, Tally
+from rocketapp.cli.reports import IdleTimer, Report, WorkerReports
 from rocketapp.cli.stop import SLACK, Stop
 from rocketapp.cli.worker import status_interval
 from rocketapp.state.backoff import Backoff
@@ -54,10 +54,10 @@ class Parent:
         self._workers = workers
         self._started: set[int] = set()
         self._failure: CommandError | None = None
-        self.tally = Tally(workers)
+        self.reports = WorkerReports(workers)
 
     def __repr__(self) -> str:
-        return f"<Parent of {len(self._children)}/{self._workers} workers: {self.tally.summary}>"
+        return f"<Parent of {len(self._children)}/{self._workers} workers: {self.reports.summary}>"
 
     async def run(self, stop: Stop) -> int:
         """Until `stop` is requested, a worker cannot be started at all, or all was idle for long enough."""
@@ -92,7 +92,7 @@ class Parent:
             began = loop.time()
             child.start()
             code = await child.ended()
-            self.tally.lost(number)
+            self.reports.lost(number)
             if stop.requested.is_set():
                 return
             if number not in self._started:
@@ -120,7 +120,7 @@ class Parent:
             else:
                 self._give_up(CommandError(report.error, report.code), stop)
         else:
-            self.tally.heard(number, report, asyncio.get_running_loop().time())
+            self.reports.heard(number, report, asyncio.get_running_loop().time())
 
     def _tell_cluster(self, number: int, needed: bool, stop: Stop) -> None:
         child = self._children[number]
@@ -153,8 +153,8 @@ class Parent:
         interval = status_interval(self._exit_when_idle)
         while not stop.requested.is_set():
             await asyncio.sleep(interval)
-            idle = not self.tally.busy_because(loop.time())
-            if timer.observe(loop.time(), idle=idle, summary=self.tally.summary) >= self._exit_when_idle:
+            idle = not self.reports.busy_because(loop.time())
+            if timer.observe(loop.time(), idle=idle, summary=self.reports.summary) >= self._exit_when_idle:
                 stop.request(f"idle for {self._exit_when_idle:g} s")
 
     async def _end_workers(self, stop: Stop) -> int:

@@ -8,9 +8,11 @@ and no pipe in here: lines come in, decisions come out.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+from rocketapp.model.stats import HandlerStats
 
 FRESH = 5.0
 """Seconds that a worker's report says something about now; they come every second or faster."""
@@ -19,20 +21,9 @@ COUNTERS = ("handled", "retried", "dead_lettered", "unmatched")
 """In the order of the summary line."""
 
 
-@dataclass(frozen=True, slots=True)
-class Summary:
+def summary_line(stats: HandlerStats) -> str:
     """What became of the messages: the last line on stdout."""
-
-    handled: int = 0
-    retried: int = 0
-    dead_lettered: int = 0
-    unmatched: int = 0
-
-    def __add__(self, other: Summary) -> Summary:
-        return Summary(*(getattr(self, name) + getattr(other, name) for name in COUNTERS))
-
-    def __str__(self) -> str:
-        return " ".join(f"{name}={getattr(self, name)}" for name in COUNTERS)
+    return " ".join(f"{name}={getattr(stats, name)}" for name in COUNTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +35,7 @@ class Report:
     """
 
     kind: str
-    summary: Summary = Summary()
+    summary: HandlerStats = field(default_factory=HandlerStats)
     owned: frozenset[str] = frozenset()
     wanted: frozenset[str] = frozenset()
     reasons: tuple[str, ...] = ()
@@ -70,7 +61,7 @@ class Report:
         fields = json.loads(line)
         return cls(
             kind=fields["kind"],
-            summary=Summary(*fields["summary"]),
+            summary=HandlerStats(*fields["summary"]),
             owned=frozenset(fields.get("owned", ())),
             wanted=frozenset(fields.get("wanted", ())),
             reasons=tuple(fields.get("reasons", ())),
@@ -86,9 +77,9 @@ class IdleTimer:
 
     def __init__(self) -> None:
         self._since: float | None = None
-        self._summary: Summary | None = None
+        self._summary: HandlerStats | None = None
 
-    def observe(self, now: float, *, idle: bool, summary: Summary) -> float:
+    def observe(self, now: float, *, idle: bool, summary: HandlerStats) -> float:
         """Seconds of idleness up to now; a message handled between two looks begins it anew."""
         if not idle:
             self._since = None
@@ -105,12 +96,12 @@ class _Seen:
 
 
 @dataclass(slots=True)
-class Tally:
+class WorkerReports:
     """The latest word of every worker, and the sums of those that are gone."""
 
     workers: int
     _latest: dict[int, _Seen] = field(default_factory=dict)
-    _gone: Summary = Summary()
+    _gone: HandlerStats = field(default_factory=HandlerStats)
 
     def heard(self, worker: int, report: Report, now: float) -> None:
         self._latest[worker] = _Seen(report, now)
@@ -122,7 +113,7 @@ class Tally:
             self._gone += seen.report.summary
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> HandlerStats:
         return sum((seen.report.summary for seen in self._latest.values()), self._gone)
 
     def busy_because(self, now: float) -> list[str]:
@@ -148,8 +139,3 @@ def not_owned(reports: Iterable[Report]) -> list[str]:
     wanted = frozenset().union(*(report.wanted for report in reports))
     owned = frozenset().union(*(report.owned for report in reports))
     return [f"{queue} is not owned" for queue in sorted(wanted - owned)]
-
-
-def summary_of(counters: Mapping[str, int] | Any) -> Summary:
-    """The four numbers out of an object that has them as attributes."""
-    return Summary(*(int(getattr(counters, name)) for name in COUNTERS))

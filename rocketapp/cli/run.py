@@ -21,7 +21,8 @@ import click
 from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.loop import LOOPS
 from rocketapp.cli.options import Seconds, refuse_empty
-from rocketapp.cli.reports import Summary
+from rocketapp.cli.reports import summary_line
+from rocketapp.model.stats import HandlerStats
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
@@ -103,12 +104,12 @@ class LastLine:
     """The summary, printed once: at the end, or by whoever has to end a stuck process."""
 
     def __init__(self) -> None:
-        self.summary: Callable[[], Summary] = Summary
+        self.summary: Callable[[], HandlerStats] = HandlerStats
         self._once = threading.Lock()
 
     def print(self) -> None:
         if self._once.acquire(blocking=False):
-            print(self.summary(), flush=True)
+            print(summary_line(self.summary()), flush=True)
 
 
 def _run(options: RunOptions, last_line: LastLine) -> int:
@@ -193,7 +194,7 @@ async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLi
         exit_when_idle=options.exit_when_idle,
         keeper=make_keeper(options, settings),
     )
-    last_line.summary = lambda: parent.tally.summary
+    last_line.summary = lambda: parent.reports.summary
     return await parent.run(stop)
 
 

@@ -13,9 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketapp.cli.loop import settle_garbage_collector
-from rocketapp.cli.reports import Report, Summary, summary_of
+from rocketapp.cli.reports import Report
 from rocketapp.clock import SystemClock
 from rocketapp.errors import RocketAppError
+from rocketapp.model.stats import HandlerStats
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
@@ -52,9 +53,9 @@ class Worker:
         )
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> HandlerStats:
         """What became of the messages so far."""
-        return summary_of(self._lifecycle.counters)
+        return self._lifecycle.counters
 
     async def run(self, stop: Stop, *, exit_when_idle: float | None, always_report: bool) -> bool:
         """Consume until `stop` is requested, then drain. True when nothing was cut off.

@@ -51,7 +51,7 @@ def message_filter(subscription: Subscription) -> Predicate | None:
 
     Called once per subscription while the app starts. The predicate runs per message,
     before any wrapper, in the thread of a sync handler or on the loop of an async one.
-    A message that one predicate refuses is done and counted as filtered.
+    A message that one predicate refuses is done, and counts as handled.
     """
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, PluginError, RocketApp, Skip, Wrapper, hookimpl
-from rocketapp.app.chain import FilterCount, fold
+from rocketapp.app.chain import fold
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.subscription import Subscription
 from tests.unit.app.given import bound, call_of, message
@@ -68,8 +68,8 @@ def plugins_of(*objects: object) -> Plugins:
     return plugins
 
 
-def folded(app: RocketApp, plugins: Plugins, filtered: FilterCount | None = None) -> Callable[[Any], Any]:
-    return fold(call_of(app), bound(app).subscription, plugins, filtered or FilterCount())
+def folded(app: RocketApp, plugins: Plugins) -> Callable[[Any], Any]:
+    return fold(call_of(app), bound(app).subscription, plugins)
 
 
 def sync_app(passed: list[str]) -> RocketApp:
@@ -143,32 +143,29 @@ def test_an_answer_that_is_no_wrapper_names_the_plugin(answer: object) -> None:
         folded(sync_app([]), plugins_of(Wrong()))
 
 
-def test_a_filtered_message_is_done_and_counted_and_reaches_no_wrapper() -> None:
+def test_a_filtered_message_is_done_and_reaches_no_wrapper() -> None:
     passed: list[str] = []
-    filtered = FilterCount()
-    call = folded(sync_app(passed), plugins_of(Only(1, 2), Around("wrapper", passed), Only(2, 3)), filtered)
+    call = folded(sync_app(passed), plugins_of(Only(1, 2), Around("wrapper", passed), Only(2, 3)))
     outcomes = [call(message(offset=offset)) for offset in (1, 2, 3)]
     assert passed == ["wrapper in", "handler", "wrapper out"]
     assert [type(outcome) for outcome in outcomes] == [Skip, str, Skip]
-    assert filtered.total == 2
 
 
 async def test_filters_work_for_async_handlers() -> None:
-    app, filtered = RocketApp("shop"), FilterCount()
+    app = RocketApp("shop")
 
     @app.subscribe("orders")
     async def handle(message: Message) -> int:
         return message.offset
 
-    call = folded(app, plugins_of(Only(1)), filtered)
+    call = folded(app, plugins_of(Only(1)))
     assert await call(message(offset=1)) == 1
     assert isinstance(await call(message(offset=2)), Skip)
-    assert filtered.total == 1
 
 
 @pytest.mark.parametrize("is_async", [True, False])
 async def test_a_batch_keeps_what_the_filter_wants(is_async: bool) -> None:
-    app, filtered, seen = RocketApp("shop"), FilterCount(), []
+    app, seen = RocketApp("shop"), []
 
     def handle(messages: list[Message]) -> None:
         seen.append([message.offset for message in messages])
@@ -177,10 +174,9 @@ async def test_a_batch_keeps_what_the_filter_wants(is_async: bool) -> None:
         handle(messages)
 
     app.subscribe("orders", batch=10)(handle_async if is_async else handle)
-    call = folded(app, plugins_of(Only(1, 3)), filtered)
+    call = folded(app, plugins_of(Only(1, 3)))
     for batch in ([1, 2, 3], [4, 5]):
         outcome = call([message(offset=offset) for offset in batch])
         if is_async:
             await outcome
     assert seen == [[1, 3]]
-    assert filtered.total == 3

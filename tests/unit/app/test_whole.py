@@ -14,7 +14,6 @@ import pytest
 from rocketapp import Context, DeadLetter, Message, Retry, RocketApp, Router, hookimpl
 from rocketapp.app.lifecycle import Lifecycle
 from rocketapp.app.settings import Settings
-from rocketapp.app.totals import Totals
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
 from rocketapp.config.broker import BrokerConfig
@@ -22,6 +21,7 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.model.event import Event
+from rocketapp.model.stats import HandlerStats
 from rocketapp.transport.memory import MemoryNetwork
 
 Run = Callable[..., Awaitable[Lifecycle]]
@@ -80,7 +80,7 @@ async def run() -> AsyncIterator[Run]:
     assert all(clean)
 
 
-async def settled(lifecycle: Lifecycle, wanted: Totals) -> None:
+async def settled(lifecycle: Lifecycle, wanted: HandlerStats) -> None:
     """Wait until the counters say so."""
     async with asyncio.timeout(20):
         while lifecycle.counters != wanted:  # noqa: ASYNC110 - there is no event to wait for
@@ -114,7 +114,7 @@ async def test_what_on_startup_publishes_is_handled_by_tag_type_and_kind(run: Ru
 
     lifecycle = await run(app)
     await expect.wait()
-    await settled(lifecycle, Totals(handled=4))
+    await settled(lifecycle, HandlerStats(handled=4))
 
 
 async def test_a_body_that_inflates_beyond_the_limit_is_a_dead_letter(run: Run) -> None:
@@ -128,7 +128,7 @@ async def test_a_body_that_inflates_beyond_the_limit_is_a_dead_letter(run: Run) 
         await app.publish("orders", "0" * 10_000)
 
     lifecycle = await run(app, client={"max_inflated_bytes": 9_999})
-    await settled(lifecycle, Totals(dead_lettered=1))
+    await settled(lifecycle, HandlerStats(dead_lettered=1))
 
 
 async def test_outcomes_become_retries_and_dead_letters(run: Run) -> None:
@@ -156,7 +156,7 @@ async def test_outcomes_become_retries_and_dead_letters(run: Run) -> None:
     lifecycle = await run(app)
     await app.publish_many("orders", ["a", "b", "c"])
     await expect.wait()
-    await settled(lifecycle, Totals(handled=1, retried=2, dead_lettered=2))
+    await settled(lifecycle, HandlerStats(handled=1, retried=2, dead_lettered=2))
     told = sorted(type(event).__name__ for event in events if type(event).__name__ in ("Retried", "DeadLettered"))
     assert told == ["DeadLettered", "DeadLettered", "Retried", "Retried"]
 
@@ -179,7 +179,7 @@ async def test_an_undecodable_payload_is_dead_at_once_and_filters_count(run: Run
     lifecycle = await run(app)
     await app.publish_many("orders", [b"no order", Order("2"), Order("3")])
     await expect.wait()
-    await settled(lifecycle, Totals(handled=2, dead_lettered=1, filtered=1))
+    await settled(lifecycle, HandlerStats(handled=2, dead_lettered=1))
 
 
 async def test_a_batch_is_handed_over_as_payloads(run: Run) -> None:
@@ -192,7 +192,7 @@ async def test_a_batch_is_handed_over_as_payloads(run: Run) -> None:
 
     lifecycle = await run(app)
     await app.publish_many("clicks", [*(Order(str(number)) for number in range(20)), b"broken"])
-    await settled(lifecycle, Totals(handled=20, dead_lettered=1))
+    await settled(lifecycle, HandlerStats(handled=20, dead_lettered=1))
     assert sorted(flat(handed), key=int) == [str(number) for number in range(20)]
     assert max(map(len, handed)) > 1
 
@@ -213,7 +213,7 @@ async def test_routers_and_groups_each_have_their_own_copy(run: Run) -> None:
     lifecycle = await run(app)
     await app.publish("billing-orders", "x")
     await expect.wait()
-    await settled(lifecycle, Totals(handled=2))
+    await settled(lifecycle, HandlerStats(handled=2))
 
 
 def flat(lists: Iterable[Iterable[str]]) -> list[str]:

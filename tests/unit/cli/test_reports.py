@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.cli.reports import FRESH, IdleTimer, Report, Summary, Tally, not_owned
+from rocketapp.cli.reports import FRESH, IdleTimer, Report, WorkerReports, not_owned, summary_line
+from rocketapp.model.stats import HandlerStats
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-summaries = st.builds(Summary, *[st.integers(0, 2**40)] * 4)
+summaries = st.builds(HandlerStats, *[st.integers(0, 2**40)] * 4)
 reports = st.builds(
     Report,
     kind=st.sampled_from(["loaded", "started", "status", "serving", "failed", "ended"]),
@@ -32,54 +33,54 @@ def test_a_report_arrives_as_it_was_sent_in_one_line(report: Report) -> None:
 
 
 def test_the_summary_reads_as_documented() -> None:
-    assert str(Summary(1, 2, 3, 4)) == "handled=1 retried=2 dead_lettered=3 unmatched=4"
+    assert summary_line(HandlerStats(1, 2, 3, 4)) == "handled=1 retried=2 dead_lettered=3 unmatched=4"
 
 
 def status(*, owned: str = "", wanted: str = "", reasons: tuple[str, ...] = (), handled: int = 0) -> Report:
-    return Report("status", Summary(handled), frozenset(owned.split()), frozenset(wanted.split()), reasons)
+    return Report("status", HandlerStats(handled), frozenset(owned.split()), frozenset(wanted.split()), reasons)
 
 
 def test_the_sum_keeps_what_a_dead_worker_did() -> None:
-    tally = Tally(2)
-    tally.heard(1, status(handled=3), 0.0)
-    tally.heard(2, status(handled=4), 0.0)
-    tally.lost(1)
-    tally.heard(1, status(handled=1), 1.0)
-    tally.heard(1, status(handled=2), 2.0)
-    assert tally.summary == Summary(handled=3 + 4 + 2)
+    seen = WorkerReports(2)
+    seen.heard(1, status(handled=3), 0.0)
+    seen.heard(2, status(handled=4), 0.0)
+    seen.lost(1)
+    seen.heard(1, status(handled=1), 1.0)
+    seen.heard(1, status(handled=2), 2.0)
+    assert seen.summary == HandlerStats(handled=3 + 4 + 2)
 
 
 def test_together_the_workers_must_own_what_each_of_them_wants() -> None:
-    tally = Tally(2)
-    tally.heard(1, status(owned="a b", wanted="a b c"), 0.0)
-    tally.heard(2, status(owned="", wanted="a b c"), 0.0)
-    assert tally.busy_because(0.0) == ["c is not owned"]
-    tally.heard(2, status(owned="c", wanted="a b c"), 0.0)
-    assert tally.busy_because(0.0) == []
+    seen = WorkerReports(2)
+    seen.heard(1, status(owned="a b", wanted="a b c"), 0.0)
+    seen.heard(2, status(owned="", wanted="a b c"), 0.0)
+    assert seen.busy_because(0.0) == ["c is not owned"]
+    seen.heard(2, status(owned="c", wanted="a b c"), 0.0)
+    assert seen.busy_because(0.0) == []
 
 
 def test_a_worker_with_a_reason_keeps_the_run_busy() -> None:
-    tally = Tally(2)
-    tally.heard(1, status(owned="a", wanted="a"), 0.0)
-    tally.heard(2, status(reasons=("a handler runs",)), 0.0)
-    assert tally.busy_because(0.0) == ["worker 2: a handler runs"]
+    seen = WorkerReports(2)
+    seen.heard(1, status(owned="a", wanted="a"), 0.0)
+    seen.heard(2, status(reasons=("a handler runs",)), 0.0)
+    assert seen.busy_because(0.0) == ["worker 2: a handler runs"]
 
 
 def test_a_worker_that_has_said_nothing_lately_is_not_taken_for_idle() -> None:
-    tally = Tally(2)
-    tally.heard(1, status(), 0.0)
-    assert tally.busy_because(0.0) == ["worker 2 has not reported"]
-    tally.heard(2, status(), 0.0)
-    assert tally.busy_because(FRESH) == []
-    assert tally.busy_because(FRESH + 0.1) == ["worker 1 has not reported", "worker 2 has not reported"]
-    tally.lost(2)
-    assert "worker 2 has not reported" in tally.busy_because(0.0)
+    seen = WorkerReports(2)
+    seen.heard(1, status(), 0.0)
+    assert seen.busy_because(0.0) == ["worker 2 has not reported"]
+    seen.heard(2, status(), 0.0)
+    assert seen.busy_because(FRESH) == []
+    assert seen.busy_because(FRESH + 0.1) == ["worker 1 has not reported", "worker 2 has not reported"]
+    seen.lost(2)
+    assert "worker 2 has not reported" in seen.busy_because(0.0)
 
 
 def test_a_worker_that_has_only_just_ended_its_drain_is_not_idle() -> None:
-    tally = Tally(1)
-    tally.heard(1, Report("ended"), 0.0)
-    assert tally.busy_because(0.0) == ["worker 1 has not reported"]
+    seen = WorkerReports(1)
+    seen.heard(1, Report("ended"), 0.0)
+    assert seen.busy_because(0.0) == ["worker 1 has not reported"]
 
 
 def test_nothing_wanted_is_owned() -> None:
@@ -90,9 +91,9 @@ def test_nothing_wanted_is_owned() -> None:
 @pytest.mark.parametrize("interruption", ["busy", "handled"])
 def test_idleness_counts_from_the_last_interruption(interruption: str) -> None:
     timer = IdleTimer()
-    assert timer.observe(10.0, idle=True, summary=Summary()) == 0.0
-    assert timer.observe(12.0, idle=True, summary=Summary()) == 2.0
-    after = Summary(handled=1)
+    assert timer.observe(10.0, idle=True, summary=HandlerStats()) == 0.0
+    assert timer.observe(12.0, idle=True, summary=HandlerStats()) == 2.0
+    after = HandlerStats(handled=1)
     if interruption == "busy":
         assert timer.observe(13.0, idle=False, summary=after) == 0.0
         assert timer.observe(14.0, idle=True, summary=after) == 0.0

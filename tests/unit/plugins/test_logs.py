@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, Retry, RocketApp
-from rocketapp.app.chain import FilterCount, fold
+from rocketapp.app.chain import fold
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model import event as events
 from rocketapp.model.message_queue import MessageQueue
@@ -153,7 +153,7 @@ def test_a_line_commands_no_terminal(lines: Callable[[], list[str]]) -> None:
 def folded(app: RocketApp) -> Callable[[Any], Any]:
     plugins = Plugins()
     plugins.register(logs)
-    return fold(call_of(app), bound(app).subscription, plugins, FilterCount())
+    return fold(call_of(app), bound(app).subscription, plugins)
 
 
 def test_without_debug_nothing_stands_before_the_handler(caplog: pytest.LogCaptureFixture) -> None:
