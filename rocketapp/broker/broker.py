@@ -1,8 +1,7 @@
-"""The broker: its tables, its processors, and the loops that keep them going.
+"""The broker: its tables, its processors and its background loops.
 
-Opening recovers everything and serves nobody yet; `start` makes the loops; `stop` ends them, saves and
-closes. Each loop has one duty and survives a failing round of it: the failure is told and the next round
-comes.
+`open` recovers everything; nothing is served yet. `start` starts the loops. `stop` ends them, saves the tables
+and closes the store. Each loop has one task. A failed round is reported, and the next round comes.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import UniqueIds
 
 EXPIRY_INTERVAL = 10.0
-"""Seconds between two looks for silent clients and expired locks (Java: scanNotActiveChannel)."""
+"""Seconds between two scans for silent clients and expired locks (Java: scanNotActiveChannel)."""
 SAMPLE_INTERVAL = 1.0
 """Seconds between two samples of the traffic."""
 DELAY_GRAIN = 0.5
-"""Most seconds between two looks at the delayed messages. The shortest delay is 1 s, so one that was stored just
-after a look is still seen in time; and a wall clock that jumps is noticed."""
+"""Most seconds between two scans of the delayed messages. The shortest delay is 1 s, so a message that was stored
+just after a scan is still delivered in time, and a jump of the wall clock is noticed."""
 RESTART_DELAY = 1.0
-"""Seconds that delayed messages wait after they could not be stored."""
+"""Seconds until delivery of delayed messages is tried again after an error."""
 DELAY_SAVE_INTERVAL = 10.0
 """Seconds between writes of delayOffset.json (Java: flushDelayOffsetInterval)."""
 
@@ -86,9 +85,9 @@ class Broker:
         observe: Observe,
         in_thread: bool = False,
     ) -> Broker:
-        """Recover the store, then the tables. ConfigError when a file cannot be used.
+        """Recover the store, then the tables. Raises ConfigError when a file cannot be used.
 
-        `in_thread`: what waits for the disk does so in a thread.
+        `in_thread`: flushes and saves run in a thread, because disks can be slow.
         """
         store = MessageStore.open(files, config, clock, observe)
         try:
@@ -143,7 +142,7 @@ class Broker:
     # Starting and stopping.
 
     async def start(self, address: str) -> None:
-        """Run the loops. `address` is where clients reach the broker."""
+        """Start the loops. `address` is the `host:port` at which clients reach the broker."""
         self._core.address = address
         config = self._core.config
         self._every(config.flush_interval, "flush", self._flush)
@@ -154,7 +153,7 @@ class Broker:
         self._own(self._deliver_delayed(), "delays")
 
     def drop_held_pulls(self) -> None:
-        """Nobody will be answered any more."""
+        """Drop the held pulls without an answer: the server stops."""
         self._pulls.stop()
 
     async def stop(self) -> None:
@@ -186,7 +185,7 @@ class Broker:
                 if done is not None:
                     await done
             except Exception as error:
-                # The next round tries again; until then the failure is known.
+                # The next round tries again.
                 self._observe(LoopFailed(name, f"{type(error).__name__}: {error}"))
 
     def _expire(self) -> None:
@@ -212,7 +211,7 @@ class Broker:
             await self._run(save)
 
     async def _run(self, work: Callable[[], None]) -> None:
-        """Do what waits for the disk, where waiting harms nobody."""
+        """Run disk work, in the thread if there is one, so that the event loop does not wait for the disk."""
         if self._threads is None:
             work()
         else:
@@ -222,7 +221,7 @@ class Broker:
         self._core.traffic.sample(self._loop.time())
 
     async def _deliver_delayed(self) -> None:
-        """Hand out delayed messages when they are due."""
+        """Deliver delayed messages when they are due, until cancelled."""
         delays, clock = self._core.delays, self._core.clock
         while True:
             try:
@@ -231,7 +230,7 @@ class Broker:
                 await asyncio.sleep(min(max(wait, 0.0), DELAY_GRAIN))
                 delays.deliver_due(int(clock.now() * 1000))
             except Exception as error:
-                # The disk may be full, or a message unreadable: none is given up, they are only late.
+                # The disk may be full, or a message unreadable. No message is lost; they are only late.
                 self._observe(LoopFailed("delays", f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(RESTART_DELAY)
 
@@ -239,7 +238,7 @@ class Broker:
 def _recover(
     store: MessageStore, files: Files, *, config: BrokerConfig, clock: Clock, random: Random, observe: Observe
 ) -> tuple[Core, Saving]:
-    """The tables of an open store, as their files say."""
+    """The tables of an open store, loaded from their files."""
     now = clock.now()
     topics = TopicTable(
         DataVersion(now),

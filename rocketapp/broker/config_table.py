@@ -1,7 +1,7 @@
-"""Configurations by name, as topics and groups have them: one frozen value each, replaced as a whole.
+"""Configurations by name, for topics and groups. Each is one frozen value, replaced as a whole.
 
-`dirty` says that the table differs from its file, so that a change is on disk before anybody is told of it,
-and an idle broker writes nothing.
+`dirty` means that the table differs from its file. A change is written before it is announced to clients, and
+an idle broker writes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rocketapp.broker.data_version import DataVersion
 
 
 class Named(Protocol):
-    """A configuration knows whose it is."""
+    """A configuration that has a name."""
 
     @property
     def name(self) -> str: ...
@@ -23,7 +23,7 @@ Config = TypeVar("Config", bound=Named)
 
 
 class ConfigTable(Generic[Config]):
-    """What topics and groups have in common; the saved form is their own."""
+    """The common part of the topic and group tables. Subclasses define the saved form."""
 
     def __init__(self, version: DataVersion) -> None:
         self._version = version
@@ -40,7 +40,7 @@ class ConfigTable(Generic[Config]):
         return self._configs.get(name)
 
     def put(self, config: Config) -> None:
-        """Create or replace one."""
+        """Create or replace a configuration."""
         if self._configs.get(config.name) != config:
             self._configs[config.name] = config
             self.dirty = True
@@ -50,15 +50,15 @@ class ConfigTable(Generic[Config]):
             self.dirty = True
 
     def snapshot(self) -> Mapping[str, Config]:
-        """What `restore` takes back."""
+        """A copy of the table for `restore`."""
         return dict(self._configs)
 
     def restore(self, snapshot: Mapping[str, Config]) -> None:
-        """The changes since then did not happen. The file may have seen them: it is written again."""
+        """Undo the changes since the snapshot. The file may contain them already, so it is written again."""
         if self._configs != snapshot:
             self._configs = dict(snapshot)
             self.dirty = True
 
     def count_change(self, now: float) -> None:
-        """Raise the version: what follows is another state than the last one that was saved."""
+        """Raise the data version, because the next saved state differs from the last one."""
         self._version.changed(now)

@@ -1,6 +1,6 @@
-"""What the processors of one broker share: its tables, its store, its address.
+"""The state that the processors of one broker share: its tables, its store, its address.
 
-Only values and tables, each with one owner; the timers that act on them are in `broker`.
+It contains values and tables only; the timers are in `broker`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ANY_HOSTS = frozenset({"0.0.0.0", "::"})
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """An address as records carry it: 4 or 16 bytes and a port."""
+    """An address as records store it: 4 or 16 bytes, and a port."""
 
     raw: bytes
     port: int
@@ -47,7 +47,7 @@ class Host:
 
     @classmethod
     def of(cls, address: str) -> Host:
-        """Of `ip:port`; a name that is no IP address counts as loopback."""
+        """The host of `ip:port`. A name instead of an IP address counts as loopback."""
         try:
             name, port = split_address(address)
             ip = ipaddress.ip_address(name.partition("%")[0])
@@ -58,8 +58,8 @@ class Host:
         return cls(ip.packed, port)
 
 
-class Channel(NamedTuple):
-    """Both ends of a client's connection, as the messages that it sends carry them."""
+class Hosts(NamedTuple):
+    """The two addresses of a client's connection, as they are stored in the messages that it sends."""
 
     born: Host
     store: Host
@@ -80,12 +80,12 @@ class Core:
     offsets: OffsetTable
     locks: LockTable
     save: Callable[[], None]
-    """Write changed topics and groups to their files before anybody is told of them; StoreError."""
+    """Writes changed topics and groups to their files, before they are announced. Raises StoreError."""
     save_locks: Callable[[], None]
-    """Write the queue locks to their file if they changed; StoreError."""
+    """Writes the queue locks to their file if they changed. Raises StoreError."""
     unique_ids: UniqueIds
     on_topic_created: Callable[[str], None] = lambda topic: None
-    """Told the name of every topic that was not there before."""
+    """Called with the name of every new topic."""
     consumers: Consumers = field(default_factory=Consumers)
     producers: Producers = field(default_factory=Producers)
     traffic: Traffic = field(default_factory=Traffic)
@@ -93,16 +93,16 @@ class Core:
     """Where clients reach this broker: `host:port`."""
     _is_changing: bool = False
 
-    def channel(self, connection: Connection) -> Channel:
-        """Worked out once per connection."""
-        known: Channel | None = connection.state
+    def hosts(self, connection: Connection) -> Hosts:
+        """The addresses of a connection, computed once and kept in its `state`."""
+        known: Hosts | None = connection.state
         if known is None:
-            known = Channel(Host.of(connection.peer), Host.of(self.address_for(connection.local)))
+            known = Hosts(Host.of(connection.peer), Host.of(self.address_for(connection.local)))
             connection.state = known
         return known
 
     def address_for(self, local: str) -> str:
-        """The address to announce to a peer that reached us at `local`."""
+        """The address to announce to a peer that connected to `local`."""
         host, port = split_address(self.address)
         if host in ANY_HOSTS and local:
             return f"{local.rpartition(':')[0]}:{port}"
@@ -113,9 +113,9 @@ class Core:
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
-        """What the block changes of topics and groups is on disk behind it, or did not happen: StoreError.
+        """Save the topics and groups that the block changes, or undo all its changes and raise StoreError.
 
-        A block inside another one is part of that: however much a request changes, it is saved once.
+        An inner block is part of the outer one, so the changes of a request are saved once.
         """
         if self._is_changing:
             yield
@@ -133,7 +133,7 @@ class Core:
             self._is_changing = False
 
     def known_topic(self, topic: str) -> TopicConfig:
-        """The topic's configuration; BrokerError 17 when there is none."""
+        """The topic's configuration. Raises BrokerError 17 when the topic does not exist."""
         config = self.topics.get(topic)
         if config is None:
             raise BrokerError(
@@ -143,7 +143,7 @@ class Core:
         return config
 
     def group(self, name: str) -> GroupConfig:
-        """The group's configuration, created when it is new; BrokerError 29 for an illegal name."""
+        """The group's configuration; a new group gets the defaults. Raises BrokerError 29 for an illegal name."""
         config = self.groups.get(name)
         if config is not None:
             return config
@@ -154,7 +154,7 @@ class Core:
             return self.groups.ensure(name)
 
     def ensure_topic(self, topic: str, queues: int) -> TopicConfig:
-        """The retry or dead-letter topic of a group: the existing one, or a new one, saved."""
+        """The retry or dead-letter topic of a group: the existing one, or a new one that was saved."""
         config = self.topics.get(topic)
         if config is not None:
             return config
@@ -164,7 +164,7 @@ class Core:
         return self.put_topic(TopicConfig(topic, queues, queues))
 
     def put_topic(self, config: TopicConfig) -> TopicConfig:
-        """Create or change a topic: on disk first of all, or else not at all. StoreError when that fails."""
+        """Create or change a topic and save it. When saving fails nothing is changed, and StoreError is raised."""
         is_new = self.topics.get(config.name) is None
         with self.changing():
             self.topics.put(config)

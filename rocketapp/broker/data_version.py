@@ -1,4 +1,4 @@
-"""How often a table has changed: Apache's DataVersion, which its tools compare."""
+"""The version of a table: a count of its changes, as in Apache's DataVersion. Apache's tools compare it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DataVersion:
 
     @classmethod
     def from_json(cls, saved: object, fallback: DataVersion) -> DataVersion:
-        """The saved version; a file without one starts from the fallback."""
+        """The saved version; the fallback when the file has none."""
         if not isinstance(saved, Mapping):
             return fallback
         fields: Mapping[str, Any] = saved

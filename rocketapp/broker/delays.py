@@ -1,11 +1,11 @@
 """Delayed messages: they wait in SCHEDULE_TOPIC_XXXX, one queue per level, until they are due.
 
-A consume-queue entry of that topic carries the time when its message is due. Within a level
-messages fall due in the order they came, so that only the first of each level has to be looked at.
+A consume-queue entry of that topic contains the time when its message is due. Within a level,
+messages become due in the order in which they arrived, so only the first of each level is checked.
 
 Rule: never early, never lost. A level's offset moves after its messages were appended to their
-real topics, and is believed after a crash only if those copies survived: a crash may
-deliver the last ones again. Java: ScheduleMessageService.
+real topics. After a crash it is used only if those copies survived, so a crash may
+deliver the last messages again. Java: ScheduleMessageService.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rocketapp.wire import properties as names
 from rocketapp.wire.record import Record, decode_record
 
 PROGRESS = "delay.progress"
-"""Beside Apache's delayOffset.json: written after each delivery without waiting for the disk."""
+"""Our own file beside Apache's delayOffset.json. It is written after each delivery, without a sync."""
 
 _LEVELS = range(1, len(DELAY_SECONDS) + 1)
 _BATCH = 64
@@ -36,18 +36,18 @@ _CRC = struct.Struct(">I")
 
 
 def delayed(record: Record, level: int) -> Record:
-    """The record that waits in the place of this one. A level beyond the last is the last."""
+    """The record that waits in the schedule topic for this one. Levels above the highest count as the highest."""
     level = min(level, _LEVELS[-1])
     raw = record.raw_properties
     if raw and not raw.endswith(b"\x02"):
         raw += b"\x02"
-    # Of equal names the last wins: what stood there before, perhaps by the user's hand, does not count.
+    # Of equal names the last one wins, so values that a user set before are ignored.
     own = names.encode({names.DELAY: str(level), names.REAL_TOPIC: record.topic, names.REAL_QID: str(record.queue_id)})
     return record._replace(topic=SCHEDULE_TOPIC, queue_id=level - 1, raw_properties=raw + own)
 
 
 def restored(record: Record) -> Record | None:
-    """The record as it goes to its real queue; None if it does not say to which, or may not go there."""
+    """The record for its real queue; None if it does not name a legal one."""
     properties = names.decode(record.raw_properties)
     topic, queue_id = properties.get(names.REAL_TOPIC, ""), properties.get(names.REAL_QID, "")
     if topic_problem(topic) or topic in FORBIDDEN_TOPICS or not queue_id.isdecimal() or 0 in record.raw_properties:
@@ -64,7 +64,7 @@ class _ClockWentBack(NamedTuple):
 
 
 class DelayService:
-    """The delay levels of one store. Who owns the timer asks `next_due_ms` and calls `deliver_due`."""
+    """The delay levels of one store. The owner of the timer asks `next_due_ms` and calls `deliver_due`."""
 
     def __init__(self, store: MessageStore, files: Files, clock: Clock, observe: Observe = unobserved) -> None:
         self._store, self._clock, self._observe = store, clock, observe
@@ -74,7 +74,7 @@ class DelayService:
         self._progress: File = files.open(PROGRESS, create=True)
         self._offsets = self._load()
         self._needs = store.recovered_end
-        """Up to here the log must survive for the offsets to be true."""
+        """The offsets are valid if the log survives up to this position."""
         self._waiting = (self._needs, dict(self._offsets))
         self._saved = self._waiting[1]
         self._write_progress()
@@ -84,17 +84,17 @@ class DelayService:
         return f"<DelayService {waiting} messages wait>"
 
     def schedule(self, record: Record, level: int) -> Appended:
-        """Store a message that becomes visible after the delay of its level."""
+        """Store a message that is delivered after the delay of its level."""
         return self._store.append(delayed(record, level))
 
     def next_due_ms(self) -> int | None:
-        """When the next message is due, in milliseconds since 1970; None if none waits."""
+        """When the next message is due, in milliseconds since 1970; None when no message waits."""
         now_ms = int(self._clock.now() * 1000)
         heads = (self._head(level, now_ms) for level in _LEVELS)
         return min((due_ms for due_ms in heads if due_ms is not None), default=None)
 
     def deliver_due(self, now_ms: int, limit: int = 1024) -> int:
-        """Append what is due to its real queue; how many these were. At the limit it ends, and more may be due."""
+        """Append due messages to their real queues; return their number. Stops at the limit; more may be due then."""
         delivered = 0
         for level in _LEVELS:
             while delivered < limit:
@@ -105,9 +105,10 @@ class DelayService:
         return delivered
 
     def to_save(self) -> Callable[[], None] | None:
-        """What writes delayOffset.json, in any thread, as far as what was delivered is on disk for certain.
+        """A function that writes delayOffset.json and may be called in any thread.
 
-        The rest comes next time. None: nothing of it is, or nothing has changed.
+        It writes only offsets whose delivered messages are certainly on disk; later ones follow next time.
+        None: there are no such offsets, or nothing has changed.
         """
         needs, offsets = self._waiting
         if self._store.flushed_position < needs:
@@ -127,7 +128,7 @@ class DelayService:
     def close(self) -> None:
         """Save everything: called before the store is closed."""
         self._store.flush()
-        for _ in range(2):  # what waits for the log, and what came since
+        for _ in range(2):  # the offsets that waited for the log, and the ones since then
             save = self.to_save()
             if save is not None:
                 save()
@@ -145,7 +146,7 @@ class DelayService:
         return offset
 
     def _due(self, level: int, offset: int, due_ms: int, now_ms: int) -> int:
-        """When a message is due. If the clock went back, nobody waits longer than once its delay, and none less."""
+        """When a message is due. If the wall clock went back, a message waits exactly once its delay from now."""
         shift = self._shifts.get(level)
         shifted = due_ms
         if shift is not None and offset < shift.end_offset and due_ms > shift.limit_ms:
@@ -158,7 +159,7 @@ class DelayService:
         return latest
 
     def _deliver_batch(self, level: int, now_ms: int) -> int:
-        """Deliver up to 64 messages of a level; how many of its entries were done with."""
+        """Deliver up to 64 messages of a level; return how many of its entries were processed."""
         offset = start = self._first(level)
         records = []
         while offset - start < _BATCH:
@@ -188,7 +189,7 @@ class DelayService:
         for source in (self._load_file(), self._load_progress()):
             for level in _LEVELS:
                 offsets[level] = max(offsets[level], source.get(level, 0))
-        # Beyond the end: the log was cut behind them, and the next messages of the level are new.
+        # An offset may lie beyond the end when the log was cut. The next messages of the level are new then.
         return {level: min(offsets[level], self._store.max_offset(SCHEDULE_TOPIC, level - 1)) for level in _LEVELS}
 
     def _load_file(self) -> dict[int, int]:
@@ -202,7 +203,7 @@ class DelayService:
             raise ConfigError(self._file.place, "has no offsetTable: put back its .bak") from None
 
     def _load_progress(self) -> dict[int, int]:
-        """The offsets at the end of the last run, unless the log lost what they speak of."""
+        """The offsets at the end of the last run, unless the log has lost the messages that they count as delivered."""
         data = self._progress.read(_PROGRESS.size + _CRC.size, 0)
         if len(data) < _PROGRESS.size + _CRC.size or data[_PROGRESS.size :] != _CRC.pack(
             zlib.crc32(data[: _PROGRESS.size])

@@ -1,8 +1,8 @@
 """Which processor answers which request code.
 
-Whatever a request holds, it gets an answer and the server lives on: a refusal with its code, fields
-that cannot be read with 1, an unknown code with 3. Every answer to a send carries fields, because the
-Java client reads MSG_REGION and TRACE_ON from them without asking whether there are any.
+Every request gets an answer, and no request can stop the server: a refusal is answered with its code,
+unreadable fields with 1, an unknown code with 3. Every answer to a send contains fields, because the
+Java client reads MSG_REGION and TRACE_ON from them without checking that they exist.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Dispatch:
 
     @property
     def codes(self) -> frozenset[int]:
-        """What is answered at all."""
+        """The request codes that have a processor."""
         return frozenset(self._processors)
 
     def serve(self, connection: Connection, command: Command) -> Command | None:
@@ -62,7 +62,7 @@ class Dispatch:
             code = ResponseCode.SYSTEM_ERROR if error.is_unknown else ResponseCode.SERVICE_NOT_AVAILABLE
             return _refusal(command, Command.response(command, code, fields={}, remark=str(error)))
         except Exception as error:
-            # A fault of ours in one request must not cost the others: the asker is told.
+            # A bug in one processor must not affect other requests, so the error becomes the response.
             remark = f"{type(error).__name__}: {error}"
             return _refusal(command, Command.response(command, ResponseCode.SYSTEM_ERROR, fields={}, remark=remark))
 

@@ -1,8 +1,8 @@
-"""The configurations of consumer groups: whether and how often they may retry.
+"""The configurations of consumer groups: whether they may consume, and how often they may retry.
 
-An unknown group is created with defaults the first time anybody asks for it. The saved form is
-Apache's subscriptionGroup.json; members of a configuration that mean nothing to this broker are
-kept as they came.
+An unknown group is created with defaults when it is first used. The saved form is
+Apache's subscriptionGroup.json. Members of a configuration that this broker does not use are
+kept unchanged.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class GroupConfig:
 
     @classmethod
     def of_members(cls, members: object) -> GroupConfig:
-        """From its JSON; raises ValueError for what is none."""
+        """The configuration in decoded JSON. Raises ValueError when it is not one."""
         if not isinstance(members, Mapping) or not isinstance(members.get("groupName"), str):
             raise ValueError("a group's configuration has a groupName")
         return cls(members["groupName"], members)
@@ -88,7 +88,7 @@ class GroupConfig:
     def _number(self, name: str) -> int:
         value = self.members[name]
         if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
-            raise ValueError(f"{name} of group {self.name}: {value!r} is no 32-bit number")
+            raise ValueError(f"{name} of group {self.name}: {value!r} is not a 32-bit number")
         return value
 
 
@@ -117,7 +117,7 @@ class GroupTable(ConfigTable[GroupConfig]):
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Take over a saved form beside the system groups. Raises ValueError for what is none."""
+        """Load a saved form in addition to the system groups. Raises ValueError when it is not one."""
         table = saved.get("subscriptionGroupTable")
         if not isinstance(table, Mapping):
             raise ValueError("no subscriptionGroupTable in it")

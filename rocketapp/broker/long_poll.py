@@ -1,10 +1,10 @@
-"""Pulls that found nothing and wait for a message, or for their time to run out.
+"""Pulls that found nothing and wait for a message or for their deadline.
 
-A held pull is woken by the first message of its queue whose tag it may want, and expires at the
-time it asked for. Looking into the store and holding happen in one step of the event loop, and
-messages arrive in other steps: between "nothing found" and "held" no arrival can slip by.
+A held pull is woken by the first message of its queue whose tag hash matches, and expires at the
+time that it asked for. The store is read and the pull is held in one step of the event loop, and
+messages arrive in other steps. So no message can arrive unnoticed between "nothing found" and "held".
 
-Time comes in as an argument. What leaves is a pull to be run again, exactly once.
+Time is an argument. Every held pull is returned exactly once, to be run again.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import TypeVar
 
 K = TypeVar("K", bound=Hashable)
 Matches = Callable[[int], bool]
-"""Does a message with this tags code interest the subscription?"""
+"""Whether a message with this tags code may match the subscription."""
 
 _SLACK = 1024
-"""Entries of ended holds that the heap may carry beyond the living ones before it is rebuilt."""
+"""Entries of ended holds that the heap may contain, beyond the number of live ones, before it is rebuilt."""
 
 
 class HeldPull:
-    """One pull that waits at one queue."""
+    """One pull that waits for a message of one queue."""
 
     __slots__ = ("deadline", "from_offset", "live", "matches", "owner", "payload", "queue")
 
@@ -90,7 +90,7 @@ class HeldPulls:
         return woken
 
     def at(self, topic: str) -> list[HeldPull]:
-        """Take out every pull held at a queue of this topic: it is about to go away."""
+        """Take out every pull held at a queue of this topic, because the topic is being deleted."""
         gone = [held for queue, waiting in self._by_queue.items() if queue[0] == topic for held in waiting]
         self._take_out(gone)
         return gone
@@ -107,13 +107,13 @@ class HeldPulls:
 
     @property
     def next_deadline(self) -> float | None:
-        """When `expire` will next have something to say."""
+        """The earliest deadline; None when no pull is held."""
         while self._by_deadline and not self._by_deadline[0].live:
             heapq.heappop(self._by_deadline)
         return self._by_deadline[0].deadline if self._by_deadline else None
 
     def forget(self, owner: Hashable) -> None:
-        """The owner is gone: nobody waits for the answers."""
+        """Drop the pulls of this owner, because its connection has ended."""
         self._take_out(list(self._by_owner.get(owner, ())))
 
     def clear(self) -> None:

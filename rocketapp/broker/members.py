@@ -1,11 +1,11 @@
-"""Who consumes and who produces: the clients of each group, as their heartbeats tell.
+"""The members of consumer and producer groups, as their heartbeats report them.
 
-Members are kept by channel, one per connection, because that is what Apache RocketMQ does: a client
-that reconnects is a new member until its old connection ends, and the end of the old one does not
-remove the new one. A group without members is forgotten.
+Members are kept by channel, that is, by connection, as Apache RocketMQ does. A client that
+reconnects is a second member until its old connection ends, and the end of the old connection does
+not remove the new member. A group without members is forgotten.
 
-Every change of a consumer group answers one question: do its members have to be told, so that they
-share out the queues anew?
+Every change of a consumer group returns whether its members have to be notified, so that they
+rebalance.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Member:
 
 
 def matcher(subscription: SubscriptionData) -> Matches | None:
-    """The broker's half of tag filtering: by hash. None takes every message."""
+    """The broker's part of tag filtering, by hash. None matches every message."""
     if not subscription.tags:
         return None
     return frozenset(map(string_hash, subscription.tags)).__contains__
@@ -57,7 +57,7 @@ class ConsumerGroup:
         return self.message_model == BROADCASTING
 
     def subscribe(self, subscriptions: Iterable[SubscriptionData]) -> bool:
-        """Take over the subscriptions of a heartbeat; were topics added or removed?"""
+        """Store the subscriptions of a heartbeat; return whether topics were added or removed."""
         wanted = {subscription.topic: subscription for subscription in subscriptions}
         topics_changed = wanted.keys() != self.subscriptions.keys()
         for topic in self.subscriptions.keys() - wanted.keys():
@@ -87,7 +87,7 @@ class Consumers:
         return self._groups.get(name)
 
     def register(self, channel: Hashable, member: Member, data: ConsumerData) -> bool:
-        """A heartbeat told of this membership. True if the group's members have to be told."""
+        """Add or renew a member after its heartbeat. True if the group's members have to be notified."""
         group = self._groups.get(data.group)
         if group is None:
             group = self._groups[data.group] = ConsumerGroup(data.group)
@@ -100,7 +100,7 @@ class Consumers:
         return known is None or known.client_id != member.client_id or topics_changed
 
     def unregister(self, channel: Hashable, group: str) -> bool:
-        """The client leaves one group. True if it was in it."""
+        """Remove the client from one group. True if it was a member."""
         known = self._groups.get(group)
         if known is None or known.members.pop(channel, None) is None:
             return False
@@ -113,7 +113,7 @@ class Consumers:
         return True
 
     def close(self, channel: Hashable) -> list[str]:
-        """The channel has ended; the groups that lost a member by it."""
+        """Remove the members of a channel that has ended; return the groups that lost a member."""
         return [group for group in sorted(self._groups_of.get(channel, ())) if self.unregister(channel, group)]
 
     def silent_since(self, time: float) -> KeysView[Hashable]:
@@ -150,11 +150,11 @@ class Producers:
             del self._groups_of[channel]
 
     def close(self, channel: Hashable) -> None:
-        """The channel has ended."""
+        """Remove the members of a channel that has ended."""
         for group in list(self._groups_of.get(channel, ())):
             self.unregister(channel, group)
 
     def silent_since(self, time: float) -> KeysView[Hashable]:
         """Channels with a member that was not heard since then."""
-        everybody = (each for members in self._groups.values() for each in members.items())
-        return dict.fromkeys(channel for channel, member in everybody if member.heard < time).keys()
+        members = (each for group in self._groups.values() for each in group.items())
+        return dict.fromkeys(channel for channel, member in members if member.heard < time).keys()

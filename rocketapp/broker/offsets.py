@@ -1,8 +1,8 @@
-"""How far each group has consumed each queue, as its members told us.
+"""The committed offset of each group in each queue.
 
-A committed offset is stored as it comes: it may be beyond the queue's end and it may go back, as
-with Apache RocketMQ, because a reset by hand looks just like that. `dirty` says that the table
-differs from what was last saved, so that an idle broker writes nothing.
+A committed offset is stored unchecked: it may be beyond the queue's end and it may be lower than
+the one before, as with Apache RocketMQ, because an operator's reset looks the same. `dirty` means that the
+table differs from the last saved one, so that an idle broker writes nothing.
 
 The saved form is Apache's consumerOffset.json: `{"offsetTable": {"topic@group": {0: 7, 1: 0}}}`.
 """
@@ -30,7 +30,7 @@ class OffsetTable:
         return f"<OffsetTable {len(self._offsets)} topics and groups>"
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember that everything below `offset` is done."""
+        """Store that everything below `offset` is done."""
         queues = self._offsets.get((topic, group))
         if queues is None:
             queues = self._offsets[topic, group] = {}
@@ -39,46 +39,46 @@ class OffsetTable:
             self.dirty = True
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The committed offset, or None if the group never committed here."""
+        """The committed offset; None if the group never committed in this queue."""
         queues = self._offsets.get((topic, group))
         return None if queues is None else queues.get(queue_id)
 
     def pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
-        """Remember how far the group has pulled: statistics, never saved."""
+        """Store how far the group has pulled. For statistics only; never saved."""
         queues = self._pulled.get((topic, group))
         if queues is None:
             queues = self._pulled[topic, group] = {}
         queues[queue_id] = next_offset
 
     def pulled_to(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset that the group will pull next, or None if it has not pulled since the start."""
+        """The offset that the group will pull next; None if it has not pulled since the broker started."""
         queues = self._pulled.get((topic, group))
         return None if queues is None else queues.get(queue_id)
 
     def topics_of(self, group: str) -> set[str]:
-        """Topics of which the group has committed anything."""
+        """Topics in which the group has committed an offset."""
         return {topic for topic, of_group in self._offsets if of_group == group}
 
     def groups_of(self, topic: str) -> set[str]:
-        """Groups that have committed anything of this topic."""
+        """Groups that have committed an offset in this topic."""
         return {group for of_topic, group in self._offsets if of_topic == topic}
 
     def delete_topic(self, topic: str) -> None:
-        """The topic is gone, and what its groups did with it."""
+        """Delete all offsets of a topic."""
         for table in (self._offsets, self._pulled):
             for key in [key for key in table if key[0] == topic]:
                 del table[key]
         self.dirty = True
 
     def delete_group(self, group: str) -> None:
-        """The group is gone, and all its offsets."""
+        """Delete all offsets of a group."""
         for table in (self._offsets, self._pulled):
             for key in [key for key in table if key[1] == group]:
                 del table[key]
         self.dirty = True
 
     def count_change(self, now: float) -> None:
-        """Raise the version: what follows is another state than the last one that was saved."""
+        """Raise the data version, because the next saved state differs from the last one."""
         self._version.changed(now)
 
     def to_json(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class OffsetTable:
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Take over a saved form. What does not look like an offset raises ValueError: it is never read as 0."""
+        """Load a saved form. Raises ValueError for anything that is not an offset; it is never read as 0."""
         table = saved.get("offsetTable")
         if not isinstance(table, Mapping):
             raise ValueError("no offsetTable in it")
@@ -104,7 +104,7 @@ class OffsetTable:
         for key, queues in table.items():
             topic, separator, group = str(key).partition(_SEPARATOR)
             if not separator or not isinstance(queues, Mapping):
-                raise ValueError(f"offsetTable: {key!r} is no entry of a topic and a group")
+                raise ValueError(f"offsetTable: {key!r} is not topic@group")
             offsets[topic, group] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
         self._offsets = offsets
         self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)

@@ -1,9 +1,9 @@
 """The broker's tables and their files: topics.json, subscriptionGroup.json, consumerOffset.json, queueLocks.json.
 
-Topics and groups are written as soon as they change, before anybody is told of them; offsets now and
-then. A file that exists and cannot be read stops the start, because going on would lose offsets in
-silence: groups would begin at 0. Queue locks alone can be done without: while it is not known who holds
-which, none is granted.
+Topics and groups are written as soon as they change, before they are announced to clients. Offsets are
+written periodically. A file that exists but cannot be read stops the start: without it offsets would be lost
+unnoticed, and groups would begin anew. Queue locks are different: while their owners are unknown, the broker
+starts and grants no lock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rocketapp.model.event import LoopFailed, Observe
 
 
 class Table(Protocol):
-    """What can be saved and loaded."""
+    """A table that can be saved and loaded."""
 
     dirty: bool
 
@@ -57,9 +57,9 @@ class Saving:
         self._locks_file, self._locks, self._monotonic = ConfigFile(files, QUEUE_LOCKS), locks, monotonic
 
     def load(self, store: MessageStore) -> None:
-        """Fill the tables. ConfigError names the file that cannot be read, and what to do about it.
+        """Fill the tables. ConfigError names the file that cannot be read, and how to repair it.
 
-        A store whose files are gone altogether gives back its topics, and its groups begin anew: that is told.
+        When the files are missing, the topics are taken from the store. Groups begin anew, which is reported.
         """
         for file, table in (self._topics, self._groups, self._offsets):
             saved = file.load()
@@ -81,15 +81,15 @@ class Saving:
             self._observe(
                 LoopFailed(
                     "offsets",
-                    f"{self._offsets[0].place} is gone although messages are there: consumer groups begin anew",
+                    f"{self._offsets[0].place} is missing although the store has messages: consumer groups begin anew",
                 )
             )
 
     def load_locks(self, store: MessageStore) -> None:
-        """Take over the queue locks of the last run.
+        """Load the queue locks of the last run.
 
-        When their file is gone or damaged, clients may hold locks that we do not know: none is granted until
-        those have ended.
+        When their file is missing or damaged, clients may hold locks that this broker does not know. It grants none
+        until those have expired.
         """
         file, locks, now = self._locks_file, self._locks, self._monotonic()
         locks.dirty = True
@@ -98,17 +98,17 @@ class Saving:
             if saved is not None:
                 locks.load(saved, now, self._clock.now())
                 return
-            problem = f"{file.place} is gone" if store.topics() else ""
+            problem = f"{file.place} is missing" if store.topics() else ""
         except ConfigError as error:
             problem = str(error)
         except (KeyError, ValueError, TypeError, OverflowError, AttributeError) as error:
             problem = f"{file.place} cannot be used: {type(error).__name__} {error}"
         if problem:
             locks.close_until_expiry(now)
-            self._observe(LoopFailed("locks", f"{problem}. No queue is locked until all locks of before have ended"))
+            self._observe(LoopFailed("locks", f"{problem}. No lock is granted until all earlier locks have expired"))
 
     def save_locks(self) -> None:
-        """Write the queue locks if they changed; StoreError."""
+        """Write the queue locks if they changed. Raises StoreError."""
         now = self._monotonic()
         if not self._locks.dirty or self._locks.is_closed(now):
             return
@@ -119,7 +119,7 @@ class Saving:
             raise StoreError(f"{self._locks_file.place} cannot be written: {error}") from error
 
     def save_names(self) -> None:
-        """Write topics and groups if they changed. StoreError: the change is not to be announced."""
+        """Write topics and groups if they changed. After a StoreError the change must not be announced."""
         for file, table in (self._topics, self._groups):
             try:
                 self._save(file, table)
@@ -131,7 +131,7 @@ class Saving:
         self._save(*self._offsets)
 
     def offsets_to_save(self) -> Callable[[], None] | None:
-        """What writes the offsets as they are now, in any thread; None if they have not changed."""
+        """A function that writes the present offsets, in any thread; None if they have not changed."""
         file, table = self._offsets
         if not table.dirty:
             return None
@@ -149,7 +149,7 @@ class Saving:
         return save
 
     def save_all(self) -> None:
-        """Write what changed; one file that fails does not keep the others from being written."""
+        """Write every changed table, also when writing one of them fails."""
         for file, table in (self._topics, self._groups, self._offsets):
             try:
                 self._save(file, table)

@@ -1,7 +1,7 @@
-"""What a broker does to the properties of a message before it stores it.
+"""The properties that a broker adds to a message before it stores it.
 
-Pure, and on the way of every send: entries are looked for and appended in the encoded text, and only
-a rare property makes it worth decoding. Of equal names the last wins, so appending replaces.
+Every send runs this code, so entries are searched and appended in the encoded text, and only rare
+properties are decoded. Of equal names the last one wins, so appending a property replaces it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _TIMERS = (names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
 
 
 class Stamped(NamedTuple):
-    """The properties of a message as they are stored, and what they ask for."""
+    """The properties of a message as they are stored, its unique key and its delay level."""
 
     raw: bytes
     unique_key: str
@@ -26,7 +26,7 @@ class Stamped(NamedTuple):
 
 
 def value_of(text: str, name: str) -> str | None:
-    """The value of one property in encoded properties; the last of equal names wins."""
+    """The value of one property in encoded properties. Of equal names the last one wins."""
     marker = f"{name}\x01"
     at = text.rfind("\x02" + marker)
     if at >= 0:
@@ -40,7 +40,7 @@ def value_of(text: str, name: str) -> str | None:
 
 
 class Stamp:
-    """Adds what a broker adds: a unique key if there is none, region, trace switch and cluster."""
+    """Adds a unique key if the message has none, and region, trace switch and cluster."""
 
     def __init__(self, *, cluster: str, region: str, new_key: Callable[[], str]) -> None:
         self._new_key = new_key
@@ -53,9 +53,9 @@ class Stamp:
         if _POP_CK in text and value_of(text, _POP_CK) is not None:
             text = _without(text, _POP_CK)
         if "TIMER_DEL" in text or "TRAN_MSG" in text:
-            _refuse_what_comes_later(text)
+            _refuse_unsupported(text)
         if "\x00" in text:
-            # Apache stores it. Properties have no checksum: after a crash, zeros in them mean a torn write.
+            # Apache RocketMQ stores it. Here zeros in properties, which have no checksum, reveal a torn write.
             raise BrokerError(
                 ResponseCode.MESSAGE_ILLEGAL,
                 "a property holds a NUL character (0x00), which the embedded broker does not store: put it in the body",
@@ -70,7 +70,7 @@ class Stamp:
         return Stamped(_limited(text + self._suffix), unique_key, delay_level)
 
     def batched(self, raw: bytes) -> Stamped:
-        """The properties of one message of a batch: its own unique key stays the only one."""
+        """The properties of one message of a batch."""
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
@@ -84,14 +84,16 @@ def _without(text: str, name: str) -> str:
 
 
 def _level(value: str | None) -> int:
-    """The delay level that a property asks for: what is no number asks for none, as in Java's `getDelayTimeLevel`."""
+    """The delay level of a property, at least 0. Raises BrokerError when it is not a number."""
     try:
         return max(int(value or 0), 0)
     except ValueError:
-        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"property DELAY: {str(value)[:40]!r} is no level") from None
+        raise BrokerError(
+            ResponseCode.MESSAGE_ILLEGAL, f"property DELAY: {str(value)[:40]!r} is not a delay level"
+        ) from None
 
 
-def _refuse_what_comes_later(text: str) -> None:
+def _refuse_unsupported(text: str) -> None:
     if value_of(text, names.TRAN_MSG) == "true":
         raise BrokerError(ResponseCode.NO_PERMISSION, "sending transaction message is forbidden: not supported here")
     for name in _TIMERS:

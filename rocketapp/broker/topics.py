@@ -1,8 +1,7 @@
-"""The topics of this broker: which exist, with how many queues, and what may be done with them.
+"""The topics of this broker: their names, numbers of queues and permissions.
 
-Rule: a topic's queues never shrink below what messages or readers use; a change replaces the whole
-frozen `TopicConfig`, and every change is reported through `dirty`, so that it is on disk before
-anybody is told about it.
+A change replaces the whole frozen `TopicConfig` and sets `dirty`, so that it is on disk before it is
+announced to clients.
 
 The saved form is Apache's topics.json.
 """
@@ -21,7 +20,7 @@ from rocketapp.wire.requests.admin import TopicConfig
 
 READ_WRITE = PERM_READ | PERM_WRITE
 MOST_QUEUES = 65_535
-"""Most queues of one topic: every one of them is a directory."""
+"""Most queues of one topic. Each of them is a directory."""
 _SYSTEM_PREFIX = "rmq_sys_"
 _SYSTEM_NAMES = FORBIDDEN_TOPICS | {DEFAULT_TOPIC, "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC", "CHECKPOINT_TOPIC"}
 _DELAY_LEVELS = 18
@@ -37,7 +36,7 @@ class TopicTable(ConfigTable[TopicConfig]):
             self._configs[config.name] = config
 
     def is_system(self, topic: str) -> bool:
-        """Is this a topic of the broker's own, which administrators may neither create nor delete?"""
+        """Whether this is a system topic, which administrators may neither create nor delete."""
         return topic in self._system or topic.startswith(_SYSTEM_PREFIX)
 
     @property
@@ -45,7 +44,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         return sorted(self._system)
 
     def ensure(self, topic: str, queues: int) -> TopicConfig:
-        """A readable and writable topic of that name: the existing one, or a new one with so many queues."""
+        """The topic with this name; a new one is readable and writable and has `queues` queues."""
         config = self._configs.get(topic)
         if config is None:
             config = TopicConfig(name=topic, read_queues=queues, write_queues=queues, perm=READ_WRITE)
@@ -53,7 +52,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         return config
 
     def inherited(self, topic: str, default_topic: str, queues: int) -> TopicConfig | None:
-        """What an unknown topic becomes that a producer sends to; None if the default topic does not allow it."""
+        """The configuration of a topic that a send creates; None if the default topic does not allow it."""
         default = self._configs.get(default_topic)
         if default is None or not default.perm & PERM_INHERIT:
             return None
@@ -74,7 +73,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         }
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Take over a saved form beside the system topics. Raises ValueError for what is none."""
+        """Load a saved form in addition to the system topics. Raises ValueError when it is not one."""
         table = saved.get("topicConfigTable")
         if not isinstance(table, Mapping):
             raise ValueError("no topicConfigTable in it")
@@ -85,7 +84,7 @@ class TopicTable(ConfigTable[TopicConfig]):
 
 
 def _system_topics(cluster: str, broker: str, *, auto_create: bool, queues: int) -> Iterator[TopicConfig]:
-    """What Apache RocketMQ creates at its start, as far as this broker has a use for it."""
+    """The topics that Apache RocketMQ creates at its start, as far as this broker uses them."""
 
     def topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
         return TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)

@@ -1,6 +1,6 @@
-"""How many messages came in and went out: what administrators are shown.
+"""How many messages were stored and served, for administrators.
 
-Time comes in as an argument; `sample` is called now and then, and rates are measured between samples.
+Time is an argument. `sample` is called regularly, and rates are computed between samples.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _WINDOWS = (10.0, 60.0, 600.0)
 
 
 class Traffic:
-    """Counters since the start, and their recent past."""
+    """Counters since the start, and samples of them."""
 
     def __init__(self) -> None:
         self.put = self.got = 0
@@ -21,7 +21,7 @@ class Traffic:
         return f"<Traffic {self.put} in, {self.got} out>"
 
     def sample(self, now: float) -> None:
-        """Remember the counters of this moment, and forget what is older than the widest window."""
+        """Store the present counters, and drop samples older than the longest window."""
         self._samples.append((now, self.put, self.got))
         while len(self._samples) > 1 and self._samples[1][0] <= now - _WINDOWS[-1]:
             self._samples.popleft()
@@ -31,7 +31,7 @@ class Traffic:
         return [self._rate(now, window, 1, self.put) for window in _WINDOWS]
 
     def got_rates(self, now: float) -> list[float]:
-        """Messages served per second over the same times."""
+        """Messages served per second over the same windows."""
         return [self._rate(now, window, 2, self.got) for window in _WINDOWS]
 
     def _rate(self, now: float, window: float, column: int, count: int) -> float:

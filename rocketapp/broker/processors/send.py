@@ -133,7 +133,7 @@ class SendProcessor:
             records.append(record._replace(flag=flag))
         stored = core.store.append_batch(records)
         core.traffic.put += len(stored)
-        here = core.channel(connection).store
+        here = core.hosts(connection).store
         ids = [offset_id(here.raw, here.port, appended.physical_offset) for appended in stored]
         return SendResponse(",".join(ids), queue_id, stored[0].queue_offset)
 
@@ -146,7 +146,7 @@ class SendProcessor:
     def _record(
         self, connection: Connection, request: SendRequest, body: bytes, raw: bytes, *, topic: str, queue_id: int
     ) -> Record:
-        born, here = self._core.channel(connection)
+        born, here = self._core.hosts(connection)
         sys_flag = request.sys_flag & ~_OURS
         if born.is_ipv6:
             sys_flag |= BORN_IPV6

@@ -79,7 +79,7 @@ class SendBackProcessor:
 
     def _store(self, connection: Connection, message: Record, properties: dict[str, str], level: int) -> None:
         core = self._core
-        here = core.channel(connection).store
+        here = core.hosts(connection).store
         try:
             raw = names.encode(properties)
         except ProtocolError as error:

@@ -1,11 +1,11 @@
-"""What was certainly on disk at some moment: where recovery may begin.
+"""The data that was certainly on disk at some moment, so that recovery can begin there.
 
-Two files say it. `checkpoint` is Apache RocketMQ's: store times of what was flushed; behind
-its 40 bytes, where Apache reads nothing, stands how far the commit log was flushed. Our own
-`recovery.hint` names a position up to which the consume queues are complete, and their ends.
+Two files store it. `checkpoint` is Apache RocketMQ's: store times of the flushed data. At byte 2048 of it,
+which Apache RocketMQ does not read, we add how far the commit log was flushed. Our own
+`recovery.hint` contains a position up to which the consume queues are complete, and their ends.
 
-Rule: both are hints. Each is written after what it promises was synced, carries a CRC, and is
-believed only as far as the log and the queues agree with it; without them the log says everything.
+Rule: both are hints. Each is written after the data that it promises was synced, has a CRC, and is
+used only as far as the log and the queues agree with it. Without them the log alone is enough.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class Checkpoint:
         data = self._file.read(CHECKPOINT_BYTES, 0)
         self._index_ms, self._master_flushed = _APACHE.unpack_from(data)[2:4]
         self.flushed = _read_own(data)
-        """Below this position the log was synced once; None when nobody knows."""
+        """The log was synced up to this position; None when that is unknown."""
 
     def write(self, log_ms: int, queues_ms: int, flushed: int) -> None:
-        """Say so: store times of the newest record in the synced log, in the synced queues; the log's synced end."""
+        """Write the store times of the newest record in the synced log and queues, and the log's synced end."""
         self._file.write(_APACHE.pack(log_ms, queues_ms, self._index_ms, self._master_flushed, flushed), 0)
         self.say_flushed(flushed)
 
@@ -66,13 +66,13 @@ def _read_own(data: bytes) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """The queues are complete for all records below `position`."""
+    """States that the queues are complete for all records below `position`."""
 
     position: int
     last_record: int
-    """Where the record begins that ends at `position`; -1 if the log was empty."""
+    """Position of the record that ends at `position`; -1 if the log was empty."""
     queues: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
-    """By topic and queue id: its max offset, and where in the log its last message lies (-1: none)."""
+    """By topic and queue id: its max offset, and the log position of its last message (-1: none)."""
 
     def encode(self) -> bytes:
         topics: dict[str, dict[int, tuple[int, int]]] = {}
@@ -84,7 +84,7 @@ class Hint:
 
     @classmethod
     def decode(cls, data: bytes) -> Hint | None:
-        """The hint, or None if it is damaged."""
+        """The hint; None if it is damaged."""
         crc, _, text = data.rstrip(b"\n").partition(b"\n")
         if crc != b"%08x" % zlib.crc32(text):
             return None
@@ -107,6 +107,6 @@ def save_hint(files: Files, hint: Hint) -> None:
 
 
 def forget_hint(files: Files) -> None:
-    """Before queues are made anew: a crash in between must find no promise about them."""
+    """Delete the hint before queues are rebuilt, so that a crash in between leaves no wrong promise."""
     files.remove(HINT)
     files.sync_directory("")

@@ -1,7 +1,7 @@
-"""The commit log: every record of every topic, one behind the other, in segments of equal size.
+"""The commit log: the records of all topics, one after the other, in segments of equal size.
 
-Rule: bytes behind `end` are zero. What could not be written completely, and what recovery
-does not accept, is cut off at once, so that stale bytes can never be taken for records.
+Rule: all bytes after `end` are zero. Incomplete writes, and bytes that recovery does not accept,
+are cut off at once, so that stale bytes can never be taken for records.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rocketapp.errors import ConfigError, StoreError
 
 DIRECTORY = "commitlog"
 BLANK_BYTES = 8
-"""Kept free at the end of a segment for the blank record."""
+"""Bytes kept free at the end of a segment for the blank record."""
 
 
 def segment_name(position: int) -> str:
@@ -20,7 +20,7 @@ def segment_name(position: int) -> str:
 
 
 class CommitLog:
-    """Segments by position. `end` is where the next record goes."""
+    """Segments by position. `end` is the position of the next record."""
 
     def __init__(self, files: Files, segment_bytes: int) -> None:
         self._files = files
@@ -35,26 +35,26 @@ class CommitLog:
 
     @property
     def files_end(self) -> int:
-        """The end of the last segment, written or not."""
+        """The end of the last segment, whether it is full or not."""
         return self.min_position + len(self._segments) * self._segment_bytes
 
     def segment_end(self, position: int) -> int:
-        """Where the segment of this position ends."""
+        """The end of the segment that contains this position."""
         return position + self._segment_bytes - (position - self.min_position) % self._segment_bytes
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes from one segment: fewer at its end, none outside the log."""
+        """Bytes of one segment: fewer at its end, none outside the log."""
         index, at = divmod(position - self.min_position, self._segment_bytes)
         if not 0 <= index < len(self._segments):
             return b""
         return self._segments[index].read(size, at)
 
     def fits(self, position: int, size: int) -> bool:
-        """May a record of this size follow at `position`, which is behind `end` in the same segment?"""
+        """Whether a record of this size fits at `position`, which is after `end` in the same segment."""
         return position + size + BLANK_BYTES <= self.segment_end(self.end)
 
     def place_for(self, size: int) -> int:
-        """Where a record of this size will go. Ends the current segment if it does not fit any more."""
+        """The position of a next record of this size. Begins a new segment if it does not fit into the last one."""
         if size + BLANK_BYTES > self._segment_bytes:
             raise StoreError(f"{size} bytes do not fit into a segment: see broker.segment_bytes")
         end = self.end
@@ -65,7 +65,7 @@ class CommitLog:
         return self.end
 
     def write(self, data: Bytes) -> None:
-        """Append what `place_for` made room for. When it raises, everything is as it was, or `is_unknown`."""
+        """Append after `place_for`. When it raises StoreError nothing was written, unless it says `is_unknown`."""
         end = self.end
         try:
             self._segments[-1].write(data, (end - self.min_position) % self._segment_bytes)
@@ -74,7 +74,7 @@ class CommitLog:
         self.end = end + len(data)
 
     def sync(self) -> None:
-        """Force the last segment to disk: those before it were when they were left."""
+        """Sync the last segment. Earlier ones were synced when they became full."""
         if self._segments:
             self._segments[-1].sync()
 
@@ -83,11 +83,11 @@ class CommitLog:
             segment.sync()
 
     def current(self) -> File | None:
-        """The segment that is being written."""
+        """The segment that is being written; None for an empty log."""
         return self._segments[-1] if self._segments else None
 
     def cut(self, position: int) -> None:
-        """Forget everything from `position` on, durably."""
+        """Remove everything from `position` on, and sync."""
         keep = max(1, -(-(position - self.min_position) // self._segment_bytes))
         while len(self._segments) > keep:
             self._segments.pop().close()
@@ -130,7 +130,7 @@ class CommitLog:
         segment.truncate(self._segment_bytes)  # a crash came between creating and extending it
 
     def _roll(self, limit: int) -> None:
-        """Go on in a new segment. The old one is synced for the last time: nobody will do it later."""
+        """Begin a new segment. Sync the old one now, because later syncs concern the last segment only."""
         end = self.end
         self._create_segment(limit)
         segment = self._segments[-1]
@@ -162,7 +162,7 @@ class CommitLog:
             raise StoreError(f"{self._files.place(path)}: {error}") from error
 
     def _undo(self, end: int, error: OSError) -> None:
-        """Take back a write that failed, whatever it left behind."""
+        """Remove the bytes that a failed write left behind, and raise StoreError."""
         place = self._files.place(segment_name(self.files_end - self._segment_bytes))
         try:
             self._zero_from(end)
@@ -171,7 +171,7 @@ class CommitLog:
         raise StoreError(f"{place}: {error}") from error
 
     def _zero_from(self, position: int) -> None:
-        """Cut and extend: needs no room on the disk, unlike writing zeros, and frees what was taken."""
+        """Truncate and extend. Unlike writing zeros this needs no disk space, and it frees what was allocated."""
         segment = self._segments[-1]
         segment.truncate((position - self.min_position) % self._segment_bytes)
         segment.truncate(self._segment_bytes)

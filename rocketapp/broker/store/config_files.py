@@ -1,11 +1,11 @@
 """The broker's tables on disk: `config/*.json` in Apache RocketMQ's form.
 
-Apache writes fastjson: tab-indented, and integers as keys without quotes. Each save keeps the
-content before as `.bak`, and a file that cannot be read is replaced by it.
+Apache writes fastjson: indented by tabs, with unquoted integer keys. Each save keeps the previous
+content as `.bak`, which is used when the file cannot be read.
 
-Rule: after a crash there is one whole content, the old or the new; a `.bak` is never overwritten
-by something unreadable; and if neither can be read the start fails, because empty tables
-would make every group begin anew.
+Rule: after a crash there is one whole content, the old or the new one. A `.bak` is never overwritten
+by unreadable content. If neither can be read the start fails, because with empty tables every group
+would begin anew.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ QUEUE_LOCKS = "config/queueLocks.json"
 
 
 def encode(value: Mapping[str, Any]) -> bytes:
-    """A table as Apache writes it. Half characters, which a client may send in a name, become question marks."""
+    """A table in Apache's form. Lone surrogates, which a client may send in a name, become question marks."""
     return _render(value, "").encode("utf-8", "replace")
 
 
 def decode(data: bytes) -> dict[str, Any]:
-    """A table as Apache or we wrote it; ProtocolError for what is none, or only a part of one."""
+    """A table that Apache RocketMQ or this broker wrote. Raises ProtocolError when it is damaged or incomplete."""
     value = lenient_json.loads(data)
     if not isinstance(value, dict):
         raise ProtocolError(f"a table was expected, found {type(value).__name__}")
@@ -53,25 +53,25 @@ def _render(value: object, indent: str) -> str:
 
 
 class ConfigFile:
-    """One of these files, with the content before beside it."""
+    """One of these files and its `.bak`."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files, self._path = files, path
         self._is_readable: bool | None = None
-        """Whether what stands in the main file may become the `.bak`; None: nobody has looked yet."""
+        """Whether the content of the main file may become the `.bak`; None: not checked yet."""
 
     def __repr__(self) -> str:
         return f"<ConfigFile {self.place}>"
 
     @property
     def place(self) -> str:
-        """What to call it in an error."""
+        """The name of the file in errors."""
         return self._files.place(self._path)
 
     def load(self) -> dict[str, Any] | None:
-        """The content, or that before if it is damaged; None if there never was one.
+        """The content, or the previous one if it is damaged; None if the file does not exist.
 
-        ConfigError if something is there and nothing of it can be read.
+        Raises ConfigError if the file or its `.bak` exists, but neither can be read.
         """
         content, problem = self._read(self._path)
         self._is_readable = content is not None
@@ -87,7 +87,7 @@ class ConfigFile:
         return older
 
     def save(self, value: Mapping[str, Any]) -> None:
-        """Write the content durably. OSError leaves the one before."""
+        """Write the content durably. After an OSError the previous content is still there."""
         if self._is_readable is None:
             self._is_readable = self._read(self._path)[0] is not None
         new = write_new(self._files, self._path, encode(value))
@@ -99,7 +99,7 @@ class ConfigFile:
         self._files.sync_directory(directory_of(self._path))
 
     def _read(self, path: str) -> tuple[dict[str, Any] | None, str]:
-        """The content, or why there is none: an empty text if there is no such file."""
+        """The content, or the reason why it cannot be read. The reason is empty if the file does not exist."""
         data = read_whole(self._files, path)
         if data is None:
             return None, ""

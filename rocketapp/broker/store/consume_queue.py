@@ -1,11 +1,11 @@
-"""The consume queue: where in the commit log the messages of one queue lie.
+"""The consume queue: the positions of the messages of one queue in the commit log.
 
-Entry n of a queue stands at byte 20 n of its files: physical offset, size, tags code.
-Entries wait in memory until `write` is called: the log has everything that is needed to make
-them again, so that losing them costs time and no message.
+Entry n of a queue is stored at byte 20 n of its files: physical offset, size, tags code.
+Entries stay in memory until `write` is called. They can be rebuilt from the log, so losing them
+costs time and no message.
 
-Rule: entries are numbered without gaps. A queue whose first messages are gone may begin with holes: entries
-that no reader takes for a message, as Apache RocketMQ writes them before the first one of a file.
+Rule: entries are numbered without gaps. A queue whose first messages are missing may begin with holes: entries
+that readers skip, as Apache RocketMQ writes them before the first entry of a file.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _OPEN_FILES = 128
 
 
 class OpenFiles:
-    """Consume-queue files that are open: those used least recently are closed when they are too many."""
+    """Open consume-queue files. Above the limit the least recently used one is closed."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
         self._open: OrderedDict[str, File] = OrderedDict()
         self.unsynced: dict[str, None] = {}
-        """Paths written since they were last taken to be synced."""
+        """Paths written since the last `take_unsynced`."""
 
     def get(self, path: str, *, create: bool = False) -> File:
         file = self._open.get(path)
@@ -67,7 +67,7 @@ class OpenFiles:
 
 
 class ConsumeQueue:
-    """The entries of one queue: `min_offset` is the first that leads to a message, `max_offset` the next to come."""
+    """The entries of one queue. `min_offset` is the first that points to a message, `max_offset` the next new one."""
 
     __slots__ = (
         "_directory",
@@ -99,7 +99,7 @@ class ConsumeQueue:
 
     @property
     def unwritten(self) -> int:
-        """Entries that are in memory only."""
+        """How many entries are in memory only."""
         return len(self._unwritten) // ENTRY_BYTES
 
     def put(self, physical: int, size: int, tags_code: int) -> None:
@@ -109,7 +109,7 @@ class ConsumeQueue:
         self.max_offset += 1
 
     def begin_at(self, offset: int) -> None:
-        """Let the first entry of a queue without any have this offset: holes fill its file up to there."""
+        """Begin an empty queue at this offset; holes fill its file up to there."""
         self._first_file = offset // FILE_ENTRIES
         self._written = self._first_file * FILE_ENTRIES
         self._unwritten += HOLE * (offset - self._written)
@@ -137,7 +137,7 @@ class ConsumeQueue:
         return physical, size, tags_code
 
     def write(self) -> None:
-        """Bring the entries in memory into their files. What OSError leaves over stays for the next time."""
+        """Write the entries in memory to their files. After an OSError the rest stays in memory for the next call."""
         while self._unwritten:
             number, first = divmod(self._written, FILE_ENTRIES)
             part = self._unwritten[: (FILE_ENTRIES - first) * ENTRY_BYTES]
@@ -148,9 +148,9 @@ class ConsumeQueue:
             del self._unwritten[: len(part)]
 
     def open(self, max_offset: int | None = None) -> bool:
-        """Find the files of a queue that was closed or killed; False if any is missing or has a wrong size.
+        """Open the files of an existing queue; False if a file is missing or has a wrong size.
 
-        Without `max_offset` the end is taken from the first file's beginning, to be moved by `keep_below`.
+        Without `max_offset` the queue ends where its first file begins; `keep_below` moves the end.
         """
         offsets = [int(name) // ENTRY_BYTES for name in self._names()]
         self._first_file = offsets[0] // FILE_ENTRIES if offsets else 0
@@ -165,7 +165,7 @@ class ConsumeQueue:
         return whole
 
     def keep_below(self, position: int) -> None:
-        """Keep the first entries that lie below this log position; called after `open` without an end."""
+        """Keep the first entries that are below this log position. Called after `open` without `max_offset`."""
         first = self._first_file * FILE_ENTRIES
         kept = 0
         for name in self._names():
@@ -182,7 +182,7 @@ class ConsumeQueue:
         self._written = self.max_offset = self.min_offset = first + kept
 
     def cut(self, end: int) -> None:
-        """Forget every entry from offset `end` on, in memory and in the files."""
+        """Remove every entry from offset `end` on, in memory and in the files."""
         self.max_offset = end
         self.min_offset = min(self.min_offset, end)
         if end >= self._written:
@@ -193,7 +193,7 @@ class ConsumeQueue:
         self.zero_behind()
 
     def zero_behind(self) -> None:
-        """Make the files hold nothing behind what belongs to the queue."""
+        """Remove everything after the last written entry from the files."""
         number, first = divmod(self._written, FILE_ENTRIES)
         for name in self._names():
             other = int(name) // FILE_BYTES
@@ -207,7 +207,7 @@ class ConsumeQueue:
                 self._opened.unsynced[path] = None
 
     def find_min(self, log_min: int) -> None:
-        """Set `min_offset`: entries below it are holes, or lead to segments that were deleted."""
+        """Set `min_offset`: entries below it are holes, or point to deleted segments."""
         low, high = self._first_file * FILE_ENTRIES, self.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -232,7 +232,7 @@ class ConsumeQueue:
 
 
 def sync_written(files: Files, paths: list[str]) -> None:
-    """Force these consume-queue files, and the names they stand under, to disk."""
+    """Sync these consume-queue files and their directories."""
     for path in paths:
         file = files.open(path)
         try:

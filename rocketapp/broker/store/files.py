@@ -1,7 +1,7 @@
 """The files of a store: a directory, or memory with the same behaviour.
 
-Rule: whatever the store does to a disk, it does through these two protocols, so that a
-test can stand in between and fail, tear or forget any single operation. Paths are
+Rule: the store uses the disk only through these two protocols, so that a
+test can make any single operation fail, tear or be forgotten. Paths are
 relative, with `/`, and never leave the directory.
 """
 
@@ -25,21 +25,21 @@ class File(Protocol):
     """One open file."""
 
     def read(self, size: int, at: int) -> bytes:
-        """The bytes from `at` on: fewer at the end of the file. Never written ones are zero."""
+        """The bytes from `at` on: fewer at the end of the file. Bytes that were never written are zero."""
         ...
 
     def write(self, data: Bytes, at: int) -> None:
-        """Write everything, or raise OSError with anything from nothing to all of it written."""
+        """Write everything. After an OSError none, some or all of it may have been written."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut, or extend with zeros that take no room."""
+        """Cut, or extend with zeros that need no disk space."""
         ...
 
     def size(self) -> int: ...
 
     def sync(self) -> None:
-        """Return when a loss of power can no longer harm what was written."""
+        """Return when everything written survives a loss of power."""
         ...
 
     def close(self) -> None: ...
@@ -49,31 +49,31 @@ class Files(Protocol):
     """The directory of one store."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; `create` makes it and the directories above it if missing."""
+        """Open for reading and writing. `create` makes a missing file and its directories."""
         ...
 
     def names(self, directory: str) -> list[str]:
-        """What a directory holds, sorted; nothing if it does not exist."""
+        """The names in a directory, sorted; none if it does not exist."""
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Atomically, also over an existing file."""
+        """Rename atomically; an existing file is replaced."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file or an empty directory; nothing if it does not exist."""
+        """Remove a file or an empty directory, if it exists."""
         ...
 
     def sync_directory(self, directory: str) -> None:
-        """Make names durable that were created, renamed or removed in it, and itself in those above."""
+        """Sync the names that were created, renamed or removed in a directory, and a new directory's own name."""
         ...
 
     def place(self, path: str) -> str:
-        """What to call a file in an error."""
+        """The name of a file in errors."""
         ...
 
     def close(self) -> None:
-        """Give the directory up, so that another broker may open it."""
+        """Release the directory, so that another broker may open it."""
         ...
 
 
@@ -90,13 +90,13 @@ def read_whole(files: Files, path: str) -> bytes | None:
 
 
 def replace_whole(files: Files, path: str, data: bytes) -> None:
-    """Put new content in the place of a file: after a crash there is the old or the new, never a mixture."""
+    """Replace the content of a file. After a crash it is the old or the new one, never a mixture."""
     files.rename(write_new(files, path, data), path)
     files.sync_directory(directory_of(path))
 
 
 def write_new(files: Files, path: str, data: bytes) -> str:
-    """Write content durably beside the file that it will replace; where it stands."""
+    """Write content durably into a new file beside the one that it will replace; return its path."""
     new = path + ".tmp"
     file = files.open(new, create=True)
     try:
@@ -113,7 +113,7 @@ def directory_of(path: str) -> str:
 
 
 class DirectoryFiles:
-    """A real directory, held by this broker alone from construction to `close`."""
+    """A real directory, locked for this broker from construction to `close`."""
 
     def __init__(self, path: str) -> None:
         self._root = Path(path)
@@ -192,7 +192,7 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _take_lock(root: Path) -> int:
-    """Lock as Apache RocketMQ does (first byte, per process), and once more against ourselves (per open file)."""
+    """Lock as Apache RocketMQ does (first byte, per process), and per open file against a broker in this process."""
     import fcntl
 
     opened = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -234,7 +234,7 @@ class _OsFile:
             self._write_rest(memoryview(data), written, at)
 
     def _write_rest(self, data: memoryview, written: int, at: int) -> None:
-        # A short write is how a full disk begins: the next try says ENOSPC.
+        # A short write usually means a full disk; the next write raises ENOSPC.
         while written < len(data):
             written += os.pwrite(self._fd, data[written:], at + written)
 
@@ -252,7 +252,7 @@ class _OsFile:
 
 
 class MemoryFiles:
-    """A directory that lives and ends with the process. Only what is written takes room."""
+    """A directory in memory. Zeros at the end of a file need no memory."""
 
     def __init__(self) -> None:
         self._contents: dict[str, _Content] = {}
@@ -295,7 +295,7 @@ class MemoryFiles:
         return
 
     def clone(self) -> MemoryFiles:
-        """What a broker that is killed at this moment leaves behind."""
+        """A copy of the files as a kill at this moment would leave them."""
         other = MemoryFiles()
         other._contents = {path: content.clone() for path, content in self._contents.items()}
         return other
@@ -317,7 +317,7 @@ class _Content:
 
 
 class _MemoryFile:
-    """One opening of a content: closing it changes nothing for others."""
+    """One open file. Closing it does not affect other open files of the same content."""
 
     __slots__ = ("_content",)
 

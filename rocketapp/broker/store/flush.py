@@ -1,7 +1,7 @@
-"""One round of forcing what was written to disk.
+"""One flush: sync everything that was written.
 
-Rule: begun and ended by the thread that owns the store, run in any: a disk may take its time
-without anybody waiting for it. What was begun covers everything appended before.
+Rule: the thread that owns the store begins and ends a flush. Any thread may run it, so that the event loop
+does not wait for a slow disk. A flush covers everything that was appended before it was begun.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rocketapp.broker.store.files import File, Files
 
 
 class Flush:
-    """What is to be synced. `run` may be called twice, also by two threads: it is done once."""
+    """The files to sync. `run` may be called twice, also by two threads; the work is done once."""
 
     def __init__(
         self, files: Files, log_file: File | None, log_end: int, checkpoint: Checkpoint, *, log_ms: int, queues_ms: int
@@ -26,17 +26,17 @@ class Flush:
         self._is_done = False
         self.hint: Hint | None = None
         self.fatal: OSError | None = None
-        """A sync failed: what became of the written bytes, nobody knows."""
+        """A sync failed. Whether the written bytes are on disk is unknown."""
         self.problem: OSError | None = None
-        """Something failed that can be tried again."""
+        """Writing the hint or the checkpoint failed. It can be tried again."""
 
     def include_queues(self, paths: list[str], hint: Hint) -> None:
-        """Sync these consume-queue files too, and then say so."""
+        """Sync these consume-queue files too, and then write the hint."""
         self._paths, self.hint = paths, hint
         self.queues_ms = self.log_ms
 
     def run(self) -> None:
-        """Return when it is done, well or not."""
+        """Do the work. Errors are stored in `fatal` and `problem`."""
         with self._lock:
             if not self._is_done:
                 self._sync()

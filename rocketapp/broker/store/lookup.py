@@ -1,4 +1,4 @@
-"""Finding a single message: by its place in the log, or by the time it was stored."""
+"""Finds a single message by its position in the log, or by its store time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocketapp.broker.store.stored import HEAD_BYTES, announced_size, parse, sto
 
 
 def record_at(log: CommitLog, queues: Mapping[tuple[str, int], ConsumeQueue], physical: int) -> bytes | None:
-    """The record that begins there, if its queue agrees: a body may hold bytes that look like a record."""
+    """The record at this position, if its consume queue points to it. Bytes in a body may look like a record."""
     size = announced_size(log.read(physical, HEAD_BYTES), 0, physical)
     if not size or size > log.end - physical:
         return None
@@ -25,21 +25,21 @@ def record_at(log: CommitLog, queues: Mapping[tuple[str, int], ConsumeQueue], ph
 
 
 def stored_ms_at(log: CommitLog, physical: int) -> int | None:
-    """When the record that begins there was stored; None if it is damaged."""
+    """The store time of the record at this position; None if it is damaged."""
     head = log.read(physical, HEAD_BYTES)
     return stored_ms_of(head) if announced_size(head, 0, physical) else None
 
 
 def offset_by_time(log: CommitLog, queue: ConsumeQueue | None, timestamp_ms: int, boundary: str) -> int:
-    """`lower`: the first offset stored then or later; `upper`: the last one stored then or before.
+    """`lower`: the first offset stored at that time or later; `upper`: the last one stored at that time or before.
 
-    Store times never go back within a log, so halving finds it. Damaged records count as
-    stored before: the answer is then off by those, never by more.
+    Store times never decrease within a log, so a binary search finds it. Damaged records count as
+    stored before, so the answer is wrong by at most their number.
     """
     if queue is None:
         return 0
     low, high = queue.min_offset, queue.max_offset
-    # For the upper boundary: the first offset stored later, and then one back.
+    # The upper boundary is the offset before the first one that was stored later.
     limit = timestamp_ms if boundary == "lower" else timestamp_ms + 1
     while low < high:
         middle = (low + high) // 2

@@ -1,8 +1,8 @@
-"""What a pull gets: entries of a queue that match, and their records as they lie in the log.
+"""Reads for pulls: the matching entries of a queue, and their records from the log.
 
 Rule: the answers are those of Apache RocketMQ's message store, and a damaged record costs its
-reader that one message. Records that lie close together are read with one call, because on the
-way of every pulled message nothing is free.
+reader that one message only. Records that are close together are read with one call, because
+every pulled message pays for this code.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from rocketapp.broker.store.stored import HEAD_BYTES, announced_size, is_sound
 from rocketapp.model.event import Observe, RecordDamaged
 
 MOST_MESSAGES, MOST_BYTES = 32, 262_144
-"""Of one read (Java: maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
+"""Limits of one read (Java: maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
 LEAST_SCANNED = 800
-"""Entries that one read may look at, if it does not ask for more (Java: maxFilterMessageSize / 20)."""
+"""Entries that one read with a filter may scan at least (Java: maxFilterMessageSize / 20)."""
 MOST_SCANNED = 8192
-"""Entries that one read looks at, whatever it asks for: others wait meanwhile, and its reader comes back."""
+"""Most entries that one read scans. Other requests wait meanwhile, and the reader asks again."""
 
 _LARGE_BYTES = 1 << 20
-"""Larger records are read alone, and only after a look at their beginning: a damaged entry may claim any size."""
+"""Larger records are read alone, after their head was checked, because a damaged entry may state any size."""
 _GAP_BYTES = 16_384
-"""Of other queues' records that are read along: copying them costs less than another call."""
+"""Most bytes of other queues' records that are read in between: copying them costs less than another call."""
 
 Matches = Callable[[int], bool]
-"""Does a message with this tags code interest the reader?"""
+"""Whether a message with this tags code may match."""
 
 
 class ReadStatus(StrEnum):
@@ -47,11 +47,11 @@ class ReadStatus(StrEnum):
 
 
 class ReadResult(NamedTuple):
-    """Records one behind the other in `body`, and where to go on."""
+    """Concatenated records in `body`, and the offset of the next read."""
 
     status: ReadStatus
     body: bytes
-    count: int  # type: ignore[assignment]  # of messages: nobody counts the fields
+    count: int  # type: ignore[assignment]  # the number of messages; it hides tuple.count
     next_offset: int
     min_offset: int
     max_offset: int
@@ -70,7 +70,7 @@ def read_queue(
     matches: Matches | None,
     observe: Observe,
 ) -> ReadResult:
-    """Messages of a queue from `offset` on: so many at most, and bytes; the first one whatever its size."""
+    """Messages of a queue from `offset` on, up to `limits` (messages, bytes). The first one may be larger."""
     max_messages, max_bytes = limits
     if queue is None:
         return ReadResult(ReadStatus.NO_MATCHED_LOGIC_QUEUE, b"", 0, 0, 0, 0)
@@ -104,7 +104,7 @@ def _outside(offset: int, first: int, end: int) -> tuple[ReadStatus, int]:
 def _select(
     entries: bytes, offset: int, limits: tuple[int, int], matches: Matches | None, log_min: int
 ) -> tuple[_Wanted, int, int]:
-    """The entries to be read, the offset behind the last one looked at, and how many led nowhere."""
+    """The entries to read, the offset after the last scanned one, and how many were holes or deleted."""
     most, most_bytes = limits
     wanted: _Wanted = []
     total = removed = 0
@@ -121,7 +121,7 @@ def _select(
 
 
 def _fetch(log: CommitLog, queue: ConsumeQueue, wanted: _Wanted, observe: Observe) -> tuple[bytes, int]:
-    """The records that are wanted and still whole, and how many they are."""
+    """The wanted records that are undamaged, and their number."""
     parts: list[bytes] = []
     count = begin = 0
     while begin < len(wanted):
@@ -139,7 +139,7 @@ def _fetch(log: CommitLog, queue: ConsumeQueue, wanted: _Wanted, observe: Observ
 
 
 def _run(log: CommitLog, wanted: _Wanted, begin: int) -> tuple[int, int, bool]:
-    """Where the run of records ends that one call reads, its bytes, and whether nothing else lies between them."""
+    """For records that one call reads: the end of the run, its bytes, and whether the records are adjacent."""
     _, start, size = wanted[begin]
     end = start + size
     limit = min(log.segment_end(start), log.end)
@@ -161,7 +161,7 @@ def _run(log: CommitLog, wanted: _Wanted, begin: int) -> tuple[int, int, bool]:
 
 
 def _sound(queue: ConsumeQueue, run: _Wanted, data: bytes, start: int, observe: Observe) -> _Wanted:
-    """Those records of a run that are what the queue says; the others are reported."""
+    """The records of a run that agree with their entries; the others are reported as damaged."""
     queue_id, topic = queue.queue_id, queue.topic_bytes
     sound = [wanted for wanted in run if is_sound(data, start, wanted, queue_id, topic)]
     if len(sound) != len(run):

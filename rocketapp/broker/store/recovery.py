@@ -1,11 +1,11 @@
-"""Opening a store that was closed, killed, lost its power, or was Apache RocketMQ's.
+"""Opens a store after a clean stop, a kill, a loss of power, or use by Apache RocketMQ.
 
-The log is read from where the hint says that the consume queues are complete; without a
-hint that agrees with log and queues, from its beginning, and the queues are made anew. The
-first record that is not whole ends the log, and the rest is cut: after a crash a prefix
-survives. Only where the log was known to be synced is a bad record damage, which is stepped over.
+The log is read from the position up to which the hint says that the consume queues are complete. Without a
+hint that agrees with log and queues it is read from its beginning, and the queues are rebuilt. The
+first incomplete record ends the log, and the rest is cut off: after a crash a prefix
+survives. Where the log is known to be synced, a bad record is damage, and it is skipped.
 
-Rule: recovery can be killed at any moment and begun again; it decides from the log alone.
+Rule: recovery may be killed at any moment and begun again. It decides from the log alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from rocketapp.broker.store.checkpoint import Hint, forget_hint, load_hint
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, OpenFiles
-from rocketapp.broker.store.dispatch import Dispatch, Queues
 from rocketapp.broker.store.files import Files
+from rocketapp.broker.store.rebuild import QueueRebuild, Queues
 from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, parse
 from rocketapp.model.event import LogCut, Observe, RecordDamaged, StoreRecovered
 from rocketapp.model.names import topic_problem
@@ -29,7 +29,7 @@ _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MA
 
 @dataclass(slots=True)
 class Recovered:
-    """What was found."""
+    """The recovered queues and the last record."""
 
     queues: Queues
     last_record: int
@@ -38,7 +38,7 @@ class Recovered:
 
 
 def recover(files: Files, log: CommitLog, opened: OpenFiles, *, flushed: int | None, observe: Observe) -> Recovered:
-    """Bring log and queues to the newest state that agrees with itself."""
+    """Bring log and queues to the newest consistent state."""
     hint = load_hint(files)
     queues = None if hint is None else _trusted(hint, log, opened)
     is_rebuilt = queues is None or hint is None
@@ -49,14 +49,14 @@ def recover(files: Files, log: CommitLog, opened: OpenFiles, *, flushed: int | N
         _forget_others(queues, opened)
         start, last_record = hint.position, hint.last_record
     scan = _Scan(log, flushed, observe)
-    dispatch = Dispatch(queues, opened, observe)
+    rebuild = QueueRebuild(queues, opened, observe)
     last = _last_stored(log, last_record)
     records = 0
     for stored in scan.records(start):
-        dispatch(stored)
+        rebuild(stored)
         last = stored
         records += 1
-    dispatch.finish()
+    rebuild.finish()
     _cut_behind(log, scan.end, scan.reason, observe)
     for queue in queues.values():
         queue.find_min(log.min_position)
@@ -73,12 +73,12 @@ def queue_ids(opened: OpenFiles) -> Iterator[tuple[str, int]]:
 
 
 def _trusted(hint: Hint, log: CommitLog, opened: OpenFiles) -> Queues | None:
-    """The queues as the hint promises them, or None if anything disagrees with it."""
+    """The queues as the hint describes them; None if the log or a queue disagrees with it."""
     if not log.min_position <= hint.position <= log.files_end:
         return None
     last = _last_stored(log, hint.last_record)
     if last is not None and not _leads_to(log, last, hint.position):
-        return None  # a damaged one says nothing: then the ends of the queues have to agree
+        return None  # a damaged last record proves nothing: then the ends of the queues have to agree
     queues: Queues = {}
     for (topic, queue_id), (max_offset, last_physical) in hint.queues.items():
         queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, opened)
@@ -94,7 +94,7 @@ def _trusted(hint: Hint, log: CommitLog, opened: OpenFiles) -> Queues | None:
 
 
 def _leads_to(log: CommitLog, last: Stored, position: int) -> bool:
-    """Is there nothing but perhaps the blank end of a segment between this record and the position?"""
+    """Whether only the blank end of a segment, if anything, lies between this record and the position."""
     end = last.physical + last.size
     return end == position or position == log.segment_end(last.physical)
 
@@ -107,16 +107,16 @@ def _last_stored(log: CommitLog, position: int) -> Stored | None:
 
 
 def _forget_others(queues: Queues, opened: OpenFiles) -> None:
-    """Queues that began after the hint are made anew from the log behind it."""
+    """Delete queues that began after the hint. They are rebuilt from the log."""
     for key in queue_ids(opened):
         if key not in queues:
             ConsumeQueue(*key, opened).remove()
 
 
 def _emptied(log: CommitLog, opened: OpenFiles) -> Queues:
-    """Every queue, without what the log will tell again.
+    """Every queue, without the entries that the log contains.
 
-    Entries that lead to deleted segments stay: they keep the numbers of the queue going.
+    Entries that point to deleted segments stay, because they keep the offsets of the queue.
     """
     queues: Queues = {}
     for topic, queue_id in queue_ids(opened):
@@ -133,7 +133,7 @@ def _cut_behind(log: CommitLog, end: int, reason: str, observe: Observe) -> None
     if reason:
         observe(LogCut(end, reason))
     log.cut(end)
-    log.sync_all()  # of the segments of a killed broker, nobody else ever will
+    log.sync_all()  # a killed broker may have left unsynced segments, and later syncs concern the last one only
 
 
 class _Scan:
@@ -145,10 +145,10 @@ class _Scan:
         self._is_known = flushed is not None
         self.end = 0
         self.reason = ""
-        """Why it ended before the last byte, if something unreadable stood there."""
+        """Why the log ends before its last byte; empty when nothing unreadable follows."""
 
     def records(self, position: int) -> Iterator[Stored]:
-        """Every whole record from here on. Afterwards `end` is where the log ends."""
+        """Every whole record from this position on. Afterwards `end` is the end of the log."""
         log = self._log
         while position < log.files_end:
             chunk = log.read(position, _CHUNK_BYTES)
@@ -172,7 +172,7 @@ class _Scan:
         self.end = position
 
     def _step(self, position: int) -> Stored | int:
-        """What comes where the chunk ended or did not go on: a large record, a blank end, damage, or nothing (0)."""
+        """What follows where parsing a chunk stopped: a large record, or the bytes to skip (blank, damage), or 0."""
         log = self._log
         head = log.read(position, HEAD_BYTES)
         if (size := blank_at(head, 0)) and position + size == log.segment_end(position):
@@ -187,7 +187,7 @@ class _Scan:
         return self._step_over(position, size)
 
     def _step_over(self, position: int, size: int) -> Stored | int:
-        """Damage: the end of the log if it may be torn, else the way to the next record."""
+        """At a bad record: 0 if it may be an unfinished write, otherwise the record or the bytes to the next one."""
         if self._is_known and position >= self._synced:
             self.reason = "an unfinished write"
             return 0
@@ -195,15 +195,15 @@ class _Scan:
             return stored
         following = self._next_record(position + 4)
         if not following and position < self._synced <= self._log.files_end:
-            following = self._synced  # what is lost was there: nothing may take its place
+            following = self._synced  # lost records were acknowledged, so their place must stay empty
         if not following:
-            self.reason = "unreadable, and nothing readable behind it"
+            self.reason = "unreadable, and nothing readable after it"
             return 0
         self._observe(RecordDamaged("", -1, -1, position))
         return following - position
 
     def _damaged(self, position: int, size: int) -> Stored | None:
-        """A record whose body alone is damaged, with something readable behind it: it keeps its place in the queue."""
+        """A record with a damaged body only, followed by something readable. It keeps its place in the queue."""
         stored = parse(self._log.read(position, size), 0, position, check_body=False)
         if stored is None:
             return None
@@ -214,7 +214,7 @@ class _Scan:
         return stored
 
     def _next_record(self, position: int) -> int:
-        """Where the next whole record begins, or a segment with one; 0 if there is none."""
+        """The position of the next whole record; 0 if there is none."""
         log = self._log
         while position < log.files_end:
             limit = log.segment_end(position)
@@ -230,12 +230,12 @@ class _Scan:
         return 0
 
     def _is_torn(self, stored: Stored) -> bool:
-        """Zeros among the properties: none were written there, so they never reached the disk."""
+        """Whether the properties contain zeros. None are ever written there, so those bytes did not reach the disk."""
         return self._is_known and stored.physical >= self._synced and 0 in stored.raw_properties
 
 
 def _candidates(chunk: bytes) -> Iterator[int]:
-    """Where a record may begin: four bytes before each magic number."""
+    """Positions where a record may begin: four bytes before each magic number."""
     found = []
     for magic in _MAGICS:
         at = chunk.find(magic)

@@ -1,11 +1,11 @@
 """The message store: appends to the commit log, keeps the consume queues, reads for pulls.
 
 Rule: when `append` returns, the bytes are with the operating system (or on disk, with
-`flush = "sync"`), and only then do readers see the message. When it raises, nobody will ever
-see it, unless the error says `is_unknown`. After a failed sync nothing is written any more: what
-a disk keeps of pages it failed to write, nobody knows.
+`flush = "sync"`), and only then do readers see the message. When it raises, readers will never
+see it, unless the error says `is_unknown`. After a failed sync nothing is written any more, because
+it is unknown which pages are on disk.
 
-One thread uses a store; only a `Flush` in its `run` may be in another one.
+One thread uses a store; only `Flush.run` may run in another one.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import NamedTuple
 from rocketapp.broker.store.checkpoint import Checkpoint, Hint
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, OpenFiles
-from rocketapp.broker.store.dispatch import Queues
 from rocketapp.broker.store.files import Files, replace_whole
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
+from rocketapp.broker.store.rebuild import Queues
 from rocketapp.broker.store.recovery import recover
 from rocketapp.broker.store.stored import TagsCodes, is_queued
 from rocketapp.clock import Clock
@@ -33,19 +33,19 @@ from rocketapp.model.names import SCHEDULE_TOPIC, topic_problem
 from rocketapp.wire.record import Record, encode_record
 
 ABORT = "abort"
-"""Exists while a broker runs: whoever finds it at its start knows that the last one did not end well."""
+"""This file exists while a broker runs. A broker that finds it at its start knows that the last one was killed."""
 
 _MOST_UNWRITTEN = 65_536
-"""Consume-queue entries in memory (20 bytes each) that are written although no flush is due."""
+"""Consume-queue entries in memory (20 bytes each) above which they are written before the next flush."""
 _HINT_BYTES, _HINT_FLUSHES = 33_554_432, 10
-"""A hint is written after so many bytes of log or so many flushes: what recovery has to read at most."""
+"""A hint is written after this many bytes of log or this many flushes, which limits what recovery has to read."""
 
 OnAppended = Callable[[str, int, int, int], None]
-"""Topic, queue id, new max offset, tags code."""
+"""Called with topic, queue id, new max offset and tags code."""
 
 
 class Appended(NamedTuple):
-    """Where a record went."""
+    """Where a record was stored."""
 
     physical_offset: int
     size: int
@@ -57,7 +57,7 @@ class MessageStore:
     """Every message of one broker."""
 
     on_appended: OnAppended | None = None
-    """Called for every message that readers can see from now on; must be quick and must not raise."""
+    """Called for every message when readers can see it. It must be quick and must not raise."""
 
     def __init__(self, files: Files, config: BrokerConfig, clock: Clock, observe: Observe) -> None:
         self._files, self._clock, self._observe = files, clock, observe
@@ -77,12 +77,12 @@ class MessageStore:
         self._flushed_end = self._hinted_end = -1
         self._queues_ms = 0
         self.recovered_end = self._log.end
-        """Where the log ended when it was opened."""
+        """The end of the log when it was opened."""
         self.flush()
 
     @classmethod
     def open(cls, files: Files, config: BrokerConfig, clock: Clock, observe: Observe = unobserved) -> MessageStore:
-        """Open or create the store in these files, whatever state it was left in."""
+        """Open or create the store in these files, and recover it if necessary."""
         return cls(files, config, clock, observe)
 
     def __repr__(self) -> str:
@@ -98,7 +98,7 @@ class MessageStore:
         return checkpoint
 
     def close(self) -> None:
-        """Bring everything to disk, say that it ended well, and give the directory up."""
+        """Flush everything, mark the stop as clean, and release the directory."""
         if self._is_closed:
             return
         self.flush()
@@ -114,7 +114,7 @@ class MessageStore:
     # Writing
 
     def append(self, record: Record) -> Appended:
-        """Store one message: its offsets and store time are filled in here."""
+        """Store one message, with its offsets and store time. Raises StoreError."""
         queue = self._queue_for(record)
         stored_ms = max(int(self._clock.now() * 1000), self._last_ms)
         is_visible = is_queued(record.sys_flag)
@@ -134,7 +134,7 @@ class MessageStore:
         return Appended(position, size, offset, stored_ms)
 
     def append_batch(self, records: Sequence[Record]) -> list[Appended]:
-        """Store several messages, as a rule with one write: all of them or none."""
+        """Store several messages, usually with one write: all of them or none. Raises StoreError."""
         stored_ms = max(int(self._clock.now() * 1000), self._last_ms)
         start = self._log.end
         offsets: dict[ConsumeQueue, int] = {}
@@ -164,7 +164,7 @@ class MessageStore:
         return done
 
     def _queue_for(self, record: Record) -> ConsumeQueue:
-        """The queue of a record that may be stored; StoreError says why it may not."""
+        """The queue of a record. Raises StoreError when the record may not be stored."""
         if self._problem is not None:
             raise StoreError(self._problem)
         if 0 in record.raw_properties:
@@ -180,7 +180,7 @@ class MessageStore:
         return queue
 
     def _encode(self, record: Record, offset: int, stored_ms: int, pending: bytearray | None) -> tuple[bytes, int]:
-        """The bytes of a record and their place. What is pending is written first when a new segment begins."""
+        """The bytes of a record and their position. Pending bytes are written first when a new segment begins."""
         log = self._log
         position = log.end + len(pending) if pending else log.end
         data = encode_record(record._replace(queue_offset=offset, physical_offset=position, stored_ms=stored_ms))
@@ -191,14 +191,14 @@ class MessageStore:
             pending.clear()
         place = log.place_for(len(data))
         if place != position:
-            self._write_queues()  # Apache RocketMQ makes entries anew only for the last segments of a killed broker
+            self._write_queues()  # after a kill, Apache RocketMQ rebuilds the entries of the last segments only
             data = encode_record(record._replace(queue_offset=offset, physical_offset=place, stored_ms=stored_ms))
         return data, place
 
     def _publish(self, queue: ConsumeQueue, record: Record, position: int, size: int, stored_ms: int) -> None:
-        """Let readers see a message."""
+        """Make a message visible to readers."""
         if queue.topic == SCHEDULE_TOPIC:
-            stored_ms = int(self._clock.now() * 1000)  # a delay is counted from now, also after the clock went back
+            stored_ms = int(self._clock.now() * 1000)  # a delay begins now, even if the clock went back
         tags_code = self._tags_codes.of(queue.topic, queue.queue_id, record.raw_properties, stored_ms)
         queue.put(position, size, tags_code)
         self._unwritten += 1
@@ -208,7 +208,7 @@ class MessageStore:
             self.on_appended(queue.topic, queue.queue_id, queue.max_offset, tags_code)
 
     def _take_back(self, start: int, error: Exception) -> None:
-        """Undo the part of a batch that was written before the rest failed."""
+        """Remove the part of a batch that was written before the rest failed."""
         if isinstance(error, StoreError) and error.is_unknown:
             self._failed(error)
         elif self._log.end != start:
@@ -228,7 +228,7 @@ class MessageStore:
             self._checkpoint.say_flushed(self._log.end)
 
     def _failed(self, error: StoreError) -> None:
-        """After an error that leaves the disk in an unknown state nothing is written any more."""
+        """Stop writing for good after an error that leaves the disk in an unknown state."""
         if error.is_unknown and self._problem is None:
             self._problem = f"the store is read-only since: {error.problem}"
             self._observe(StoreReadOnly(error.problem))
@@ -236,7 +236,7 @@ class MessageStore:
     # Flushing
 
     def flush(self) -> None:
-        """Bring everything to disk, now: a flush that runs elsewhere is waited for."""
+        """Flush everything now. Waits for a flush that runs in another thread."""
         if self._flush is not None:
             self._flush.run()
             self.end_flush(self._flush)
@@ -246,9 +246,9 @@ class MessageStore:
             self.end_flush(flush)
 
     def begin_flush(self, *, everything: bool = False) -> Flush | None:
-        """What there is to sync; None if nothing, or while another flush is under way.
+        """A flush of everything appended so far; None if nothing is new or another flush is under way.
 
-        `run` it in any thread, then hand it to `end_flush`.
+        Call `run` in any thread, then pass it to `end_flush`.
         """
         end = self._log.end
         if self._flush is not None or self._problem is not None or self._hinted_end == end:
@@ -270,7 +270,7 @@ class MessageStore:
         return flush
 
     def end_flush(self, flush: Flush) -> None:
-        """Take note of how a flush went."""
+        """Process the result of a flush."""
         if flush is not self._flush:
             return
         self._flush = None
@@ -284,7 +284,7 @@ class MessageStore:
             self._hinted_end, self._queues_ms, self._flushes = flush.log_end, flush.queues_ms, 0
 
     def _write_queues(self) -> bool:
-        """Write consume-queue entries out of memory; those that the disk refuses stay for the next time."""
+        """Write consume-queue entries to their files. After an OSError the rest stays in memory for the next call."""
         try:
             for queue in self._queues.values():
                 queue.write()
@@ -303,17 +303,17 @@ class MessageStore:
 
     @property
     def end_position(self) -> int:
-        """Where the next record will go."""
+        """The position of the next record."""
         return self._log.end
 
     @property
     def flushed_position(self) -> int:
-        """Everything below it survives a loss of power."""
+        """Everything below this position survives a loss of power."""
         return self._log.end if self._is_sync else max(self._flushed_end, 0)
 
     @property
     def problem(self) -> str | None:
-        """Why nothing is stored any more, or None."""
+        """Why nothing is stored any more; None while the store works."""
         return self._problem
 
     def read(
@@ -326,23 +326,23 @@ class MessageStore:
         max_bytes: int,
         matches: Matches | None = None,
     ) -> ReadResult:
-        """What a pull gets."""
+        """Read for a pull: see `reading.read_queue`."""
         queue, limits = self._queues.get((topic, queue_id)), (max_messages, max_bytes)
         return read_queue(self._log, queue, offset, limits, matches=matches, observe=self._observe)
 
     def record_at(self, physical_offset: int) -> bytes | None:
-        """The whole record that begins there, or None: bytes inside a body are never taken for one."""
+        """The whole record at this position; None if none begins there. Bytes inside a body never count as one."""
         return record_at(self._log, self._queues, physical_offset)
 
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
-        """Physical offset, size and tags code of a message, or None if the queue does not have it."""
+        """Physical offset, size and tags code of a message; None if the queue does not have it."""
         queue = self._queues.get((topic, queue_id))
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return None
         return queue.entry(offset)
 
     def tags_code_at(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """The tags code of a message: of a delayed one, the time in milliseconds when it is due."""
+        """The tags code of a message. For a delayed one it is the time when it is due, in milliseconds since 1970."""
         entry = self.entry(topic, queue_id, offset)
         return None if entry is None else entry[2]
 
@@ -355,7 +355,7 @@ class MessageStore:
         return sorted(queue_id for name, queue_id in self._queues if name == topic)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """The offset of the first message that is still there."""
+        """The offset of the oldest message that still exists."""
         queue = self._queues.get((topic, queue_id))
         return 0 if queue is None else queue.min_offset
 
@@ -370,22 +370,23 @@ class MessageStore:
         return None if entry is None else stored_ms_at(self._log, entry[0])
 
     def earliest_stored_ms(self, topic: str, queue_id: int) -> int | None:
-        """When the first message that is still there was stored."""
+        """When the oldest message that still exists was stored, in milliseconds since 1970."""
         return self.stored_ms_at(topic, queue_id, self.min_offset(topic, queue_id))
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
-        """`lower`: the first offset stored at that time or later; `upper`: the last one stored then or before.
+        """`lower`: the first offset stored at that time or later; `upper`: the last one stored at that time or before.
 
-        Nothing so late: the end, or the last offset. Nothing so early: the first offset, or 0.
+        When all messages are older, the answer is the end, or the last offset. When all are younger, it is the
+        first offset, or 0.
         """
         return offset_by_time(self._log, self._queues.get((topic, queue_id)), timestamp_ms, boundary)
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic's queues; a topic of the same name begins at offset 0 again. StoreError if it stays."""
+        """Delete a topic's queues. A new topic of that name begins at offset 0. StoreError: it was not deleted."""
         doomed = {key: queue for key, queue in self._queues.items() if key[0] == topic}
         for key in doomed:
             del self._queues[key]
-        # Recovery must not miss them: the hint forgets them before they are gone.
+        # The hint must not name deleted queues, so it is written without them first.
         self._hinted_end = -1
         self.flush()
         if self._hinted_end != self._log.end:

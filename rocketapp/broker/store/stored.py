@@ -1,8 +1,8 @@
-"""A record as it lies in the commit log: is it whole, and what do queues need of it?
+"""Checks a record in the commit log, and reads the fields of it that consume queues need.
 
 Rule: a record counts only if its own physical offset, its lengths and the CRC of its body
-agree. The format has no checksum over the properties, so what a torn write leaves of them
-is recognised by its zeros: the store never accepts properties that hold one.
+agree. The format has no checksum of the properties. A torn write of them
+is recognised by its zeros, because the store never accepts properties that contain one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rocketapp.wire.properties import tag_of
 from rocketapp.wire.record import BORN_IPV6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_IPV6, TRANSACTION_PREPARED
 
 HEAD_BYTES = 88
-"""Bytes before the body of a record with IPv4 hosts: no record is shorter."""
+"""Bytes before the body of a record with IPv4 hosts. Every record is longer."""
 
 _HEAD = struct.Struct(">iiiiiqqi44xi")
 _BLANK = struct.Struct(">ii")
@@ -27,7 +27,7 @@ _MANY_TAGS = 4096
 
 
 class Stored(NamedTuple):
-    """What the log says of one record."""
+    """The fields of one record in the log."""
 
     physical: int
     size: int
@@ -44,12 +44,12 @@ class Stored(NamedTuple):
 
 
 def is_queued(sys_flag: int) -> bool:
-    """Prepared and rolled-back transaction records are logged, but no consumer sees them."""
+    """False for prepared and rolled-back transaction records, which are logged but not shown to consumers."""
     return not sys_flag & TRANSACTION_PREPARED
 
 
 def blank_at(data: bytes, at: int) -> int:
-    """Bytes from here to the end of the segment if a blank record says so, else 0."""
+    """The size of the blank record at `at`, which reaches to the end of its segment; 0 if there is none."""
     if len(data) < at + 8:
         return 0
     size, magic = _BLANK.unpack_from(data, at)
@@ -57,12 +57,12 @@ def blank_at(data: bytes, at: int) -> int:
 
 
 def blank(size: int) -> bytes:
-    """The record that ends a segment before its last byte."""
+    """The record that fills the unused end of a segment."""
     return _BLANK.pack(size, MAGIC_BLANK)
 
 
 def announced_size(data: bytes, at: int, physical: int) -> int:
-    """The size of a record whose beginning is in order, else 0: `data` may end before it does."""
+    """The size of the record at `at` if its head is correct, otherwise 0. `data` may be shorter than the record."""
     if len(data) < at + HEAD_BYTES:
         return 0
     head = _HEAD.unpack_from(data, at)
@@ -70,7 +70,7 @@ def announced_size(data: bytes, at: int, physical: int) -> int:
 
 
 def parse(data: bytes, at: int, physical: int, *, check_body: bool = True) -> Stored | None:
-    """The record at `at`, or None if it is not whole."""
+    """The record at `at`; None if it is incomplete or damaged."""
     size = announced_size(data, at, physical)
     if not size or len(data) < at + size:
         return None
@@ -100,22 +100,22 @@ def _pick(head: tuple[int, ...]) -> tuple[int, int, int, int, int]:
 
 
 def _places(sys_flag: int) -> tuple[int, int]:
-    """Where the store time and the body length stand, by the kinds of hosts."""
+    """The positions of the store time and the body length, which depend on the kinds of hosts."""
     born = 68 if sys_flag & BORN_IPV6 else 56
     return born, born + (40 if sys_flag & STORE_IPV6 else 28)
 
 
 def stored_ms_of(data: bytes) -> int:
-    """The store time of a record of which at least the first 88 bytes are given."""
+    """The store time of a record; `data` contains at least its first 88 bytes."""
     sys_flag: int = _HEAD.unpack_from(data)[7]
     stored: int = _TIME.unpack_from(data, _places(sys_flag)[0])[0]
     return stored
 
 
 def is_sound(data: bytes, start: int, entry: tuple[int, int, int], queue_id: int, topic: bytes) -> bool:
-    """Is the record that an entry means (queue offset, physical offset, size) still whole in `data`?
+    """Whether the record of an entry (queue offset, physical offset, size) is undamaged in `data`.
 
-    `start` is where `data` begins in the log. On the way of every pulled message.
+    `start` is the log position at which `data` begins. Called for every pulled message.
     """
     queue_offset, physical, size = entry
     at = physical - start
@@ -141,7 +141,7 @@ def is_sound(data: bytes, start: int, entry: tuple[int, int, int], queue_id: int
 
 
 class TagsCodes:
-    """The third number of a consume-queue entry: a hash of the tag, or when a delayed message is due."""
+    """The third number of a consume-queue entry: the hash of the tag, or the time when a delayed message is due."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, int] = {}

@@ -1,8 +1,8 @@
-"""Records of the log get their entries in the consume queues again.
+"""Rebuilds the entries of the consume queues from the records of the log.
 
-Each record says its own number. As long as that is the next one of its queue all is well. If not, either
-the number is damaged, or records before it are missing, or the topic was deleted and made again:
-the record that follows in the same queue decides which, so that one flipped bit costs one message.
+Each record contains its queue offset. Normally that is the next one of its queue. If it is not, the
+offset is damaged, or records before it are missing, or the topic was deleted and created again. The
+next record of the same queue decides which, so that one flipped bit costs one message.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from rocketapp.model.event import Observe, RecordDamaged
 Queues = dict[tuple[str, int], ConsumeQueue]
 
 _MOST_MISSING = 1_000_000
-"""A number that is so far ahead of its queue is damage, whatever follows."""
+"""An offset that is farther ahead of its queue than this is damaged."""
 _MOST_UNWRITTEN = 16_384
 
 
-class Dispatch:
-    """Takes records in the order of the log; `finish` settles what is still open."""
+class QueueRebuild:
+    """Called with each record in the order of the log; `finish` decides on doubtful last records."""
 
     def __init__(self, queues: Queues, opened: OpenFiles, observe: Observe) -> None:
         self._queues, self._opened, self._observe = queues, opened, observe
@@ -42,16 +42,16 @@ class Dispatch:
             self._doubtful[queue] = stored
 
     def finish(self) -> None:
-        """Nothing follows: a doubtful number is believed if it can be."""
+        """The log has ended. Accept a doubtful offset if it is possible."""
         for queue, stored in self._doubtful.items():
             self._settle(queue, stored, stored.queue_offset + 1)
         self._doubtful.clear()
 
     def _settle(self, queue: ConsumeQueue, doubtful: Stored, following: int) -> None:
-        """Decide on a record by the number of the one that follows in its queue."""
+        """Decide on a doubtful record by the offset of the next record of its queue."""
         offset, expected = doubtful.queue_offset, queue.max_offset
         if following == expected + 1:
-            self._put(queue, doubtful)  # at its place; readers will see that it is damaged
+            self._put(queue, doubtful)  # in its place; readers notice that it is damaged
         elif following == offset + 1 and offset == 0:
             queue.cut(0)
             self._put(queue, doubtful)
@@ -59,7 +59,7 @@ class Dispatch:
             queue.begin_at(offset)
             self._put(queue, doubtful)
         elif following == offset + 1 and expected < offset <= expected + _MOST_MISSING:
-            # Entries of what is missing lead to the next that is there: readers see that it is another one.
+            # Entries of missing records point to the next existing one. Readers notice the different offset.
             while queue.max_offset <= offset:
                 self._put(queue, doubtful)
         else:

@@ -3,21 +3,21 @@ from __future__ import annotations
 import pytest
 
 from rocketapp.broker.store.consume_queue import OpenFiles
-from rocketapp.broker.store.dispatch import Dispatch, Queues
 from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.broker.store.rebuild import QueueRebuild, Queues
 from rocketapp.broker.store.stored import Stored
 from rocketapp.model.event import RecordDamaged
 from tests.unit.broker.store.stores import Events
 
 
-def dispatched(*offsets: int) -> tuple[list[int], Events]:
+def rebuilt(*offsets: int) -> tuple[list[int], Events]:
     """Which record, by its place, each offset of the queue leads to after records with these numbers; -1: a hole."""
     queues: Queues = {}
     events = Events()
-    dispatch = Dispatch(queues, OpenFiles(MemoryFiles()), events)
+    rebuild = QueueRebuild(queues, OpenFiles(MemoryFiles()), events)
     for place, offset in enumerate(offsets):
-        dispatch(Stored(place * 100, 100, "T", 0, offset, 0, 0, b""))
-    dispatch.finish()
+        rebuild(Stored(place * 100, 100, "T", 0, offset, 0, 0, b""))
+    rebuild.finish()
     queue = queues["T", 0]
     queue.find_min(0)
     below = [-1] * queue.min_offset
@@ -52,14 +52,14 @@ def dispatched(*offsets: int) -> tuple[list[int], Events]:
 def test_the_following_record_decides_on_a_doubtful_number(
     offsets: tuple[int, ...], expected: list[int], damaged: int
 ) -> None:
-    found, events = dispatched(*offsets)
+    found, events = rebuilt(*offsets)
     assert found == expected
     assert len(events.of(RecordDamaged)) == damaged
 
 
 def test_records_that_are_not_for_consumers_get_no_entry() -> None:
     queues: Queues = {}
-    dispatch = Dispatch(queues, OpenFiles(MemoryFiles()), Events())
-    dispatch(Stored(0, 100, "T", 0, 0, 4, 0, b""))
-    dispatch(Stored(100, 100, "T", 0, 0, 12, 0, b""))
+    rebuild = QueueRebuild(queues, OpenFiles(MemoryFiles()), Events())
+    rebuild(Stored(0, 100, "T", 0, 0, 4, 0, b""))
+    rebuild(Stored(100, 100, "T", 0, 0, 12, 0, b""))
     assert queues == {}
