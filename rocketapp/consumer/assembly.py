@@ -20,10 +20,10 @@ from rocketapp.consumer.pull.flow_control import Flow
 from rocketapp.consumer.pull.puller import PullContext
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.stall_reasons import StallReasons
-from rocketapp.consumer.stats import HandlerStats
-from rocketapp.consumer.watch import Unmatched, Watch
-from rocketapp.consumer.ways.concurrent import Concurrently
-from rocketapp.consumer.ways.orderly import Orderly
+from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.watch import Watch
+from rocketapp.consumer.ways.concurrent import ConcurrentWay
+from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.model.subscription import SubscriptionData
@@ -41,8 +41,7 @@ class Group:
         self.name, self._parts, self._topics = name, parts, topics
         self.subscriptions = _subscriptions(topics, retry_topic(name), version=int(parts.clock.now() * 1000))
         """What brokers hear of every topic, the retry topic included."""
-        self.all_stats = {id(handler): HandlerStats(handler) for topic in topics for handler in topic.handlers}
-        """One per handler, by the handler's id."""
+        self.stats = GroupStats(handler for topic in topics for handler in topic.handlers)
         self.tasks = Tasks(observe)
         self.begun: asyncio.Future[None] = loop.create_future()
         """Done when pulls may start."""
@@ -50,9 +49,8 @@ class Group:
         self.trust = Trust(loop.time())
         self.stall_reasons = StallReasons(name, observe, loop.time)
         self.redelivery = self._new_redelivery()
-        self.unmatched = Unmatched()
-        self.concurrently = Concurrently(
-            topics, self.all_stats, redelivery=self.redelivery, unmatched=self.unmatched.count, observe=observe
+        self.concurrently = ConcurrentWay(
+            topics, stats=self.stats, redelivery=self.redelivery, observe=observe, threads=parts.threads
         )
         self.orderly = self._new_orderly()
         self.watch = self._new_watch()
@@ -90,23 +88,22 @@ class Group:
             app_version=parts.app_version,
         )
 
-    def _new_orderly(self) -> Orderly:
-        return Orderly(
+    def _new_orderly(self) -> OrderlyWay:
+        return OrderlyWay(
             self._topics,
-            self.all_stats,
             group=self.name,
+            stats=self.stats,
             redelivery=self.redelivery,
-            unmatched=self.unmatched.count,
             observe=self._parts.observe,
             suspend=self._parts.config.suspend,
+            threads=self._parts.threads,
         )
 
     def _new_watch(self) -> Watch:
         return Watch(
             group=self.name,
-            all_stats=self.all_stats.values(),
+            stats=self.stats,
             in_hand=lambda: self.concurrently.in_hand() + self.orderly.in_hand(),
-            unmatched=self.unmatched,
             stall_reasons=self.stall_reasons,
             warning=self._parts.config.handler_warning,
             observe=self._parts.observe,

@@ -18,15 +18,13 @@ from typing import Any
 from rocketapp.consumer.group.hand_over import MOMENT, HandOver
 from rocketapp.consumer.group.leases import Leases, Lock
 from rocketapp.consumer.group.start_offsets import StartOffsets
+from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.puller import PullContext, Puller
-from rocketapp.consumer.stats import HandlerStats
 from rocketapp.consumer.watch import first_of
-from rocketapp.consumer.ways.concurrent import ConcurrentDelivery, Concurrently
-from rocketapp.consumer.ways.orderly import Orderly, OrderlyDelivery
+from rocketapp.consumer.ways.delivery import Delivery, Way
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
@@ -37,8 +35,6 @@ _TRY_AGAIN = 1.0
 """Seconds until a session that could not begin is tried again."""
 _LOCK_PATIENCE = 1.0
 """Seconds without its lock after which a queue is said to stand still."""
-
-Delivery = ConcurrentDelivery | OrderlyDelivery
 
 
 class Stop(Enum):
@@ -57,8 +53,8 @@ class AssignmentContext:
     group: str
     pull: PullContext
     starts: StartOffsets
-    concurrently: Concurrently
-    orderly: Orderly
+    concurrently: Way
+    orderly: Way
     orderly_topics: frozenset[str]
     leases: Leases
     hand_over: HandOver
@@ -82,6 +78,7 @@ class Assignment:
         """`handed_over`: a living member owned it before, and may still be finishing what it started."""
         self.queue, self.is_orderly = queue, queue.topic in context.orderly_topics
         self._subscription, self._context = subscription, context
+        self._way = context.orderly if self.is_orderly else context.concurrently
         self._handed_over = handed_over and not self.is_orderly
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
@@ -113,12 +110,12 @@ class Assignment:
         if not self._cut.done():
             self._cut.set_result(None)
 
-    def in_hand(self) -> list[tuple[HandlerStats, Message]]:
-        """Whose call runs, and the message it runs on: of a batch, the first."""
+    def in_hand(self) -> list[tuple[Handler, Message]]:
+        """Every running call on this queue: its handler, and its message (of a batch, the first)."""
         context = self._context
         running = context.concurrently.in_hand() + context.orderly.in_hand()
-        calls = [(stats, first_of(item)) for stats, item in running]
-        return [(stats, message) for stats, message in calls if message.queue == self.queue]
+        calls = [(handler, first_of(item)) for handler, item in running]
+        return [(handler, message) for handler, message in calls if message.queue == self.queue]
 
     async def look_whether_overtaken(self) -> None:
         """Begin anew if somebody else has gone on where we are; raises when that is not known."""
@@ -204,12 +201,7 @@ class Assignment:
     async def _consume(self, queue: ProcessQueue[Message], lock: Lock | None) -> bool:
         """Pull and deliver until the session ends; whether no handler of it runs any more."""
         context, pull = self._context, self._context.pull
-        delivery: Delivery
-        if lock is None:
-            topic = None if is_retry_topic(self.queue.topic) else self.queue.topic
-            delivery = context.concurrently.open(queue, topic)
-        else:
-            delivery = context.orderly.open(queue, lock.lease)
+        delivery = self._way.open(queue, lock)
         pull.offsets.begin(queue, queue.end_offset, None if lock is None else lock.lease)
         pull.flow.join(queue)
         pull.stall_reasons.moving(self.queue)
@@ -219,9 +211,8 @@ class Assignment:
         puller = Puller(queue, self._subscription, delivery.deliver, pull, orderly=self.is_orderly)
         pulling = context.tasks.start(puller.run(), f"pull {self.queue}")
         try:
-            # The runner also ends when it finds its lock too old, even if a renewal comes a moment later.
-            ends = (lock.lost, delivery.runner) if lock is not None and isinstance(delivery, OrderlyDelivery) else ()
-            await self._wait(pulling, stopping, *ends)
+            # The delivery is also over when it finds its lock too old, even if a renewal comes a moment later.
+            await self._wait(pulling, stopping, delivery.over, *([] if lock is None else [lock.lost]))
         except asyncio.CancelledError:
             # Not by us: the loop is being closed, and a handler must not keep it.
             delivery.discard()
@@ -249,13 +240,12 @@ class Assignment:
             # Before anything else: what is still finished of it must not be committed.
             context.pull.offsets.end(queue)
             at_rest = True
-            if isinstance(delivery, ConcurrentDelivery):
-                # Nobody hears what its handlers still do.
-                delivery.discard()
-            else:
-                # Two orderly ones must not overlap.
+            if self._way.needs_lock:
+                # Two handlers of the queue must not overlap.
                 delivery.end()
                 at_rest = await self._drained(delivery)
+            else:
+                delivery.discard()
         context.pull.observe(Released(context.group, self.queue, correction.reason if correction else why.value))
         if correction is not None and not self.is_ending:
             context.pull.observe(LoopFailed(f"pull {self.queue}", correction.reason))
@@ -291,4 +281,4 @@ class Assignment:
         if not self._cut.done():
             return False
         self.is_clean = False
-        return await delivery.abandon() if isinstance(delivery, OrderlyDelivery) else False
+        return await delivery.abandon()

@@ -1,11 +1,12 @@
-"""The type of the one upward call: what a consumer knows of the functions it feeds."""
+"""What a consumer knows of the functions that it calls."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData
 
 
@@ -15,12 +16,14 @@ class Handler:
 
     `call` takes one Message, or a list of them when `subscription.batch` is set. It
     returns an awaitable when `subscription.is_async`; otherwise it blocks and is run
-    in a thread. Whatever it returns means done, except Retry, Skip, DeadLetter and
+    in a thread. Any return value means done, except Retry, Skip, DeadLetter and
     Outcomes, which may be returned as well as raised.
     """
 
     subscription: Subscription
     call: Callable[[Any], Any]
+    stats: HandlerStats = field(default_factory=HandlerStats, compare=False, repr=False)
+    """What became of this handler's messages."""
 
     def __post_init__(self) -> None:
         if self.subscription.batch is not None:
@@ -32,13 +35,13 @@ class Handler:
 
 
 def _with_own_list(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A handler may pop what it has done from its list; what is settled afterwards is the batch as it was."""
+    """The handler may change its list; the engine acknowledges the batch as it was."""
     return lambda messages: call(messages.copy())
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumedTopic:
-    """One topic of a group with every handler that wants a part of it."""
+    """One topic of a group, with all of its handlers."""
 
     topic: str
     orderly: bool

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
@@ -10,7 +9,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.retry.sender import RawSender
-from rocketapp.consumer.workers.threads import Threads
+from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.event import Observe
 from rocketapp.state.cache_budget import CacheBudget
 
@@ -33,5 +32,5 @@ class ConsumerParts:
     """Written into dead letters."""
     max_inflated_bytes: int = 16_777_216
     """The most bytes that a compressed message may become."""
-    threads: Callable[[str, int], Threads] = Threads
+    threads: MakeThreads = Threads
     """(name, most): makes the threads of one sync handler."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -23,25 +22,14 @@ from rocketapp.model.event import LoopFailed, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC, retry_topic
 from rocketapp.model.route import TopicRoute
+from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start
 from rocketapp.wire.requests.clients import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP, ConsumerData
 
-__all__ = ["Counters", "IdleReport", "PushConsumer"]
+__all__ = ["HandlerStats", "IdleReport", "PushConsumer"]
 
 _JOIN_LOOK = 0.1
 """Seconds between looks whether all expected members are there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """What a consumer has done since it started."""
-
-    handled: int = 0
-    retried: int = 0
-    """Send-backs and retries in place."""
-    dead_lettered: int = 0
-    unmatched: int = 0
-    """Messages that no handler wanted."""
 
 
 class PushConsumer:
@@ -169,15 +157,9 @@ class PushConsumer:
         )
 
     @property
-    def counters(self) -> Counters:
-        """What has been done so far."""
-        all_stats = self._group.all_stats.values()
-        return Counters(
-            handled=sum(stats.handled for stats in all_stats),
-            retried=sum(stats.retried for stats in all_stats),
-            dead_lettered=sum(stats.dead_lettered for stats in all_stats),
-            unmatched=sum(self._group.unmatched.by_topic.values()),
-        )
+    def counters(self) -> HandlerStats:
+        """The counters of all handlers together, since the start."""
+        return self._group.stats.total()
 
     def standing_still(self) -> dict[MessageQueue, str]:
         """Every queue that does not move, and why."""

@@ -1,23 +1,29 @@
-"""Counters of what handlers did."""
+"""The counters of one consumer group, in one place."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rocketapp.consumer.handler import Handler
+from rocketapp.model.stats import HandlerStats
 
 
-class HandlerStats:
-    """What one handler has done so far."""
+class GroupStats:
+    """The counters of a group: one set per handler, and one per topic for messages that match no handler."""
 
-    __slots__ = ("dead_lettered", "handled", "handler", "reported", "retried")
+    def __init__(self, handlers: Iterable[Handler]) -> None:
+        self.handlers = tuple(handlers)
+        """Each carries its own counters."""
+        self.unmatched: dict[str, HandlerStats] = {}
+        """By topic."""
 
-    def __init__(self, handler: Handler) -> None:
-        self.handler = handler
-        self.handled = 0
-        self.retried = 0
-        self.dead_lettered = 0
-        self.reported = 0
-        """How many of the handled ones were told to whoever observes."""
+    def __repr__(self) -> str:
+        return f"<GroupStats of {len(self.handlers)} handlers: {self.total()}>"
 
-    @property
-    def name(self) -> str:
-        return self.handler.name
+    def count_unmatched(self, topic: str, count: int) -> None:
+        """`count` messages of this topic were finished because no handler subscribes to their tag."""
+        self.unmatched.setdefault(topic, HandlerStats()).unmatched += count
+
+    def total(self) -> HandlerStats:
+        """The sum of all counters."""
+        return sum((*(handler.stats for handler in self.handlers), *self.unmatched.values()), HandlerStats())

@@ -14,12 +14,18 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Pulled
 
 M = TypeVar("M", bound=Pulled)
+
+
+class Counters(Protocol):
+    """Where finished messages are counted."""
+
+    handled: int
 
 
 class ProcessQueue(Generic[M]):
@@ -96,6 +102,22 @@ class ProcessQueue(Generic[M]):
             self.size -= message.size
             if self._watchers:
                 self._tell()
+
+    def finisher(self, counters: Counters) -> Callable[[M], None]:
+        """A function that forgets one handled message and counts it.
+
+        Called for every message of a fast handler: one call where two would cost a fifth more.
+        """
+        pop = self._unfinished.pop
+
+        def finish(message: M) -> None:
+            counters.handled += 1
+            if pop(message.offset, None) is not None:
+                self.size -= message.size
+                if self._watchers:
+                    self._tell()
+
+        return finish
 
     def finish_all(self, messages: Iterable[M]) -> None:
         """Forget handled messages."""

@@ -45,6 +45,10 @@ class Lock:
         is_held = self.gained.done() and not self.lost.done()
         return min(self.ask_at, self.lease.trusted_until) if is_held else self.ask_at
 
+    async def usable(self) -> bool:
+        """Whether the lock is held; a lock whose time is over is lost."""
+        return self.lease.held(asyncio.get_running_loop().time())
+
     def check(self, now: float) -> None:
         """Say that it was gained, or that it is not held any more."""
         if self.lease.held(now):

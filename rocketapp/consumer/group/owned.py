@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rocketapp.consumer.stats import HandlerStats
+from rocketapp.consumer.handler import Handler
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -24,7 +24,7 @@ class Owned(Protocol):
 
     def cut(self) -> None: ...
 
-    def in_hand(self) -> list[tuple[HandlerStats, Message]]: ...
+    def in_hand(self) -> list[tuple[Handler, Message]]: ...
 
     async def look_whether_overtaken(self) -> None: ...
 

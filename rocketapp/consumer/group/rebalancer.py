@@ -166,8 +166,8 @@ class Rebalancer:
                 await cut.wait()
         running: dict[str, list[Message]] = {}
         for assignment in assignments:
-            for stats, message in assignment.in_hand():
-                running.setdefault(stats.name, []).append(message)
+            for handler, message in assignment.in_hand():
+                running.setdefault(handler.name, []).append(message)
             assignment.cut()
         seconds = self._loop.time() - began
         for name, (first, *others) in running.items():

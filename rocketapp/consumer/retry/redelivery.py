@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from random import Random
 
 from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.retry.sender import RawSender
-from rocketapp.consumer.stats import HandlerStats
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import DeadLettered, Observe, Retried, SendBackFailed
 from rocketapp.model.names import retry_topic
@@ -48,7 +48,7 @@ _LATE = 2.0
 class _Job:
     """One failed message."""
 
-    stats: HandlerStats
+    handler: Handler
     queue: ProcessQueue[Message]
     message: Message
     failure: Failure
@@ -90,18 +90,18 @@ class Redelivery:
         """Failed messages that no broker has taken yet."""
         return sum(len(retry_queue.jobs) + retry_queue.running for retry_queue in self._retry_queues.values())
 
-    def fail(self, stats: HandlerStats, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
+    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
         """A concurrent handler failed on it: decide, and see to it."""
-        retries = stats.handler.subscription.retries
+        retries = handler.subscription.retries
         step = concurrent_step(failure, reconsume_times=message.reconsume_times, retries=retries)
-        self._add(_Job(stats, queue, message, failure, step))
+        self._add(_Job(handler, queue, message, failure, step))
 
     def send_to_dlq(
-        self, stats: HandlerStats, queue: ProcessQueue[Message], message: Message, failure: Failure
+        self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure
     ) -> asyncio.Future[None]:
         """An orderly handler gave up: to the dead letters, however long it takes. The future tells when it is there."""
         settled: asyncio.Future[None] = self._loop.create_future()
-        self._add(_Job(stats, queue, message, failure, Dead(), settled))
+        self._add(_Job(handler, queue, message, failure, Dead(), settled))
         return settled
 
     async def stop(self) -> None:
@@ -143,7 +143,7 @@ class Redelivery:
             if retry_queue.not_before <= now:
                 # Attempts that fail side by side are one failure: their broker may be back in a moment.
                 retry_queue.not_before = now + retry_queue.backoff.next(self._random.random())
-            message, name = job.message, job.stats.name
+            message, name = job.message, job.handler.name
             text = str(error) if isinstance(error, RocketAppError) else f"{type(error).__name__}: {error}"
             self._observe(SendBackFailed(self._group, name, message.topic, message.message_id, text))
             return False
@@ -153,14 +153,14 @@ class Redelivery:
         return True
 
     def _settled(self, job: _Job) -> None:
-        message, stats = job.message, job.stats
-        about = self._group, stats.name, message.topic, message.message_id, message.attempt
+        message, handler = job.message, job.handler
+        about = self._group, handler.name, message.topic, message.message_id, message.attempt
         if isinstance(job.step, SendBack):
-            stats.retried += 1
+            handler.stats.retried += 1
             self.due_until = max(self.due_until, self._loop.time() + job.step.delay + _LATE)
             self._observe(Retried(*about, job.step.delay, str(job.failure)))
         else:
-            stats.dead_lettered += 1
+            handler.stats.dead_lettered += 1
             self._observe(DeadLettered(*about, str(job.failure)))
         job.queue.finish(message)
         if job.settled is not None and not job.settled.done():
@@ -168,7 +168,7 @@ class Redelivery:
 
     async def _give_back(self, job: _Job, step: SendBack) -> None:
         message, broker_name = job.message, job.queue.message_queue.broker_name
-        retries = max_reconsume_times(job.stats.handler.subscription.retries)
+        retries = max_reconsume_times(job.handler.subscription.retries)
         try:
             await self._brokers.send_back(message, broker_name, delay_level=step.level, max_retries=retries)
         except RocketAppError:
@@ -178,11 +178,11 @@ class Redelivery:
             await self._send(job, properties, message.reconsume_times + 1, retries)
 
     async def _send_to_dlq(self, job: _Job) -> None:
-        message, stats = job.message, job.stats
+        message, handler = job.message, job.handler
         properties = dead_letter_properties(
             _origin(message),
             job.failure,
-            handler=stats.name,
+            handler=handler.name,
             attempts=message.attempt,
             app_version=self._app_version,
         )
@@ -190,7 +190,7 @@ class Redelivery:
             await self._send(job, properties, message.reconsume_times + 1, message.reconsume_times)
         except RocketAppError:
             # Without the reasons, but there: the broker copies the message itself.
-            retries = max_reconsume_times(stats.handler.subscription.retries)
+            retries = max_reconsume_times(handler.subscription.retries)
             broker_name = job.queue.message_queue.broker_name
             await self._brokers.send_back(message, broker_name, delay_level=DEAD, max_retries=retries)
 

@@ -1,117 +1,129 @@
 """Pulled messages → works for the handlers that want them, many at once.
 
-One `Concurrently` per group owns the workers of all its handlers. Each assignment gets a
+One `ConcurrentWay` per group owns the workers of all its handlers. Each session gets a
 delivery of its own, which remembers the works it has given out: when the queue is given
-up, what nobody has started is withdrawn, except what lies below something that was
-started. So the committed offset passes everything that was ever started.
+up, works that were not started are withdrawn, except those that lie below a started one.
+So the committed offset passes everything that was ever started.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.stats import HandlerStats
-from rocketapp.consumer.ways.outcomes import failures_of
+from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.ways.by_offset import ByOffset
+from rocketapp.consumer.ways.delivery import QueueLock
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.batches import Batches
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
+from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.consumer.workers.work import Work
 from rocketapp.model.event import Observe
+from rocketapp.model.names import is_retry_topic
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 Workers = AsyncWorkers | ThreadWorkers
-Unmatched = Callable[[str, int], None]
-"""(topic, how many messages of it no handler wants)"""
 
 
-class Concurrently:
+class ConcurrentWay:
     """Calls the handlers of one group, many messages at once."""
+
+    needs_lock = False
+    limits_span = True
 
     def __init__(
         self,
         topics: Iterable[ConsumedTopic],
-        all_stats: Mapping[int, HandlerStats],
         *,
+        stats: GroupStats,
         redelivery: Redelivery,
-        unmatched: Unmatched,
         observe: Observe,
+        threads: MakeThreads = Threads,
     ) -> None:
-        """`all_stats`: one per handler, by the handler's id.
+        """`threads(name, most)` makes the threads of a sync handler.
 
-        Orderly topics are here too: what comes back through the retry topic has lost its order anyway.
+        Orderly topics are here too: a message that comes back through the retry topic has lost its order anyway.
         """
-        self._redelivery, self._unmatched, self._observe = redelivery, unmatched, observe
+        self.stats, self.redelivery = stats, redelivery
+        self._observe, self._threads = observe, threads
         self._tasks = Tasks(observe)
         self._workers: list[Workers] = []
-        self._tables = {
-            topic.topic: TagTable(
-                (self._workers_of(all_stats[id(handler)]), handler.subscription.tags) for handler in topic.handlers
-            )
+        self.tables = {
+            topic.topic: TagTable((self._workers_of(each), each.subscription.tags) for each in topic.handlers)
             for topic in topics
         }
+        """Which workers take which message, by topic."""
 
-    def _workers_of(self, stats: HandlerStats) -> Workers:
-        if stats.handler.subscription.is_async:
-            self._workers.append(AsyncWorkers(stats, self._settle, self._tasks))
+    def _workers_of(self, handler: Handler) -> Workers:
+        if handler.subscription.is_async:
+            self._workers.append(AsyncWorkers(handler, self._tasks))
         else:
-            self._workers.append(ThreadWorkers(stats, self._settle, self._observe))
+            self._workers.append(ThreadWorkers(handler, self._observe, self._threads))
         return self._workers[-1]
 
-    def open(self, queue: ProcessQueue[Message], topic: str | None) -> ConcurrentDelivery:
-        """The delivery of a new assignment; `topic` None: a retry queue, whose messages belong to any topic."""
-        return ConcurrentDelivery(queue, topic, self._tables, self._unmatched)
+    def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None = None) -> ConcurrentDelivery:
+        """The delivery of a new session."""
+        return ConcurrentDelivery(process_queue, self)
 
-    def in_hand(self) -> list[tuple[HandlerStats, Any]]:
-        """What every worker works on."""
-        return [(each.stats, item) for each in self._workers for item in each.in_hand() if item is not None]
+    def in_hand(self) -> list[tuple[Handler, Any]]:
+        """Every running call: its handler, and the message or batch that it works on."""
+        return [(each.handler, item) for each in self._workers for item in each.in_hand() if item is not None]
 
     async def stop(self) -> None:
-        """Start nothing more; cancel what can be cancelled."""
+        """Start nothing more, and cancel what can be cancelled."""
         await asyncio.gather(*(workers.stop() for workers in self._workers))
         await self._tasks.close()
 
-    def _settle(
-        self, stats: HandlerStats, queue: ProcessQueue[Message], item: Any, result: object, raised: bool
-    ) -> None:
-        """The way that is not fast: batches, returned outcomes, failures."""
-        if queue.closed:
-            return  # given up meanwhile: neither acknowledged nor sent back, somebody else gets it
-        messages: list[Message] = [item] if isinstance(item, Message) else item
-        done = []
-        failures = failures_of(result, raised, messages, stats.handler.subscription)
-        for message, failure in zip(messages, failures, strict=True):
-            if failure is None:
-                done.append(message)
-            else:
-                self._redelivery.fail(stats, queue, message, failure)
-        stats.handled += len(done)
-        queue.finish_all(done)
+
+class _SentBack(ByOffset):
+    """Acknowledges by offset; failed messages are sent back."""
+
+    __slots__ = ("_redelivery",)
+
+    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, redelivery: Redelivery) -> None:
+        super().__init__(process_queue, handler)
+        self._redelivery = redelivery
+
+    def judge(self, item: Any, result: object, raised: bool) -> None:
+        """Acknowledge what one call has done, and send the other messages back."""
+        if self._process_queue.closed:
+            return  # the next owner of the queue gets them again
+        for message, failure in self.settle(item, result, raised):
+            self._redelivery.fail(self._handler, self._process_queue, message, failure)
 
 
 class ConcurrentDelivery:
-    """The messages of one assignment on their way to workers."""
+    """The messages of one session on their way to workers."""
 
-    def __init__(
-        self,
-        queue: ProcessQueue[Message],
-        topic: str | None,
-        tables: Mapping[str, TagTable[Workers]],
-        unmatched: Unmatched,
-    ) -> None:
-        self._queue, self._topic = queue, topic
-        self._tables, self._unmatched = tables, unmatched
+    def __init__(self, process_queue: ProcessQueue[Message], way: ConcurrentWay) -> None:
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Never done: a concurrent delivery goes on until it is ended."""
+        topic = process_queue.message_queue.topic
+        self._process_queue = process_queue
+        self._topic = None if is_retry_topic(topic) else topic
+        """None: a retry queue, whose messages belong to any topic."""
+        self._redelivery, self._stats = way.redelivery, way.stats
+        self._tables: Mapping[str, TagTable[Workers]] = way.tables
+        self._completions: dict[int, _SentBack] = {}
         self._works: deque[tuple[Workers, Work]] = deque()
         self._started_to = -1
+        """No started message lies above this offset, except messages of `_works`."""
         self._batches: dict[int, tuple[Workers, Batches]] = {}
+        self._all_held = False
+        self._held_topics: set[str] = set()
+        self._kept: list[tuple[Workers, list[Any]]] = []
+        """Items that wait for the end of a hold, in the order of their delivery."""
+        self._left_behind = 0
+        """Messages that are neither started nor withdrawn, because they were held when the queue was given up."""
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""
@@ -124,52 +136,98 @@ class ConcurrentDelivery:
         for topic, share in by_topic.items():
             self._give(topic, share)
 
+    def hold(self, topic: str | None = None) -> None:
+        """Take back what was not started and keep it, in its order; of a retry queue perhaps one topic only."""
+        if topic is None:
+            self._all_held = True
+        else:
+            self._held_topics.add(topic)
+        works, self._works = self._works, deque()
+        for workers, work in works:
+            if not self._is_held(workers):
+                self._works.append((workers, work))
+                continue
+            items, started_to = work.withdraw()
+            self._started_to = max(self._started_to, started_to)
+            if items:
+                self._kept.append((workers, items))
+        for workers, batches in self._batches.values():
+            if self._is_held(workers):
+                batches.hold()
+
+    def go_on(self, topic: str | None = None) -> None:
+        """Start what was kept."""
+        if topic is None:
+            self._all_held = False
+        else:
+            self._held_topics.discard(topic)
+        kept, self._kept = self._kept, []
+        for workers, items in kept:
+            self._submit(workers, items)
+        for workers, batches in self._batches.values():
+            if not self._is_held(workers):
+                batches.go_on()
+
     def end(self) -> None:
-        """Withdraw what nobody has started, except what lies below something that was started."""
+        """Withdraw what was not started, except what lies below something that was started."""
         left: list[tuple[Workers, list[Message]]] = []
         for workers, work in self._works:
             items, started_to = work.withdraw()
             self._started_to = max(self._started_to, started_to)
-            left.append((workers, items if workers.batch is None else list(chain.from_iterable(items))))
+            left.append((workers, _messages(workers, items)))
         self._works.clear()
+        left += ((workers, _messages(workers, items)) for workers, items in self._kept)
+        self._kept.clear()
         for workers, batches in self._batches.values():
             left.append((workers, batches.close()))
         dropped: list[int] = []
         for workers, messages in left:
             needed = [message for message in messages if message.offset <= self._started_to]
             dropped += (message.offset for message in messages if message.offset > self._started_to)
-            if needed and not self._queue.closed:
+            if not needed or self._process_queue.closed:
+                continue
+            if self._is_held(workers):
+                # Held messages are not started, not even to save messages above them from a repetition.
+                self._left_behind += len(needed)
+            else:
                 self._submit(workers, needed if workers.batch is None else [needed])
         if dropped:
-            self._queue.withdraw(min(dropped))
+            self._process_queue.withdraw(min(dropped))
 
     async def drained(self) -> None:
-        """Returns when everything that was started has been finished; after `end`."""
-        event, queue = asyncio.Event(), self._queue
+        """Returns when everything that was started has been finished. Call `end` first."""
+        event, process_queue = asyncio.Event(), self._process_queue
 
         def look() -> None:
-            if not len(queue):
+            if len(process_queue) <= self._left_behind:
                 event.set()
 
-        queue.watch(look)
+        process_queue.watch(look)
         try:
             look()
             await event.wait()
         finally:
-            queue.unwatch(look)
+            process_queue.unwatch(look)
+
+    async def abandon(self) -> bool:
+        """False: the workers are shared with other queues, so running calls go on until the way is stopped."""
+        return False
 
     def discard(self) -> None:
-        """Nobody waits any more for anything of it: nothing more of it is started."""
-        self._queue.close()
+        """The session is void: start and acknowledge nothing of it any more."""
+        self._process_queue.close()
         self.end()
+
+    def _is_held(self, workers: Workers) -> bool:
+        return self._all_held or workers.handler.subscription.topic in self._held_topics
 
     def _give(self, topic: str, messages: Sequence[Message]) -> None:
         table = self._tables.get(topic)
         shares = [(None, messages)] if table is None else table.split(messages)
         for workers, share in shares:
             if workers is None:
-                self._queue.finish_all(share)
-                self._unmatched(topic, len(share))
+                self._process_queue.finish_all(share)
+                self._stats.count_unmatched(topic, len(share))
             elif workers.batch is not None:
                 self._batches_of(workers, *workers.batch).add(share)
             else:
@@ -180,12 +238,28 @@ class ConcurrentDelivery:
         if known is None:
             known = workers, Batches(most, wait, lambda found: self._submit(workers, [found]))
             self._batches[id(workers)] = known
+            if self._is_held(workers):
+                known[1].hold()
         return known[1]
 
+    def _completion(self, workers: Workers) -> _SentBack:
+        known = self._completions.get(id(workers))
+        if known is None:
+            known = _SentBack(self._process_queue, workers.handler, self._redelivery)
+            self._completions[id(workers)] = known
+        return known
+
     def _submit(self, workers: Workers, items: list[Any]) -> None:
+        if (self._all_held or self._held_topics) and self._is_held(workers):
+            self._kept.append((workers, items))
+            return
         works = self._works
         while works and not works[0][1].left:
             self._started_to = max(self._started_to, works.popleft()[1].last_offset)
-        work = Work(self._queue, items)
+        work = Work(items, self._completion(workers))
         works.append((workers, work))
         workers.submit(work)
+
+
+def _messages(workers: Workers, items: list[Any]) -> list[Message]:
+    return items if workers.batch is None else list(chain.from_iterable(items))

@@ -1,253 +1,342 @@
 """Messages of an orderly queue → their handlers, one by one, under the queue's lock.
 
-Each assignment has one runner, so two handlers of a queue never overlap. Before every
-message the lease is compared with the clock: when it is over, nothing more starts. A
-message that failed is tried again in place, and nothing behind it starts before it is
-done, skipped, or stored as a dead letter.
+Each session has one runner, so two handlers of a queue never overlap. Around every call
+the lease is compared with the clock: when it is over, nothing more starts, and nothing is
+acknowledged, before the lock is certain again. A message that failed is tried again in
+place, and nothing behind it starts before it is done, skipped, or stored as a dead letter.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.stats import HandlerStats
-from rocketapp.consumer.ways.outcomes import failures_of
-from rocketapp.consumer.workers.orderly_calls import Calls, CallsInThreads, CallsOnLoop
+from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.ways.by_offset import ByOffset
+from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
+from rocketapp.consumer.workers.serial import Permit, SerialExecutor, SerialInThreads, SerialOnLoop
+from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.event import Observe, Retried
-from rocketapp.state.lease import Lease
+from rocketapp.state.attempts import Attempts
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.redelivery import Dead, orderly_step
+from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
-_BURST = 256
-"""Most messages that are handed to a handler's calls at once."""
+_RUN = 32
+"""Most messages that an executor is given at once (a batch is never cut): offsets may be committed after each run."""
 
 
-class Orderly:
+class OrderlyWay:
     """Calls the orderly handlers of one group."""
+
+    needs_lock = True
+    limits_span = False
 
     def __init__(
         self,
         topics: Iterable[ConsumedTopic],
-        all_stats: Mapping[int, HandlerStats],
         *,
         group: str,
+        stats: GroupStats,
         redelivery: Redelivery,
-        unmatched: Callable[[str, int], None],
         observe: Observe,
         suspend: float,
+        prompt: Prompt = no_prompt,
+        threads: MakeThreads = Threads,
     ) -> None:
-        """`suspend`: seconds until a failed message is tried again, when its handler does not say."""
-        self.group, self.redelivery, self.observe, self.suspend = group, redelivery, observe, suspend
-        self.unmatched = unmatched
+        """`suspend`: seconds until a failed message is tried again, when its handler does not say.
+
+        `prompt` is called after every run of messages of a queue; `threads(name, most)` makes a sync handler's threads.
+        """
+        self.group, self.stats, self.redelivery, self.observe = group, stats, redelivery, observe
+        self.suspend, self.prompt = suspend, prompt
         self.tasks = Tasks(observe)
-        self.open_deliveries: set[OrderlyDelivery] = set()
-        self._calls: list[Calls] = []
+        self.attempts = Attempts()
+        self.deliveries: dict[OrderlyDelivery, None] = {}
+        """Those whose runner has not ended, in the order of their opening."""
+        self._threads = threads
+        self._executors: list[SerialExecutor] = []
         self._tables = {
-            topic.topic: TagTable(
-                (self._calls_of(all_stats[id(handler)]), handler.subscription.tags) for handler in topic.handlers
-            )
+            topic.topic: TagTable((self._executor(each), each.subscription.tags) for each in topic.handlers)
             for topic in topics
             if topic.orderly
         }
 
-    def _calls_of(self, stats: HandlerStats) -> Calls:
-        self._calls.append(CallsOnLoop(stats) if stats.handler.subscription.is_async else CallsInThreads(stats))
-        return self._calls[-1]
+    def _executor(self, handler: Handler) -> SerialExecutor:
+        is_async = handler.subscription.is_async
+        self._executors.append(SerialOnLoop(handler) if is_async else SerialInThreads(handler, self._threads))
+        return self._executors[-1]
 
-    def open(self, queue: ProcessQueue[Message], lease: Lease) -> OrderlyDelivery:
-        """The delivery of a new assignment."""
-        return OrderlyDelivery(queue, lease, self._tables[queue.message_queue.topic], self)
+    def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> OrderlyDelivery:
+        """The delivery of a new session under this lock."""
+        if lock is None:
+            raise ValueError(f"{process_queue} is orderly: it needs a lock")
+        return OrderlyDelivery(process_queue, lock, self._tables[process_queue.message_queue.topic], self)
 
-    def in_hand(self) -> list[tuple[HandlerStats, Any]]:
-        """What every runner works on."""
-        return [hand for delivery in self.open_deliveries if (hand := delivery.in_hand()) is not None]
+    def in_hand(self) -> list[tuple[Handler, Any]]:
+        """Every running call: its handler, and the message or batch that it works on."""
+        return [hand for delivery in self.deliveries if (hand := delivery.in_hand()) is not None]
 
     async def stop(self) -> None:
         """Cancel what can be cancelled."""
-        for delivery in self.open_deliveries:
-            delivery.ended = delivery.abandoned = True
+        for delivery in list(self.deliveries):
+            delivery.abandon_soon()
         await self.tasks.close()
-        for calls in self._calls:
-            calls.stop()
+        for executor in self._executors:
+            executor.stop()
 
 
 class OrderlyDelivery:
-    """The messages of one assignment on their way, one at a time."""
+    """The messages of one session on their way, one at a time."""
 
-    def __init__(self, queue: ProcessQueue[Message], lease: Lease, table: TagTable[Calls], orderly: Orderly) -> None:
-        self.queue, self.lease = queue, lease
-        self._table, self._orderly = table, orderly
+    def __init__(
+        self, process_queue: ProcessQueue[Message], lock: QueueLock, table: TagTable[SerialExecutor], way: OrderlyWay
+    ) -> None:
+        self._process_queue, self._lock, self._table, self._way = process_queue, lock, table, way
         self._loop = asyncio.get_running_loop()
-        self._ready: deque[tuple[Calls | None, list[Message]]] = deque()
-        self._news = asyncio.Event()
-        self.ended = False
-        """No further message may start."""
-        self._end: asyncio.Future[None] = self._loop.create_future()
-        self.abandoned = False
-        """Nobody waits any more for what still runs."""
-        self.item: Any = None
-        """What the handler works on."""
-        self._calls: Calls | None = None
-        self._has_slot = False
-        orderly.open_deliveries.add(self)
-        self.runner = orderly.tasks.start(self._run(), f"orderly {queue.message_queue}")
-        """Ends when nothing more may start: after `end`, or because the lease is over."""
-        self.runner.add_done_callback(lambda _: orderly.open_deliveries.discard(self))
+        self._permit = Permit(lock.lease)
+        self._ready: deque[tuple[SerialExecutor | None, list[Message]]] = deque()
+        self._changed = asyncio.Event()
+        """Messages came, a hold ended, or the delivery was ended."""
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._held = False
+        self._executor: SerialExecutor | None = None
+        self._completions: dict[int, ByOffset] = {}
+        queue = process_queue.message_queue
+        self._earlier = way.attempts.take(queue, process_queue.end_offset)
+        """Failed attempts of earlier sessions, by offset; of messages that were not started in this one."""
+        self._failed: dict[int, int] = {}
+        """Failed attempts of messages that were started in this session."""
+        self.over: asyncio.Future[None] = self._loop.create_future()
+        """Done when nothing more may start: the lock is lost, or after `end`."""
+        way.deliveries[self] = None
+        self._runner = way.tasks.start(self._run(), f"orderly {queue}")
+        self._runner.add_done_callback(self._close)
 
-    @property
-    def may_start(self) -> bool:
-        """Whether the next handler may start."""
-        return not self.ended and self._loop.time() < self.lease.trusted_until
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the loop still runs."""
-        return self._loop.is_running()
+    def __repr__(self) -> str:
+        return f"<OrderlyDelivery {self._process_queue}>"
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""
-        self._ready.extend((calls, list(run)) for calls, run in self._table.runs(messages))
-        self._news.set()
+        for executor, run in self._table.runs(messages):
+            self._ready.extend((executor, list(run[at : at + _RUN])) for at in range(0, len(run), _RUN))
+        self._changed.set()
+
+    def hold(self, topic: str | None = None) -> None:
+        """Start no further message; the running call goes on. An orderly queue holds one topic: `topic` is ignored."""
+        self._held = self._permit.withheld = True
+
+    def go_on(self, topic: str | None = None) -> None:
+        """End the hold."""
+        self._held, self._permit.withheld = False, self._ended.done()
+        self._changed.set()
 
     def end(self) -> None:
-        """Start nothing more; what runs goes on."""
-        self.ended = True
-        self._news.set()
-        if not self._end.done():
-            self._end.set_result(None)
+        """Start nothing more; the running call goes on."""
+        self._permit.withheld = True
+        self._changed.set()
+        if not self._ended.done():
+            self._ended.set_result(None)
 
     async def drained(self) -> None:
-        """Returns when the running handler has ended; after `end`."""
-        await asyncio.wait([self.runner])
+        """Returns when the running call has ended. Call `end` first."""
+        await asyncio.wait([self._runner])
 
     def discard(self) -> None:
-        """Nobody waits any more for anything of it."""
-        self.queue.close()
-        self.abandoned = True
-        self.end()
+        """The session is void: acknowledge nothing of it any more."""
+        self._process_queue.close()
+        self.abandon_soon()
 
     async def abandon(self) -> bool:
-        """Cancel the running handler; whether it has ended. A thread cannot be stopped, nor who will not hear of it."""
-        self.abandoned = True
-        self.end()
+        """Cancel the running call; whether it has ended. A thread goes on, and so may a handler."""
+        self.abandon_soon()
         hand = self.in_hand()
-        await self._orderly.tasks.end([self.runner], None if hand is None else f"handler {hand[0].name}")
-        return self.item is None
+        await self._way.tasks.end([self._runner], None if hand is None else f"handler {hand[0].name}")
+        return self._permit.item is None
 
-    def in_hand(self) -> tuple[HandlerStats, Any] | None:
-        """What runs, and whose it is."""
-        return None if self.item is None or self._calls is None else (self._calls.stats, self.item)
+    def abandon_soon(self) -> None:
+        """Start nothing more; a cancellation of the running call is ours from now on."""
+        self._permit.abandoned = True
+        self.end()
+
+    def in_hand(self) -> tuple[Handler, Any] | None:
+        """The running call: its handler, and what it works on."""
+        executor, item = self._executor, self._permit.item
+        return None if item is None or executor is None else (executor.handler, item)
+
+    def _close(self, _: asyncio.Task[None]) -> None:
+        way, process_queue = self._way, self._process_queue
+        way.deliveries.pop(self, None)
+        failed = self._failed | self._earlier
+        offsets = [message.offset for message in process_queue.unfinished()] if failed else []
+        way.attempts.keep(process_queue.message_queue, {at: failed[at] for at in offsets if at in failed})
+        if not self.over.done():
+            self.over.set_result(None)
 
     async def _run(self) -> None:
-        while await self._more(None):
-            calls, messages = self._ready.popleft()
-            if calls is None:
-                self.queue.finish_all(messages)
-                self._orderly.unmatched(self.queue.message_queue.topic, len(messages))
-                continue
-            self._calls = calls
-            items = await self._items(calls, messages)
-            await self._enter(calls)
-            try:
-                if not await calls.run(self, items):
+        while await self._has_more(None):
+            executor, messages = self._ready.popleft()
+            if executor is None:
+                self._process_queue.finish_all(messages)
+                self._way.stats.count_unmatched(self._process_queue.message_queue.topic, len(messages))
+            else:
+                if not await self._handle(executor, await self._items(executor, messages)):
                     return
-            finally:
-                self._leave(calls)
-            # A handler that never suspends must not keep the loop for itself.
-            await asyncio.sleep(0)
+                self._failed.clear()
+                # A handler that never suspends must not keep the loop for itself.
+                await asyncio.sleep(0)
+            self._way.prompt(self._process_queue)
 
-    async def _more(self, until: float | None) -> bool:
-        """Wait for messages; False when there is nothing more to do, or the time is over."""
-        while not self._ready and not self.ended:
-            self._news.clear()
+    async def _has_more(self, until: float | None) -> bool:
+        """Wait for messages; False when the delivery was ended, or the time is over."""
+        while not self._ready and not self._ended.done():
+            self._changed.clear()
             try:
                 async with asyncio.timeout_at(until):
-                    await self._news.wait()
+                    await self._changed.wait()
             except TimeoutError:
                 return False
-        return not self.ended
+        return not self._ended.done()
 
-    async def _items(self, calls: Calls, messages: list[Message]) -> list[Any]:
-        """What follows directly for the same handler, as single messages or as batches."""
-        most, until = _BURST, 0.0
-        if calls.batch is not None:
-            most, until = calls.batch[0], self._loop.time() + calls.batch[1]
+    async def _items(self, executor: SerialExecutor, messages: list[Message]) -> list[Any]:
+        """The messages that follow directly for the same handler, as single messages or as batches."""
+        subscription = executor.handler.subscription
+        if subscription.batch is None:
+            most, until = _RUN, 0.0
+        else:
+            most, until = subscription.batch, self._loop.time() + subscription.batch_wait
         while len(messages) < most:
             if self._ready:
-                if self._ready[0][0] is not calls:
+                following, more = self._ready[0]
+                if following is not executor or (subscription.batch is None and len(messages) + len(more) > most):
                     break
-                messages += self._ready.popleft()[1]
-            elif calls.batch is None or not await self._more(until):
+                self._ready.popleft()
+                messages += more
+            elif subscription.batch is None or not await self._has_more(until):
                 break
-        if calls.batch is None:
+        if self._earlier:
+            messages = await self._without_exhausted(executor.handler, messages)
+        if subscription.batch is None:
             return messages
         return [messages[at : at + most] for at in range(0, len(messages), most)]
 
-    async def settle(self, calls: Calls, item: Any, result: object, raised: bool) -> bool:
-        """See an item through that was not simply done; False when the assignment ended before it was."""
-        messages = [item] if isinstance(item, Message) else item
-        while True:
-            again, delay = [], 0.0
-            failures = failures_of(result, raised, messages, calls.stats.handler.subscription)
-            result = None  # its traceback holds on to the handler's frames, and the pause may be long
-            for message, failure in zip(messages, failures, strict=True):
-                if failure is None:
-                    calls.stats.handled += 1
-                    self.queue.finish(message)
-                    continue
-                retries = calls.stats.handler.subscription.retries
-                step = orderly_step(
-                    failure, reconsume_times=message.reconsume_times, retries=retries, suspend=self._orderly.suspend
-                )
-                if isinstance(step, Dead):
-                    stored = self._orderly.redelivery.send_to_dlq(calls.stats, self.queue, message, failure)
-                    await asyncio.wait([stored, self._end], return_when=asyncio.FIRST_COMPLETED)
-                    if not stored.done():
-                        return False
-                    continue
-                self._tell_retry(calls.stats, message, step.delay, str(failure))
-                again.append(message)
-                delay = max(delay, step.delay)
-            if not again:
+    async def _handle(self, executor: SerialExecutor, items: list[Any]) -> bool:
+        """See these items through; False when the delivery ended, or its lock was lost, before the last."""
+        completion = self._completion(executor)
+        rest = todo = iter(items)
+        self._executor = executor
+        while await self._may_start():
+            async with executor.free_calls:
+                stopped = await executor.run(todo, self._permit, completion)
+            if stopped is None:
+                if todo is rest:
+                    return True
+                todo = rest  # the retried item is done
+            elif stopped.item is not None:
+                if not await self._is_valid(stopped.item):
+                    return False
+                failures = completion.settle(*stopped)
+                # The traceback of an exception keeps the handler's frames alive, and the pause may be long.
+                stopped = None
+                if (retried := await self._see_to(executor.handler, failures)) is None:
+                    return False
+                todo = _again(executor.handler, retried) if retried else rest
+        return False
+
+    def _completion(self, executor: SerialExecutor) -> ByOffset:
+        known = self._completions.get(id(executor))
+        if known is None:
+            known = self._completions[id(executor)] = ByOffset(self._process_queue, executor.handler)
+        return known
+
+    async def _may_start(self) -> bool:
+        """Wait for the end of a hold and for a lock that is certain; False when there will be none."""
+        while not self._ended.done():
+            if self._held:
+                self._changed.clear()
+                await self._changed.wait()
+            elif self._loop.time() < self._permit.lease.trusted_until:
                 return True
-            if not await self._pause(calls, delay):
+            elif not await self._usable():
                 return False
+        return False
+
+    async def _usable(self) -> bool:
+        """Wait until the lock is certain: True; or is lost, or the delivery ended before: False."""
+        asking = self._way.tasks.start(self._lock.usable(), f"lock {self._process_queue.message_queue}")
+        await asyncio.wait([asking, self._ended], return_when=asyncio.FIRST_COMPLETED)
+        if asking.done():
+            return bool(asking.result())
+        asking.cancel()
+        return False
+
+    async def _is_valid(self, item: Any) -> bool:
+        """Whether the call that has ended counts: only if the lock was ours all the time. Otherwise it is repeated."""
+        process_queue = self._process_queue
+        if self._loop.time() < self._permit.lease.trusted_until or await self._usable():
+            return not process_queue.closed
+        if process_queue.closed or not self._ended.done():
+            # Another member may have had the queue meanwhile. The attempt counts all the same: a handler that blocks
+            # the loop for longer than its lock lives would block it for ever.
+            for message in [item] if isinstance(item, Message) else item:
+                self._count_attempt(message)
+        return False
+
+    async def _see_to(self, handler: Handler, failures: list[tuple[Message, Failure]]) -> list[Message] | None:
+        """Dead letters are stored; after a pause, the messages to try again. None when the delivery ended before."""
+        again, delay = [], 0.0
+        for message, failure in failures:
+            retries = handler.subscription.retries
+            step = orderly_step(
+                failure, reconsume_times=message.reconsume_times, retries=retries, suspend=self._way.suspend
+            )
+            if isinstance(step, Dead):
+                if not await self._dead_lettered(handler, message, failure):
+                    return None
+                continue
+            handler.stats.retried += 1
+            about = self._way.group, handler.name, message.topic, message.message_id, message.attempt
+            self._way.observe(Retried(*about, step.delay, str(failure)))
+            again.append(message)
+            delay = max(delay, step.delay)
+        if again:
+            await asyncio.wait([self._ended], timeout=delay)
+            if self._ended.done():
+                return None
             for message in again:
-                message.reconsume_times += 1
-            messages = again
-            outcome = await calls.once(self, again if calls.batch is not None else again[0])
-            if outcome is None:
-                return False
-            result, raised = outcome
+                self._count_attempt(message)
+        return again
 
-    def _tell_retry(self, stats: HandlerStats, message: Message, delay: float, error: str) -> None:
-        stats.retried += 1
-        about = self._orderly.group, stats.name, message.topic, message.message_id, message.attempt
-        self._orderly.observe(Retried(*about, delay, error))
+    async def _dead_lettered(self, handler: Handler, message: Message, failure: Failure) -> bool:
+        """Wait until a broker has stored the dead letter; False when the delivery ended before."""
+        stored = self._way.redelivery.send_to_dlq(handler, self._process_queue, message, failure)
+        await asyncio.wait([stored, self._ended], return_when=asyncio.FIRST_COMPLETED)
+        return stored.done()
 
-    async def _pause(self, calls: Calls, delay: float) -> bool:
-        """Wait before the next attempt, without keeping other queues from the handler."""
-        self._leave(calls)
-        await asyncio.wait([self._end], timeout=delay)
-        if self.ended:
-            return False
-        await self._enter(calls)
-        return self.may_start
+    def _count_attempt(self, message: Message) -> None:
+        message.reconsume_times += 1
+        self._failed[message.offset] = message.reconsume_times
 
-    async def _enter(self, calls: Calls) -> None:
-        await calls.slots.acquire()
-        self._has_slot = True
+    async def _without_exhausted(self, handler: Handler, messages: list[Message]) -> list[Message]:
+        """Go on counting where earlier sessions ended; a message without further retries becomes a dead letter."""
+        left, retries = [], handler.subscription.retries
+        for message in messages:
+            if times := self._earlier.pop(message.offset, 0):
+                message.reconsume_times = self._failed[message.offset] = times
+            if times and retries != UNLIMITED and times > retries:
+                reason = f"the lock of its queue was lost during the last of {times} attempts"
+                if not await self._dead_lettered(handler, message, Failure("LockLost", reason)):
+                    return []
+            else:
+                left.append(message)
+        return left
 
-    def _leave(self, calls: Calls) -> None:
-        # Who is cancelled while it waits for a slot has none to give back.
-        if self._has_slot:
-            self._has_slot = False
-            calls.slots.release()
+
+def _again(handler: Handler, messages: list[Message]) -> Iterator[Any]:
+    return iter(messages if handler.subscription.batch is None else [messages])

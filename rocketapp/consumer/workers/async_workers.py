@@ -15,19 +15,18 @@ from itertools import islice
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.stats import HandlerStats
-from rocketapp.consumer.workers.work import Settle, Work
+from rocketapp.consumer.workers.work import Work
 from rocketapp.tasks import Tasks
 
 _CHUNK = 32
 """Items that a worker takes before it looks at the clock."""
 
 _TURN = 0.005
-"""Seconds that workers may keep the loop before they let others run."""
+"""Seconds that workers may keep the loop before they let other tasks run."""
 
 
-class _Slot:
-    """What one worker has in hand."""
+class _InHand:
+    """What one worker works on."""
 
     __slots__ = ("item",)
 
@@ -38,19 +37,19 @@ class _Slot:
 class AsyncWorkers:
     """Up to `concurrency` calls of one async handler at once."""
 
-    def __init__(self, stats: HandlerStats, settle: Settle, tasks: Tasks) -> None:
-        subscription = stats.handler.subscription
-        self.stats = stats
-        self._settle, self._tasks = settle, tasks
-        self._call = limited(stats.handler)
+    def __init__(self, handler: Handler, tasks: Tasks) -> None:
+        subscription = handler.subscription
+        self.handler = handler
+        self._tasks = tasks
+        self._call = limited(handler)
         self.batch = None if subscription.batch is None else (subscription.batch, subscription.batch_wait)
         """Most messages of a batch and seconds to wait for them; None for a handler of single messages."""
         self._single = self.batch is None
-        self._most, self._name = subscription.concurrency, stats.name
+        self._most, self._name = subscription.concurrency, handler.name
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Work] = deque()
         self._idle: list[asyncio.Future[None]] = []
-        self._slots: list[_Slot] = []
+        self._workers: list[_InHand] = []
         self._spreading = False
         self._yielding = False
         self._turn_end = 0.0
@@ -58,7 +57,7 @@ class AsyncWorkers:
         self._running: dict[asyncio.Task[None], None] = {}
 
     def __repr__(self) -> str:
-        return f"<AsyncWorkers {self._name}: {len(self._slots)} workers, {len(self._idle)} idle>"
+        return f"<AsyncWorkers {self._name}: {len(self._workers)} workers, {len(self._idle)} idle>"
 
     def submit(self, work: Work) -> None:
         """Hand over work; it starts at the loop's next turn."""
@@ -68,10 +67,10 @@ class AsyncWorkers:
 
     def in_hand(self) -> list[Any]:
         """Per worker what it works on, or None."""
-        return [slot.item for slot in self._slots]
+        return [hand.item for hand in self._workers]
 
     async def stop(self) -> None:
-        """Cancel what runs. Cancellation is not a failure: nothing of it is acknowledged."""
+        """Cancel the running calls. A cancelled call is not a failed one: its message is not acknowledged."""
         self._cancelled = True
         for work in self._ready:
             work.withdraw()
@@ -79,17 +78,17 @@ class AsyncWorkers:
         await self._tasks.end(list(self._running))
 
     def _wake(self, count: int) -> None:
-        idle, slots = self._idle, self._slots
+        idle, workers = self._idle, self._workers
         while count > 0:
             if idle:
                 waiter = idle.pop()
                 if waiter.done():
                     continue
                 waiter.set_result(None)
-            elif len(slots) < self._most and not self._cancelled:
-                slot = _Slot()
-                slots.append(slot)
-                task = self._tasks.start(self._work(slot), f"handler {self._name}")
+            elif len(workers) < self._most and not self._cancelled:
+                hand = _InHand()
+                workers.append(hand)
+                task = self._tasks.start(self._work(hand), f"handler {self._name}")
                 self._running[task] = None
                 task.add_done_callback(self._running.pop)
             else:
@@ -107,44 +106,42 @@ class AsyncWorkers:
         if self._ready and not self._yielding:
             self._wake(sum(work.left for work in self._ready))
 
-    async def _work(self, slot: _Slot) -> None:
+    async def _work(self, hand: _InHand) -> None:
         try:
             while True:
-                await self._drain(slot)
+                await self._drain(hand)
                 if self._cancelled:
                     return  # the handler has swallowed the cancellation by which `stop` ends its worker
                 waiter = self._loop.create_future()
                 self._idle.append(waiter)
                 await waiter
         finally:
-            # Whoever cancelled this worker - its own handler, or a loop that is being closed - ends it. Another one
+            # A cancellation ends this worker: by its own handler, or by a loop that is being closed. Another worker
             # takes its place when there is work.
-            self._slots.remove(slot)
+            self._workers.remove(hand)
             if self._ready and not self._cancelled:
                 self._ask_to_spread()
 
-    async def _drain(self, slot: _Slot) -> None:
+    async def _drain(self, hand: _InHand) -> None:
         """Work until nothing is left to start."""
-        ready, stats, call, single = self._ready, self.stats, self._call, self._single
+        ready, call, single = self._ready, self._call, self._single
         now = self._loop.time
         self._turn_end = now() + _TURN
         while ready:
             work = ready[0]
-            queue = work.process_queue
-            finish = queue.finish
+            done, judge = work.completion.done, work.completion.judge
             for item in islice(work.items, _CHUNK):
-                slot.item = item
+                hand.item = item
                 try:
                     result = await call(item)
                 except BaseException as error:
                     self._raised(work, item, error)
                 else:
                     if result is None and single:
-                        stats.handled += 1
-                        finish(item)
+                        done(item)
                     else:
-                        self._settle(stats, queue, item, result, False)
-            slot.item = None
+                        judge(item, result, False)
+            hand.item = None
             if ready and ready[0] is work and not work.left:
                 ready.popleft()
             if now() >= self._turn_end:
@@ -157,22 +154,22 @@ class AsyncWorkers:
         finally:
             self._yielding = False
         self._turn_end = self._loop.time() + _TURN
-        # Whatever this worker does next, others are asked again behind it.
+        # This worker may suspend next, so others are asked again behind it.
         self._ask_to_spread()
 
     def _raised(self, work: Work, item: Any, error: BaseException) -> None:
         if isinstance(error, GeneratorExit) and not self._loop.is_running():
-            raise error  # not the handler's: this coroutine is being thrown away
+            raise error  # not the handler's: this coroutine is being closed
         if isinstance(error, asyncio.CancelledError):
             if self._cancelled:
                 raise error
-            # Not ours, so a failure like any other: a handler may let a cancellation of its own escape.
-            self._settle(self.stats, work.process_queue, item, error, True)
+            # We did not cancel it, so it is a failure: a handler may let a cancellation of its own escape.
+            work.completion.judge(item, error, True)
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise error
             return
-        self._settle(self.stats, work.process_queue, item, error, True)
+        work.completion.judge(item, error, True)
 
 
 def limited(handler: Handler) -> Callable[[Any], Awaitable[object]]:

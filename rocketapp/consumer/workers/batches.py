@@ -1,4 +1,4 @@
-"""Collects the messages of one queue for a batch handler: so many, or what came in time."""
+"""Collects messages of one queue into batches: full ones, or those that came in time."""
 
 from __future__ import annotations
 
@@ -16,20 +16,36 @@ class Batches:
         self._pending: list[Message] = []
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._held = False
 
     def add(self, messages: Sequence[Message]) -> None:
         """Messages in offset order."""
         self._pending += messages
+        self._hand_over_full()
+
+    def hold(self) -> None:
+        """Keep all messages until `go_on`."""
+        self._held = True
+        self._stop_timer()
+
+    def go_on(self) -> None:
+        """Hand over full batches now, and the rest after `wait` seconds."""
+        self._held = False
+        self._hand_over_full()
+
+    def close(self) -> list[Message]:
+        """Hand over nothing more, and return the messages that are left."""
+        left, self._pending = self._pending, []
+        self._stop_timer()
+        return left
+
+    def _hand_over_full(self) -> None:
+        if self._held:
+            return
         while len(self._pending) >= self._most:
             self._flush()
         if self._pending and self._timer is None:
             self._timer = self._loop.call_later(self._wait, self._flush)
-
-    def close(self) -> list[Message]:
-        """Hand over nothing more; what is left."""
-        left, self._pending = self._pending, []
-        self._stop_timer()
-        return left
 
     def _flush(self) -> None:
         self._stop_timer()

@@ -1,8 +1,8 @@
 """Daemon threads that run jobs of sync handlers.
 
-Not an executor of the standard library: those are joined when the interpreter ends, and a
-handler that hangs would keep the process. Nothing can stop a thread, so nobody tries to:
-at a cut drain it is left behind.
+Not an executor of the standard library: the interpreter joins those threads when it ends,
+so a handler that hangs would keep the process. A thread cannot be stopped: a drain that is
+cut leaves it behind.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Protocol
 
 
 class Threads:
@@ -26,9 +27,9 @@ class Threads:
         return f"<Threads {self._name}: {len(self._threads)} of {self._most}, {self._outstanding} jobs>"
 
     def run(self, job: Callable[[], None]) -> None:
-        """Run it in a thread, as soon as one is free; the job reports to the loop by itself.
+        """Run the job in a thread as soon as one is free. The job itself reports to the loop.
 
-        RuntimeError when the system has no thread for it: it is not run then.
+        Raises RuntimeError when the system has no thread for it; the job is not run then.
         """
         with self._lock:
             if self._outstanding >= len(self._threads) < self._most:
@@ -44,7 +45,7 @@ class Threads:
         except RuntimeError:
             if not self._threads:
                 raise
-            return  # the others do what there is to do
+            return  # the other threads run the job
         self._threads.append(thread)
 
     def stop(self) -> None:
@@ -59,3 +60,19 @@ class Threads:
             finally:
                 with self._lock:
                     self._outstanding -= 1
+
+
+class ThreadPool(Protocol):
+    """What executors need of threads: the simulation puts its own in their place."""
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Run the job in a thread; raises RuntimeError when there is no thread for it."""
+        ...
+
+    def stop(self) -> None:
+        """Every thread ends when its job has ended."""
+        ...
+
+
+MakeThreads = Callable[[str, int], ThreadPool]
+"""(name, most threads)"""

@@ -3,40 +3,63 @@
 All workers of a handler draw from the one iterator of a `Work`, so that handing over a
 message costs no queue operation, no tuple and no future. A list's iterator is advanced in
 one step under the interpreter's lock, so threads may share it too.
+
+Workers run items and report to the work's completion. They know neither offsets nor
+counters: how a message is acknowledged belongs to the way of consuming.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import length_hint
-from typing import Any
+from typing import Any, Protocol
 
-from rocketapp.consumer.stats import HandlerStats
-from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
+
+
+class Acknowledge(Protocol):
+    """Acknowledges messages whose handler returned None. Called on the loop only."""
+
+    @property
+    def done(self) -> Callable[[Message], None]:
+        """Acknowledge one message: read once per work, called once per message."""
+        ...
+
+    def done_all(self, messages: Sequence[Message]) -> None:
+        """Acknowledge several messages."""
+        ...
+
+
+class Completion(Acknowledge, Protocol):
+    """Decides what becomes of items after their handler was called. Called on the loop only."""
+
+    def judge(self, item: Any, result: object, raised: bool) -> None:
+        """Decide about a batch, a returned value or an exception; `raised`: `result` is what the handler raised."""
+        ...
 
 
 class Work:
     """Items of one queue for one handler: messages, or lists of messages for a batch handler."""
 
-    __slots__ = ("_count", "_last", "finished", "items", "process_queue", "told")
+    __slots__ = ("_count", "_last", "completion", "finished", "is_collected", "items")
 
-    def __init__(self, process_queue: ProcessQueue[Message], batch: list[Any]) -> None:
-        self.process_queue = process_queue
+    def __init__(self, batch: list[Any], completion: Completion) -> None:
+        self.completion = completion
+        """Workers report to it."""
         self.items: Iterator[Any] = iter(batch)
-        """Shared by all workers: whoever takes an item has started it. Nothing else keeps the items alive."""
+        """Shared by all workers: taking an item starts it. Nothing else keeps the items alive."""
         self._count, self._last = len(batch), _last_offset(batch[-1])
         self.finished: list[Any] = []
-        """What threads are done with and the loop has not collected."""
-        self.told = False
-        """The loop was told that there is something to collect."""
+        """Messages that threads have finished and the loop has not collected."""
+        self.is_collected = False
+        """The loop will collect `finished` soon."""
 
     def __repr__(self) -> str:
-        return f"<Work {self.process_queue.message_queue}: {self.left} of {self._count} not started>"
+        return f"<Work: {self.left} of {self._count} not started>"
 
     @property
     def left(self) -> int:
-        """How many items nobody has started."""
+        """How many items are not started."""
         return length_hint(self.items)
 
     @property
@@ -45,7 +68,7 @@ class Work:
         return self._last
 
     def withdraw(self) -> tuple[list[Any], int]:
-        """Take away what nobody has started: those items, and an offset that nothing started lies above (-1: none)."""
+        """Take back the items that are not started: those items, and an offset that no started one lies above (-1)."""
         left = list(self.items)
         if not left:
             return left, self._last
@@ -58,7 +81,3 @@ def _first_offset(item: Message | Sequence[Message]) -> int:
 
 def _last_offset(item: Message | Sequence[Message]) -> int:
     return item.offset if isinstance(item, Message) else item[-1].offset
-
-
-Settle = Callable[[HandlerStats, ProcessQueue[Message], Any, object, bool], None]
-"""(stats, process queue, item, what came of it, whether that was raised): the way that is not fast."""

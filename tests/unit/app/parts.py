@@ -18,10 +18,10 @@ from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.idle import IdleReport
-from rocketapp.consumer.push_consumer import Counters
 from rocketapp.errors import ConnectError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing
+from rocketapp.model.stats import HandlerStats
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -82,7 +82,7 @@ class NotedProducer:
 class NotedConsumer:
     def __init__(self, diary: Diary, *, group: str, topics: Sequence[Any], expected_members: int, **_: Any) -> None:
         self.diary, self.group, self.topics, self.expected_members = diary, group, topics, expected_members
-        self.counters = Counters(handled=2, retried=1, dead_lettered=1, unmatched=3)
+        self.counters = HandlerStats(handled=2, retried=1, dead_lettered=1, unmatched=3)
 
     async def join(self) -> None:
         self.diary.note(f"consumer {self.group} joins")

@@ -10,10 +10,10 @@ import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.push_consumer import Counters
 from rocketapp.errors import SetupError
 from rocketapp.model.event import Assigned, DrainCut, Handled, HandlerSlow, LoopFailed, Moving, StandingStill, Unmatched
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.stats import HandlerStats
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription
@@ -57,7 +57,7 @@ async def test_messages_are_handled_and_their_offsets_committed_with_an_answer()
     await eventually(lambda: len(seen) == 200)
     assert await member.stop()
     assert [cluster.committed(queue) for queue in queues] == [100, 100]
-    assert member.consumer.counters == Counters(handled=200)
+    assert member.consumer.counters == HandlerStats(handled=200)
     await cluster.stop()
 
 
@@ -409,7 +409,7 @@ async def test_handlers_are_told_apart_by_tag_and_what_nobody_wants_is_counted()
     assert (one, other) == ([b"Aa"], [b"c", b"d"])
     await asyncio.sleep(6)
     assert cluster.committed(queue) == 4
-    assert member.consumer.counters == Counters(handled=3, unmatched=1)
+    assert member.consumer.counters == HandlerStats(handled=3, unmatched=1)
     assert member.events.of(Unmatched) == [Unmatched("group", "topic", 1)]
     assert {(event.handler, event.count) for event in member.events.of(Handled)} == {("one", 1), ("other", 2)}  # type: ignore[attr-defined]
     await member.stop()
@@ -433,7 +433,7 @@ async def test_batches_are_full_or_what_came_in_time() -> None:
     assert [len(batch) for batch in batches] == [10, 10, 5]
     await asyncio.sleep(6)
     assert cluster.committed(queue) == 25
-    assert member.consumer.counters == Counters(handled=25)
+    assert member.consumer.counters == HandlerStats(handled=25)
     await member.stop()
     await cluster.stop()
 
@@ -455,7 +455,7 @@ async def test_a_handler_may_empty_its_list(orderly: bool) -> None:
     member = await cluster.member(consumed(handler, batch=4, orderly=orderly)).start()
     await eventually(lambda: member.consumer.counters.handled == 8, 60)
     assert sorted(batches) == [4, 4, 4]
-    assert member.consumer.counters == Counters(handled=8, retried=4)
+    assert member.consumer.counters == HandlerStats(handled=8, retried=4)
     assert await member.stop()
     assert cluster.committed(queue) == 8
     await cluster.stop()
@@ -614,7 +614,7 @@ def test_a_cut_drain_commits_nothing_that_was_not_finished(how: str) -> None:
         assert (told.handler, told.topic, told.others) == ("handler", "topic", 6)
         assert told.seconds == pytest.approx(2 if how == "cut" else 5)
         assert cluster.committed(queue) == 3
-        assert member.consumer.counters == Counters(handled=3)
+        assert member.consumer.counters == HandlerStats(handled=3)
         assert not cluster.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
         await cluster.stop()
 

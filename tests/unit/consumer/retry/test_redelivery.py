@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rocketapp.consumer.push_consumer import Counters
 from rocketapp.model.event import DeadLettered, Retried, SendBackFailed
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
+from rocketapp.model.stats import HandlerStats
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message, Record
@@ -61,7 +61,7 @@ async def test_a_failed_message_comes_back_after_ten_and_then_thirty_seconds() -
     assert [asked.fields["delayLevel"] for asked in cluster.requests(SEND_BACK)] == ["3", "4"]
     await asyncio.sleep(6)
     assert cluster.committed(queue) == 1
-    assert member.consumer.counters == Counters(handled=1, retried=2)
+    assert member.consumer.counters == HandlerStats(handled=1, retried=2)
     first = member.events.of(Retried)[0]
     assert first == Retried("group", "handler", "topic", "id-1", 1, 10.0, f"ValueError: no ({RAISED_AT})")
     assert await member.stop()
@@ -117,7 +117,7 @@ def test_whatever_is_raised_is_a_failure_and_the_worker_survives(error: BaseExce
         member = await cluster.member(consumed(handler, concurrency=1)).start()
         await eventually(lambda: done == [b"good"])
         await eventually(lambda: len(cluster.requests(SEND_BACK)) == 1)
-        assert member.consumer.counters == Counters(handled=1, retried=1)
+        assert member.consumer.counters == HandlerStats(handled=1, retried=1)
         assert await member.stop()
         await cluster.stop()
 
@@ -140,7 +140,7 @@ def test_a_handler_that_calls_sys_exit_gets_the_message_again_and_it_is_not_done
 
         member = await cluster.member(consumed(handler, orderly=orderly, concurrency=1)).start()
         await eventually(lambda: member.consumer.counters.handled == 1, 100)
-        assert member.consumer.counters == Counters(handled=1, retried=2)
+        assert member.consumer.counters == HandlerStats(handled=1, retried=2)
         assert attempts == 3
         errors = [event.error for event in member.events.of(Retried)]  # type: ignore[attr-defined]
         place = f"test_redelivery.py:{handler.__code__.co_firstlineno + 5}"
@@ -212,7 +212,7 @@ def test_after_the_last_retry_a_message_is_dead_at_once_and_says_why(retries: in
         assert properties["ORIGIN_MESSAGE_ID"] == "id-1"
         assert properties["KEYS"] == "k"
         assert "DELAY" not in properties
-        await eventually(lambda: member.consumer.counters == Counters(retried=retries, dead_lettered=1))
+        await eventually(lambda: member.consumer.counters == HandlerStats(retried=retries, dead_lettered=1))
         (event,) = member.events.of(DeadLettered)
         assert isinstance(event, DeadLettered)
         assert event.attempt == retries + 1
@@ -375,7 +375,7 @@ async def test_a_failing_batch_is_retried_as_a_whole_or_message_by_message() -> 
     member = await cluster.member(consumed(handler, batch=4, batch_wait=0.2)).start()
     await eventually(lambda: len(batches) == 3, 60)
     assert [len(batch) for batch in batches] == [4, 4, 1]
-    await eventually(lambda: member.consumer.counters == Counters(handled=3, retried=5, dead_lettered=1))
+    await eventually(lambda: member.consumer.counters == HandlerStats(handled=3, retried=5, dead_lettered=1))
     assert cluster.bodies("%DLQ%group") == [b"2"]
     assert await member.stop()
     await cluster.stop()

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.stats import HandlerStats
 from rocketapp.errors import ConnectionLostError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
@@ -54,10 +53,10 @@ async def test_many_failures_at_one_moment_count_as_one_outage_of_their_broker()
         app_version="",
     )
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-    stats = HandlerStats(Handler(subscription(), lambda _: None))
+    handler = Handler(subscription(), lambda _: None)
     messages = [message(offset) for offset in range(100)]
     queue.put(messages)
     for each in messages:
-        redelivery.fail(stats, queue, each, Failure("ValueError", ""))
+        redelivery.fail(handler, queue, each, Failure("ValueError", ""))
     await eventually(lambda: not len(queue), 2.0)
     await redelivery.stop()

@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, cast
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.stats import HandlerStats
-from rocketapp.consumer.ways.concurrent import Concurrently
+from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.properties import encode
@@ -39,15 +39,11 @@ async def test_what_lies_below_a_started_message_is_finished_but_not_when_all_is
         Handler(subscription("quick", tags="quick"), quick),
     ]
     topic = consumed_by(*handlers)
-    concurrently = Concurrently(
-        [topic],
-        {id(handler): HandlerStats(handler) for handler in topic.handlers},
-        redelivery=cast(Any, None),
-        unmatched=lambda topic, count: None,
-        observe=Events(),
+    concurrently = ConcurrentWay(
+        [topic], stats=GroupStats(topic.handlers), redelivery=cast(Any, None), observe=Events()
     )
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-    delivery = concurrently.open(queue, "topic")
+    delivery = concurrently.open(queue)
     messages = [message(offset, "slow" if offset < 9 else "quick") for offset in range(10)]
     queue.put(messages)
     delivery.deliver(messages)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.push_consumer import Counters
 from rocketapp.model.event import LoopFailed, Released, Retried
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
+from rocketapp.model.stats import HandlerStats
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, Lock, consumed
@@ -116,7 +116,7 @@ async def test_a_failed_message_is_retried_in_place_and_nothing_overtakes_it() -
     assert tries[2][1] - tries[1][1] == pytest.approx(0.25, abs=0.01)
     fourth = [time for offset, _, time in order.calls if offset == 4]
     assert fourth[1] - fourth[0] == pytest.approx(7.0, abs=0.01)
-    assert member.consumer.counters == Counters(handled=6, retried=3)
+    assert member.consumer.counters == HandlerStats(handled=6, retried=3)
     assert [event.delay for event in member.events.of(Retried)] == [1.0, 0.25, 7.0]  # type: ignore[attr-defined]
     assert await member.stop()
     assert cluster.committed(queue) == 6
@@ -132,7 +132,7 @@ async def test_after_the_last_retry_a_message_is_dead_and_the_next_one_follows()
     await eventually(lambda: order.offsets(queue) == [2], 20)
     assert [offset for offset, _, _ in order.calls] == [0, 0, 0, 0, 1, 2]
     assert cluster.bodies("%DLQ%group") == [b"0", b"1"]
-    assert member.consumer.counters == Counters(handled=1, retried=3, dead_lettered=2)
+    assert member.consumer.counters == HandlerStats(handled=1, retried=3, dead_lettered=2)
     assert await member.stop()
     assert cluster.committed(queue) == 3
     await cluster.stop()
@@ -267,7 +267,7 @@ async def test_a_cut_drain_cancels_the_handler_and_commits_what_was_done() -> No
     await asyncio.sleep(1)
     assert not await member.stop(drain_timeout=3)
     assert cluster.committed(queue) == 2
-    assert member.consumer.counters == Counters(handled=2)
+    assert member.consumer.counters == HandlerStats(handled=2)
     assert ("group", queue) not in cluster.locks
     await cluster.stop()
 
@@ -293,7 +293,7 @@ async def test_a_handler_that_goes_on_after_its_cancellation_holds_up_no_exit_an
     told = [event for event in member.events.of(LoopFailed) if "left behind" in event.error]  # type: ignore[attr-defined]
     assert [event.loop for event in told] == ["handler handler"]  # type: ignore[attr-defined]
     release.set()
-    await eventually(lambda: not member.consumer._group.orderly.open_deliveries)
+    await eventually(lambda: not member.consumer._group.orderly.deliveries)
     assert cluster.committed(queue) == 2
     await cluster.stop()
 

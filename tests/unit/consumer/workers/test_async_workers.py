@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.stats import HandlerStats
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.work import Work
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.tasks import PATIENCE, Tasks
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
 from tests.unit.consumer.fake_cluster import subscription
@@ -30,25 +28,42 @@ def message(offset: int) -> Message:
 
 
 class Bench:
-    """Workers of one handler, and what came of their calls."""
+    """Workers of one handler, and what they report."""
 
     def __init__(self, call: Call, *, concurrency: int = 1) -> None:
-        self.settled: list[Any] = []
-        self.queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-        self.stats = HandlerStats(Handler(subscription(concurrency=concurrency), call))
+        self.finished: list[int] = []
+        self.judged: list[Any] = []
         self.events = Events()
         self.tasks = Tasks(self.events)
-        self.workers = AsyncWorkers(self.stats, self._settle, self.tasks)
+        self.workers = AsyncWorkers(Handler(subscription(concurrency=concurrency), call), self.tasks)
 
-    def _settle(
-        self, stats: HandlerStats, queue: ProcessQueue[Message], item: Any, result: object, raised: bool
-    ) -> None:
-        self.settled.append(result)
+    def done(self, message: Message) -> None:
+        self.finished.append(message.offset)
+
+    def done_all(self, messages: Sequence[Message]) -> None:
+        self.finished += [message.offset for message in messages]
+
+    def judge(self, item: Any, result: object, raised: bool) -> None:
+        self.judged.append((item.offset, result, raised))
 
     def submit(self, *offsets: int) -> None:
-        messages = [message(offset) for offset in offsets]
-        self.queue.put(messages)
-        self.workers.submit(Work(self.queue, messages))
+        self.workers.submit(Work([message(offset) for offset in offsets], self))
+
+
+@in_virtual_time
+async def test_workers_report_every_call_to_the_works_completion() -> None:
+    error = ValueError()
+
+    async def call(message: Message) -> object:
+        if message.offset == 1:
+            raise error
+        return "text" if message.offset == 2 else None
+
+    bench = Bench(call)
+    bench.submit(0, 1, 2, 3)
+    await eventually(lambda: bench.finished == [0, 3])
+    assert bench.judged == [(1, error, True), (2, "text", False)]
+    await bench.workers.stop()
 
 
 @in_virtual_time

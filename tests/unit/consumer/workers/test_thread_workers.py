@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from rocketapp.consumer.push_consumer import Counters
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter
+from rocketapp.model.stats import HandlerStats
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
@@ -46,7 +46,7 @@ async def test_a_waiting_handler_has_all_of_its_threads_at_once() -> None:
         all_there.wait(5)
 
     member = await cluster.member(consumed(handler, is_async=False, concurrency=20)).start()
-    await until(lambda: member.consumer.counters == Counters(handled=40))
+    await until(lambda: member.consumer.counters == HandlerStats(handled=40))
     assert await member.stop()
     assert cluster.committed(queue) == 40
     await until(lambda: handler_threads() == 0)
@@ -172,7 +172,7 @@ async def test_orderly_sync_handlers_go_one_by_one_and_retry_in_place() -> None:
     failed = [calls for calls in handler.calls.values() if len(calls) == 301]
     assert [calls[:9] for calls in failed] == [[0, 1, 2, 3, 4, 5, 6, 7, 7]]
     assert all(calls == list(range(300)) for calls in handler.calls.values() if calls not in failed)
-    assert member.consumer.counters == Counters(handled=1200, retried=1)
+    assert member.consumer.counters == HandlerStats(handled=1200, retried=1)
     assert await member.stop()
     assert [cluster.committed(queue) for queue in queues] == [300] * 4
     await cluster.stop()

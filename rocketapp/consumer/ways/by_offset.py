@@ -1,0 +1,36 @@
+"""Acknowledgement by offset: finished messages leave their process queue, whose commit offset passes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.ways.outcomes import failures_of
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.redelivery import Failure
+from rocketapp.wire.record import Message
+
+
+class ByOffset:
+    """Acknowledges the messages of one session that one handler has finished."""
+
+    __slots__ = ("_handler", "_process_queue", "done")
+
+    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler) -> None:
+        self._process_queue, self._handler = process_queue, handler
+        self.done = process_queue.finisher(handler.stats)
+        """Acknowledges one message."""
+
+    def done_all(self, messages: Sequence[Message]) -> None:
+        """Acknowledge several messages."""
+        self._handler.stats.handled += len(messages)
+        self._process_queue.finish_all(messages)
+
+    def settle(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
+        """Acknowledge what one call has done; the messages that it has not, and why."""
+        messages: list[Message] = [item] if isinstance(item, Message) else item
+        failures = failures_of(result, raised, messages, self._handler.subscription)
+        pairs = list(zip(messages, failures, strict=True))
+        self.done_all([message for message, failure in pairs if failure is None])
+        return [(message, failure) for message, failure in pairs if failure is not None]

@@ -1,0 +1,95 @@
+"""The seam between one owned queue and a way of consuming it.
+
+A way of consuming is one file of this room: it runs handlers through executors of
+`consumer.workers`, judges what came of their calls, and acknowledges messages: by offset,
+by handle, or when a table has stored them. Whoever owns queues knows `Way` and `Delivery`
+alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.state.lease import Lease
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.wire.record import Message
+
+
+class Delivery(Protocol):
+    """The messages of one session of one queue, on their way to handlers and to their acknowledgement."""
+
+    over: asyncio.Future[None]
+    """Done when the delivery cannot go on by itself: an orderly one whose lock is lost. Never of a concurrent one."""
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """Messages that were just put into the process queue, in offset order."""
+        ...
+
+    def hold(self, topic: str | None = None) -> None:
+        """Start no message of this topic, or of any topic; messages that were pulled are kept."""
+        ...
+
+    def go_on(self, topic: str | None = None) -> None:
+        """End the hold of this topic, or the hold of all topics."""
+        ...
+
+    def end(self) -> None:
+        """Give up the queue: withdraw the messages that were not started; running calls may finish."""
+        ...
+
+    async def drained(self) -> None:
+        """Returns when everything that was started has ended. Call `end` first."""
+        ...
+
+    async def abandon(self) -> bool:
+        """Cancel the running calls; True when none runs any more (a thread cannot be stopped)."""
+        ...
+
+    def discard(self) -> None:
+        """The session is void: acknowledge nothing of it any more."""
+        ...
+
+
+class QueueLock(Protocol):
+    """The lock of one queue, as an orderly delivery needs it."""
+
+    @property
+    def lease(self) -> Lease:
+        """Compared with the clock before each item."""
+        ...
+
+    async def usable(self) -> bool:
+        """Wait until the lock is trusted again: True; or is lost for good: False."""
+        ...
+
+
+class Way(Protocol):
+    """One way of consuming, made once per group."""
+
+    needs_lock: bool
+    """Its queues are consumed under a lock of the broker."""
+    limits_span: bool
+    """`queue_max_span` limits how far it pulls ahead of the lowest unfinished message."""
+
+    def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> Delivery:
+        """The delivery of a new session; `lock` is given when the way needs one."""
+        ...
+
+    def in_hand(self) -> list[tuple[Handler, Any]]:
+        """Every running call: its handler, and the message or batch that it works on."""
+        ...
+
+    async def stop(self) -> None:
+        """Start nothing more, and cancel what can be cancelled."""
+        ...
+
+
+Prompt = Callable[[ProcessQueue[Message]], None]
+"""Called on the loop when messages of this queue were finished, so that their offset may be committed soon."""
+
+
+def no_prompt(process_queue: ProcessQueue[Message]) -> None:
+    """Leave the offset to the regular commits."""

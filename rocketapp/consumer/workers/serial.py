@@ -1,0 +1,193 @@
+"""Executors of one orderly handler: on the loop, or in threads a run of items at a time.
+
+Both call the handler for one item after the other, and acknowledge every message whose
+call returned None. They stop at the first item that needs a judgement, and as soon as
+their permit is withheld or its lease is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.workers.async_workers import limited
+from rocketapp.consumer.workers.threads import MakeThreads, Threads
+from rocketapp.consumer.workers.work import Acknowledge
+from rocketapp.state.lease import Lease
+from rocketapp.tasks import forget_cancellation
+
+_FIRST_COLLECT, _LONGEST_COLLECT = 0.002, 0.25
+"""Seconds until the loop first collects what a thread has finished, and the longest time between later collections."""
+
+
+class Permit:
+    """What one delivery allows its executor, and what the executor works on."""
+
+    __slots__ = ("abandoned", "item", "lease", "withheld")
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        """No item starts after it is over."""
+        self.withheld = False
+        """No further item may start."""
+        self.abandoned = False
+        """The running call was cancelled by us."""
+        self.item: Any = None
+        """What the handler works on."""
+
+
+class Stopped(NamedTuple):
+    """Why an executor stopped before the last item."""
+
+    item: Any
+    """The item that needs a judgement; None when no item was started."""
+    result: object = None
+    """What the handler returned or raised."""
+    raised: bool = False
+
+
+NOT_STARTED = Stopped(None)
+"""The permit was withheld, or its lease was over, before the first item."""
+
+
+class SerialExecutor(Protocol):
+    """Calls one handler for one item after the other."""
+
+    handler: Handler
+    free_calls: asyncio.Semaphore
+    """Limits how many queues call the handler at once."""
+
+    async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
+        """Call for every item; None after the last. Items that were not started stay in the iterator.
+
+        The lease is compared with the clock after a call: an item that ends when the lease is over needs a judgement.
+        """
+        ...
+
+    def stop(self) -> None:
+        """No call will follow."""
+        ...
+
+
+class SerialOnLoop:
+    """Calls an async handler."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.free_calls = asyncio.Semaphore(handler.subscription.concurrency)
+        self._single = handler.subscription.batch is None
+        self._call = limited(handler)
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
+        """See SerialExecutor."""
+        call, now, single, lease, done = self._call, self._loop.time, self._single, permit.lease, completion.done
+        if permit.withheld or now() >= lease.trusted_until:
+            return NOT_STARTED
+        for item in items:
+            permit.item = item
+            raised = False
+            try:
+                result = await call(item)
+            except BaseException as error:
+                result, raised = self._failure(permit, error), True
+            permit.item = None
+            # One look at the clock says whether this item may be acknowledged and whether the next one may start.
+            if result is not None or not single or permit.withheld or now() >= lease.trusted_until:
+                return Stopped(item, result, raised)
+            done(item)
+        return None
+
+    def _failure(self, permit: Permit, error: BaseException) -> BaseException:
+        """The handler's own failure; raises when we ended the call."""
+        if isinstance(error, GeneratorExit) and not self._loop.is_running():
+            raise error  # this coroutine is being closed
+        if isinstance(error, asyncio.CancelledError):
+            if permit.abandoned:
+                permit.item = None
+                raise error
+            forget_cancellation()
+        return error
+
+    def stop(self) -> None:
+        """See SerialExecutor."""
+
+
+class SerialInThreads:
+    """Calls a sync handler. A thread takes a whole run of items, so that going there costs little per item."""
+
+    def __init__(self, handler: Handler, threads: MakeThreads = Threads) -> None:
+        """`threads(name, most)` makes the threads."""
+        concurrency = handler.subscription.concurrency
+        self.handler = handler
+        self.free_calls = asyncio.Semaphore(concurrency)
+        self._threads = threads(f"orderly handler {handler.name}", concurrency)
+
+    async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
+        """See SerialExecutor."""
+        run = _ThreadRun(self.handler, items, permit)
+        self._threads.run(run.work)
+        wait = _FIRST_COLLECT
+        try:
+            while not run.over.done():
+                await asyncio.wait([run.over], timeout=wait)
+                run.collect(completion)
+                wait = min(2 * wait, _LONGEST_COLLECT)
+        finally:
+            # Also when this run is cancelled: what was finished before is acknowledged.
+            run.collect(completion)
+        return run.stopped
+
+    def stop(self) -> None:
+        """See SerialExecutor."""
+        self._threads.stop()
+
+
+class _ThreadRun:
+    """Items that one thread works on, one after the other."""
+
+    def __init__(self, handler: Handler, items: Iterator[Any], permit: Permit) -> None:
+        self._call, self._single = handler.call, handler.subscription.batch is None
+        self._items, self._permit = items, permit
+        self._loop = asyncio.get_running_loop()
+        self._finished: list[Any] = []
+        self.over: asyncio.Future[None] = self._loop.create_future()
+        self.stopped: Stopped | None = None
+        """Valid once `over` is done."""
+
+    def work(self) -> None:
+        """In a thread."""
+        try:
+            self.stopped = self._call_all()
+            self._permit.item = None
+            self._loop.call_soon_threadsafe(self._end)
+        except RuntimeError:
+            return  # the loop is closed
+
+    def _call_all(self) -> Stopped | None:
+        permit, call, now, single = self._permit, self._call, self._loop.time, self._single
+        lease, append = permit.lease, self._finished.append
+        if permit.withheld or now() >= lease.trusted_until:
+            return NOT_STARTED
+        for item in self._items:
+            permit.item = item
+            try:
+                result = call(item)
+            except BaseException as error:
+                return Stopped(item, error, True)
+            if result is not None or not single or permit.withheld or now() >= lease.trusted_until:
+                return Stopped(item, result)
+            append(item)
+        return None
+
+    def collect(self, completion: Acknowledge) -> None:
+        """On the loop: acknowledge what is finished so far."""
+        count = len(self._finished)
+        completion.done_all(self._finished[:count])
+        del self._finished[:count]
+
+    def _end(self) -> None:
+        if not self.over.done():
+            self.over.set_result(None)
