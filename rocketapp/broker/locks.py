@@ -1,12 +1,12 @@
-"""Which client of a group holds which queue: the locks behind orderly consumption.
+"""Queue locks for orderly consumption: which client of a group holds which queue.
 
-A lock that is not renewed lives `expiry` seconds (60, as Apache's). The holder trusts it for
-30 s only and renews every 20 s, so a lock never changes hands while its holder believes in it.
-Time comes in as an argument and is monotonic: a jump of the wall clock frees no lock.
+A lock that is not renewed expires after `expiry` seconds (60, as in Apache RocketMQ). Its holder trusts it for
+30 s only and renews it every 20 s, so a lock never changes its owner while the holder trusts it.
+Time is an argument and monotonic, so a jump of the wall clock frees no lock.
 
-Apache RocketMQ forgets its locks when it restarts; here they are saved. A renewal is saved once it
-is a quarter of `expiry` later than what was saved, so a saved lock ends at most that much too early:
-still after its holder has stopped trusting it.
+Apache RocketMQ forgets its locks when it restarts; this broker saves them. A renewal is saved when it
+is a quarter of `expiry` newer than the saved one. So a saved lock expires at most that much too early,
+which is still after its holder has stopped trusting it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Lock:
     since: float
     """Monotonic time of the last grant or renewal."""
     saved: float = float("-inf")
-    """What was saved as `since`."""
+    """The saved value of `since`."""
 
 
 class LockTable:
@@ -38,13 +38,13 @@ class LockTable:
         self._held: dict[str, dict[MessageQueue, _Lock]] = {}
         self._closed_until = float("-inf")
         self.dirty = False
-        """The table differs from what was saved by more than a restart may lose."""
+        """The table differs from the saved one by more than a restart may lose."""
 
     def __repr__(self) -> str:
         return f"<LockTable {sum(map(len, self._held.values()))} locks of {len(self._held)} groups>"
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str, now: float) -> list[MessageQueue]:
-        """Take or renew what is free, expired or already this client's; return what it now holds."""
+        """Grant or renew the queues that are free, expired or already this client's; return the ones it now holds."""
         if self.is_closed(now):
             return []
         held = self._held.setdefault(group, {})
@@ -64,7 +64,7 @@ class LockTable:
         return granted
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Give up this client's locks; those of others stay."""
+        """Free this client's locks of these queues; locks of other clients stay."""
         held = self._held.get(group)
         if held is None:
             return
@@ -81,17 +81,17 @@ class LockTable:
         self.unlock(group, list(self._held.get(group, ())), client_id)
 
     def owner(self, group: str, queue: MessageQueue, now: float) -> str | None:
-        """The client id whose lock has not expired, or None."""
+        """The client id that holds an unexpired lock; None when there is none."""
         lock = self._held.get(group, {}).get(queue)
         return lock.client_id if lock is not None and now - lock.since <= self._expiry else None
 
     def holds_any(self, group: str, now: float) -> bool:
-        """Does any member of the group hold an unexpired lock? If so, it consumes in order."""
+        """Whether a member of the group holds an unexpired lock. Such a group consumes in order."""
         held = self._held.get(group)
         return held is not None and any(now - lock.since <= self._expiry for lock in held.values())
 
     def sweep(self, now: float) -> None:
-        """Forget expired locks, so that groups that are gone leave nothing behind."""
+        """Remove expired locks, so that groups without members need no memory."""
         for group, held in list(self._held.items()):
             for queue in [queue for queue, lock in held.items() if now - lock.since > self._expiry]:
                 del held[queue]
@@ -101,7 +101,7 @@ class LockTable:
     # Over a restart.
 
     def to_json(self, now: float, wall: float) -> dict[str, Any]:
-        """What to save, which counts as saved from now on. `now`: monotonic seconds; `wall`: seconds since 1970."""
+        """The saved form; the locks count as saved afterwards. `now`: monotonic seconds; `wall`: seconds since 1970."""
         self.dirty = False
         locks = []
         for group, held in self._held.items():
@@ -120,10 +120,10 @@ class LockTable:
         return {"savedAtMs": int(wall * 1000), "monotonicMs": int(now * 1000), "locks": locks}
 
     def load(self, saved: Mapping[str, Any], now: float, wall: float) -> None:
-        """Take over saved locks. KeyError, TypeError, ValueError for what `to_json` did not write.
+        """Load saved locks. Raises KeyError, TypeError or ValueError for content that `to_json` did not write.
 
-        Time that passed since the save counts only when both clocks agree about it: after a jump of the wall
-        clock, or a reboot, every lock begins its life anew.
+        The time since the save counts only when both clocks agree on it. After a jump of the wall
+        clock, or a reboot, every lock gets its full expiry again.
         """
         passed = now - saved["monotonicMs"] / 1000
         is_trusted = passed >= 0 and abs(wall - saved["savedAtMs"] / 1000 - passed) <= _AGREE
@@ -136,9 +136,9 @@ class LockTable:
         self._held, self.dirty = loaded, False
 
     def close_until_expiry(self, now: float) -> None:
-        """Grant nothing for as long as a lock lives: some client may hold locks that we do not know."""
+        """Grant no lock for `expiry` seconds, because clients may hold locks that this table does not know."""
         self._closed_until = now + self._expiry
 
     def is_closed(self, now: float) -> bool:
-        """Whether nothing is granted yet. Nothing is to be saved either: another restart must not end the wait."""
+        """Whether no lock is granted yet. The table must not be saved meanwhile: a restart would end the wait."""
         return now < self._closed_until

@@ -1,1 +1,1 @@
-"""Bytes to values and back: nothing here knows a socket, a clock or a task."""
+"""Encodes values as bytes and decodes them. No sockets, clocks or tasks here."""

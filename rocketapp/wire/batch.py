@@ -1,4 +1,4 @@
-"""Many messages in one body: what SEND_BATCH_MESSAGE carries and what inner batches are stored as.
+"""Many messages in one body: the format of SEND_BATCH_MESSAGE and of stored inner batches.
 
 Item: `size(4) magic(4)=0 crc(4)=0 flag(4) body-length(4) body properties-length(2)
 properties`; brokers ignore magic and CRC. Java: MessageDecoder.encodeMessages.
@@ -15,11 +15,11 @@ _HEAD = struct.Struct(">iiiiI")
 _SHORT = struct.Struct(">H")
 _LONGEST_PROPERTIES = 32767
 ITEM_BYTES = _HEAD.size + _SHORT.size
-"""What an item adds to its body and properties."""
+"""Bytes of an item beside its body and properties."""
 
 
 def encode_batch(items: Iterable[tuple[bytes, bytes, int]]) -> bytes:
-    """One body of `(body, encoded properties, flag)` items."""
+    """Encode `(body, encoded properties, flag)` items. Raises ProtocolError when properties are too long."""
     parts: list[bytes] = []
     for body, properties, flag in items:
         if len(properties) > _LONGEST_PROPERTIES:
@@ -30,7 +30,7 @@ def encode_batch(items: Iterable[tuple[bytes, bytes, int]]) -> bytes:
 
 
 def decode_batch(data: bytes) -> list[tuple[bytes, bytes, int]]:
-    """The `(body, encoded properties, flag)` items of a body; raises ProtocolError."""
+    """The `(body, encoded properties, flag)` items of a body. Raises ProtocolError when it is damaged."""
     items = []
     at, end = 0, len(data)
     try:

@@ -1,7 +1,7 @@
 """Request and response codes by name.
 
-Java: RequestCode, ResponseCode, RemotingSysResponseCode. What nobody here serves is
-listed all the same: a refusal names what it refuses.
+Java: RequestCode, ResponseCode, RemotingSysResponseCode. Codes that rocketapp does not serve are
+listed as well.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """The kind of a request."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -141,7 +141,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What became of a request."""
+    """The result of a request."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

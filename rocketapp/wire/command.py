@@ -1,7 +1,7 @@
-"""One request or response: code, id, fields, body; and the frame around it.
+"""One request or response (code, id, fields, body) and the frame around it.
 
-A frame is `length(4) serializer(1) header-length(3) header body`; the length does
-not count itself. Java: RemotingCommand.
+A frame is `length(4) serializer(1) header-length(3) header body`. The length does
+not include its own 4 bytes. Java: RemotingCommand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rocketapp.wire import header_binary, header_json
 
 LANGUAGE = "PYTHON"
 VERSION = 479
-"""The ordinal of V5_3_3 in Java's MQVersion: what peers may expect of us."""
+"""The ordinal of V5_3_3 in Java's MQVersion: the protocol version that peers may expect."""
 
 FLAG_RESPONSE, FLAG_ONE_WAY = 1, 2
 JSON, BINARY = 0, 1
@@ -24,7 +24,7 @@ _LONGEST_HEADER = 0xFFFFFF
 
 
 class Command:
-    """A request or a response. `serializer` says how its header was read, and how it will be written."""
+    """A request or a response. `serializer` is the form in which its header was read or will be written."""
 
     __slots__ = ("body", "code", "fields", "flag", "language", "opaque", "remark", "serializer", "version")
 
@@ -57,7 +57,7 @@ class Command:
 
     @property
     def is_one_way(self) -> bool:
-        """Never answered, not even with an error."""
+        """Whether the request gets no response, not even an error."""
         return bool(self.flag & FLAG_ONE_WAY)
 
     @staticmethod
@@ -69,7 +69,7 @@ class Command:
         body: bytes = b"",
         remark: str | None = None,
     ) -> Command:
-        """The answer to `request`: its id, written the way it was written."""
+        """A response to `request`, with its id and its serializer."""
         return Command(
             code,
             fields,
@@ -86,10 +86,10 @@ class Command:
 
 
 def encode(command: Command) -> bytes:
-    """The whole frame.
+    """The whole frame. Raises ProtocolError when the header is too long.
 
-    A code above 32767 is written with a JSON header whatever the serializer: the
-    binary form would cut it, and every decoder reads both.
+    A code above 32767 is always written with a JSON header: the
+    binary form has 16 bits for it, and every decoder reads both forms.
     """
     serializer = command.serializer
     if serializer == BINARY and command.code > header_binary.LARGEST_CODE:
@@ -112,7 +112,7 @@ def encode(command: Command) -> bytes:
 
 
 def decode(serializer: int, header: bytes, body: bytes) -> Command:
-    """One command of the parts of a frame; raises ProtocolError."""
+    """The command in a frame. Raises ProtocolError when its header is damaged."""
     if serializer == JSON:
         read = header_json.decode(header)
         ext = read.extFields

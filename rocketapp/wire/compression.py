@@ -1,7 +1,7 @@
-"""Bodies compressed by the producer and inflated by the consumer; brokers do not look inside.
+"""Compression of bodies by the producer and inflation by the consumer. Brokers store them unchanged.
 
-Inflating is bounded: however small the compressed body, no more than the limit and
-one block are ever held. The codecs of lz4 and zstd are extras; a message that needs
+Inflation needs bounded memory: at most the limit and one block, however small the compressed
+body is. lz4 and zstd need optional packages; a message that needs
 a missing one raises ProtocolError with the name of the extra. Java: CompressionType.
 """
 
@@ -17,7 +17,7 @@ COMPRESSED = 1
 """Bit of `sys_flag`: the body is compressed."""
 KIND_MASK = 0x700
 LZ4, ZSTD, ZLIB = 0x100, 0x200, 0x300
-"""Values of the field under KIND_MASK; 0, from old producers, is zlib as well."""
+"""Values of the bits in KIND_MASK. 0, from old producers, means zlib as well."""
 
 _BLOCK = 65536
 _FLAGS = {"zlib": COMPRESSED | ZLIB, "lz4": COMPRESSED | LZ4, "zstd": COMPRESSED | ZSTD}
@@ -25,7 +25,7 @@ _LEAST_ZSTD_WINDOW = 8 * 1024 * 1024  # what every zstd decoder has to support
 
 
 def sys_flag_of(kind: str) -> int:
-    """The bits of `sys_flag` that say so to consumers."""
+    """The bits of `sys_flag` for this compression."""
     return _FLAGS[kind]
 
 
@@ -45,7 +45,7 @@ def compress(body: bytes, kind: str, level: int) -> bytes:
 def inflate(body: bytes, sys_flag: int, max_bytes: int) -> bytes:
     """The body as it was before it was compressed.
 
-    Raises ProtocolError when it is broken, longer than `max_bytes`, or in need of a
+    Raises ProtocolError when it is damaged, longer than `max_bytes`, or compressed with a
     codec that is not installed.
     """
     kind = sys_flag & KIND_MASK
@@ -98,8 +98,8 @@ def _inflate_zstd(body: bytes, max_bytes: int) -> bytes:
     try:
         with codec.stream_reader(body) as reader:
             inflated = _gather(lambda: reader.read(_BLOCK), max_bytes)
-        # The reader does not tell a frame that is cut short from a whole one. This decoder does, and now that the
-        # size is known to be harmless it may run.
+        # The reader does not notice a truncated frame. This decoder does, and the size is known to be
+        # within the limit now.
         whole = codec.decompressobj()
         whole.decompress(body)
     except zstd.ZstdError as error:

@@ -1,6 +1,6 @@
-"""Read one named value of a command's `extFields`, in which every value is a text.
+"""Reads one named value of a command's `extFields`, in which every value is a string.
 
-A value that is missing without a default, or is no number of the expected width,
+A missing value without a default, or a value that is not an integer of the expected width,
 raises ProtocolError with the field's name.
 """
 
@@ -65,7 +65,7 @@ def _integer(fields: Fields, name: str, bound: int) -> int | None:
     try:
         number = int(value)
     except ValueError:
-        raise ProtocolError(f"field {name}: {value[:40]!r} is no integer") from None
+        raise ProtocolError(f"field {name}: {value[:40]!r} is not an integer") from None
     if not -bound <= number < bound:
         raise ProtocolError(f"field {name}: {value[:40]} does not fit into {bound.bit_length()} bits")
     return number

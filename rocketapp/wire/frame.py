@@ -1,7 +1,7 @@
-"""Cut a stream into commands, however its bytes arrive.
+"""Splits a stream into commands, however its bytes are divided.
 
-The rule: no byte is looked at twice. While a frame is incomplete, bytes are only
-collected; a length is judged as soon as it is seen and never allocated in advance.
+Rule: no byte is parsed twice. While a frame is incomplete, its bytes are only
+collected. A length is checked as soon as it has arrived, and memory is never allocated in advance.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from rocketapp.errors import FrameTooLargeError, ProtocolError
 from rocketapp.wire.command import Command, decode
 
-_SMALLEST = 4  # the word of serializer and header length
+_SMALLEST = 4  # serializer and header length
 
 
 class FrameReader:
-    """Bytes in, commands out. After an error it is dead: the stream has lost its beat."""
+    """Takes bytes and returns commands. After an error it cannot be used: the frame borders are lost."""
 
     def __init__(self, max_frame_bytes: int) -> None:
         self._limit = max_frame_bytes
@@ -22,11 +22,10 @@ class FrameReader:
         self._dead: ProtocolError | None = None
 
     def feed(self, data: bytes) -> list[Command]:
-        """The commands that these bytes complete, each with a body of its own.
+        """The commands that these bytes complete, each with its own copy of the body.
 
-        Raises ProtocolError for what is no frame, FrameTooLargeError for one that is
-        longer than the limit; commands that came with those very bytes are lost with
-        the connection, as they would be had it ended a moment before.
+        Raises ProtocolError for a damaged frame, and FrameTooLargeError for one above the limit.
+        Commands that arrived in the same bytes are then lost with the connection.
         """
         if self._dead is not None:
             raise self._dead

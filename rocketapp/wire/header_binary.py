@@ -1,8 +1,8 @@
 """The binary form of a command header (serialize type 1, "ROCKETMQ").
 
-Nothing is allocated on the word of a length: every length is checked against what
-is there. Codes are 16 bits wide here, so larger ones need the JSON form; texts of
-length 0 mean null. Java: RocketMQSerializable, LanguageCode.
+Every length is checked against the bytes that are there before anything is allocated.
+Codes have 16 bits in this form, so larger ones need the JSON form. A string of
+length 0 means null. Java: RocketMQSerializable, LanguageCode.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
     "NODE_JS",
 )  # fmt: skip
-"""Names by number."""
+"""Names of languages by number."""
 _OTHER = LANGUAGES.index("OTHER")
 _NUMBERS = {name: number for number, name in enumerate(LANGUAGES)}
 LARGEST_CODE = 0x7FFF
@@ -28,7 +28,7 @@ _LONGEST_NAME = 0x7FFF
 
 
 class BinaryHeader(NamedTuple):
-    """A command header as read."""
+    """A decoded command header."""
 
     code: int
     fields: dict[str, str] | None
@@ -42,7 +42,7 @@ class BinaryHeader(NamedTuple):
 def encode(
     *, code: int, fields: dict[str, str] | None, flag: int, language: str, opaque: int, remark: str | None, version: int
 ) -> bytes:
-    """One header; `code` must fit in 16 bits, `version` is cut to them as Java does."""
+    """One header. `code` must fit into 16 bits; `version` is cut to 16 bits, as in Java."""
     number = _NUMBERS.get(language, _OTHER)
     short_version = (version + 0x8000 & 0xFFFF) - 0x8000
     text = (remark or "").encode("utf-8", "replace")
@@ -59,7 +59,7 @@ def _entry(item: tuple[str, str]) -> bytes:
 
 
 def decode(data: bytes) -> BinaryHeader:
-    """Read one header; raises ProtocolError. Bytes behind it are ignored."""
+    """Decode one header; bytes after it are ignored. Raises ProtocolError when it is damaged."""
     try:
         code, number, version, opaque, flag = _FIXED.unpack_from(data)
         remark, at = _text(data, _FIXED.size, _INT)
@@ -89,7 +89,7 @@ def _decode_fields(data: bytes, at: int, length: int) -> dict[str, str]:
 
 
 def _text(data: bytes, at: int, prefix: struct.Struct) -> tuple[str, int]:
-    """The text behind a length at `at`, and where it ends."""
+    """The string after the length at `at`, and the position of its end."""
     length = prefix.unpack_from(data, at)[0]
     start = at + prefix.size
     end = start + length

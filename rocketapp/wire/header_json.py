@@ -1,9 +1,9 @@
 """The JSON form of a command header (serialize type 0).
 
-Written as Java writes it: members sorted, null ones omitted, every value of
-`extFields` a string, and those in any order. Read with tolerance: unknown members are
-ignored, numbers and booleans become strings where strings belong, broken UTF-8 is
-replaced. What cannot be read raises ProtocolError and nothing else. Java:
+Written as Java writes it: members sorted, null members omitted, and the values of
+`extFields` strings in any order. Reading is tolerant: unknown members are
+ignored, numbers and booleans become strings where strings are expected, and broken UTF-8 is
+replaced. An unreadable header raises ProtocolError and no other exception. Java:
 RemotingCommand, RemotingSerializable.
 """
 
@@ -19,7 +19,7 @@ _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class JsonHeader(msgspec.Struct):
-    """A command header; the members stand in the order in which Java writes them."""
+    """A command header, with its members in the order in which Java writes them."""
 
     code: _Int32
     extFields: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815 - the name on the wire
@@ -46,14 +46,14 @@ def encode(
             JsonHeader(code, ext, flag, language, opaque, unset if remark is None else remark, "JSON", version)
         )
     except UnicodeEncodeError:
-        # A text with lone surrogates, perhaps an error's message with a file name in it, must not cost the connection.
+        # A string with lone surrogates, such as an error with a file name in it, must not end the connection.
         ext = unset if fields is None else {_clean(name): _clean(value) for name, value in fields.items()}
         text = unset if remark is None else _clean(remark)
         return _write(JsonHeader(code, ext, flag, _clean(language), opaque, text, "JSON", version))
 
 
 def decode(data: bytes) -> JsonHeader:
-    """Read one header; raises ProtocolError."""
+    """Decode one header. Raises ProtocolError when it is unreadable."""
     try:
         return _read(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -71,7 +71,7 @@ def _decode_tolerantly(data: bytes) -> JsonHeader:
             raw.update({name: _as_text(raw[name]) for name in ("language", "remark") if name in raw})
         return msgspec.convert(raw, JsonHeader, strict=False)
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
-        raise ProtocolError(f"command header is no JSON header: {error}") from None
+        raise ProtocolError(f"command header is not readable JSON: {error}") from None
 
 
 def _as_text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What Java computes and RocketMQ stores: hashes of strings."""
+"""Java's hashes of strings, which RocketMQ stores."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def string_hash(text: str) -> int:
 
 
 def tags_code(tag: str | None) -> int:
-    """What a consume queue stores of a tag: its hash, 0 without one."""
+    """The tags code of a message in a consume queue: the hash of its tag, or 0 without a tag."""
     return string_hash(tag) if tag else 0

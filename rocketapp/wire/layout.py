@@ -1,9 +1,9 @@
-"""How a stored message lies in bytes: the record of the commit log.
+"""The byte layout of a stored message: the record of the commit log.
 
 Fixed part (IPv4): size, magic, CRC, queue id, flag, queue offset, physical offset,
 sys flag, born time, born host+port, store time, store host+port, reconsume times,
-prepared offset, body length. Then body, topic and properties, each behind its length.
-Version 2 has a wider length of the topic, and flags widen the hosts to IPv6. Java:
+prepared offset, body length. Then body, topic and properties, each after its length.
+Version 2 has a wider length of the topic, and flags mark IPv6 hosts. Java:
 MessageExtEncoder, MessageDecoder, MessageVersion, MessageSysFlag.
 """
 
@@ -25,22 +25,22 @@ TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_COMMIT, TRANSACTION_ROLLBACK
 """Bits of `sys_flag`; those of compression are in `wire.compression`."""
 
 LONGEST_V1_TOPIC = 127
-"""Bytes of a topic beyond which a record needs version 2."""
+"""A longer topic, in bytes, needs version 2."""
 LONGEST_TOPIC = LONGEST_PROPERTIES = 32767
-"""Their lengths are signed 16-bit numbers in Java."""
+"""Most bytes of topic and properties: their lengths are signed 16-bit numbers in Java."""
 
 FIXED = struct.Struct(">iiiiiqqiq8sq8siqI")
-"""The fixed part of a record with IPv4 hosts. The body length is read unsigned: a negative one then reaches too far."""
+"""The fixed part of a record with IPv4 hosts. The body length is unsigned, so that a negative one is too large."""
 _LAYOUTS = {(born, store): struct.Struct(f">iiiiiqqiq{born}sq{store}siqI") for born in (8, 20) for store in (8, 20)}
 _MAGIC_AND_FLAG = struct.Struct(">4xi28xi")
 PORT = struct.Struct(">i")
 
 Fixed = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int]
-"""The fixed part as unpacked; hosts are address and port in one."""
+"""The unpacked fixed part. A host is address and port in one value."""
 
 
 class Parts(NamedTuple):
-    """A record taken apart, nothing interpreted."""
+    """The parts of a record, not decoded further."""
 
     fixed: Fixed
     body: bytes
@@ -50,10 +50,10 @@ class Parts(NamedTuple):
 
 
 def take_apart(data: bytes, at: int) -> Parts:
-    """The parts of any record. IndexError or struct.error when `data` ends inside it."""
+    """The parts of any record. Raises IndexError or struct.error when `data` ends inside it."""
     magic, sys_flag = _MAGIC_AND_FLAG.unpack_from(data, at)
     if magic not in (MAGIC_V1, MAGIC_V2):
-        raise ProtocolError(f"record at byte {at}: magic {magic & 0xFFFFFFFF:#010x} is none of a message")
+        raise ProtocolError(f"record at byte {at}: magic {magic & 0xFFFFFFFF:#010x} is not that of a message")
     layout = _LAYOUTS[20 if sys_flag & BORN_IPV6 else 8, 20 if sys_flag & STORE_IPV6 else 8]
     fixed: Any = layout.unpack_from(data, at)
     body = at + layout.size
@@ -76,7 +76,7 @@ def wrong_size(at: int, size: int, stop: int) -> ProtocolError:
 
 
 class Record(NamedTuple):
-    """A record in all its fields, as the store writes it."""
+    """A record with all its fields, as the store writes it."""
 
     topic: str
     body: bytes
@@ -99,7 +99,7 @@ class Record(NamedTuple):
 
 
 def encode_record(record: Record) -> bytes:
-    """The bytes of a record; raises ProtocolError for what no record can hold."""
+    """The bytes of a record. Raises ProtocolError when a field is too long or does not fit its flags."""
     topic, body, raw = record.topic.encode(), record.body, record.raw_properties
     born = 16 if record.sys_flag & BORN_IPV6 else 4
     store = 16 if record.sys_flag & STORE_IPV6 else 4
@@ -136,14 +136,14 @@ def encode_record(record: Record) -> bytes:
 
 
 def decode_record(data: bytes, at: int = 0) -> Record:
-    """The record at byte `at`; raises ProtocolError when size, magic or CRC is wrong. Bytes behind it are ignored."""
+    """The record at byte `at`; bytes after it are ignored. Raises ProtocolError when size, magic or CRC is wrong."""
     try:
         fixed, body, topic, raw, _ = take_apart(data, at)
     except (struct.error, IndexError):
         raise ProtocolError(f"record at byte {at} of {len(data)} is cut short") from None
     crc = zlib.crc32(body) & 0x7FFFFFFF
     if crc != fixed[2]:
-        raise ProtocolError(f"record at byte {at}: its body has CRC {crc}, {fixed[2]} is written")
+        raise ProtocolError(f"record at byte {at}: its body has CRC {crc}, but {fixed[2]} is stored")
     born, store = fixed[9], fixed[11]
     return Record(
         topic.decode("utf-8", "replace"),

@@ -1,9 +1,9 @@
 """JSON as Java's fastjson writes it: maps keep the type of their keys.
 
-`{0:"a"}` has an integer as key, `{{"queueId":0}:5}` an object. A bare integer is
-read as int, an object as a tuple of its sorted items; a comma before a closing bracket
-is forgiven. Standard JSON is read by msgspec, and only what it refuses comes here.
-Whatever is malformed or too deep raises ProtocolError and nothing else.
+`{0:"a"}` has an integer as key, `{{"queueId":0}:5}` an object. As a key, an integer is
+read as int and an object as a tuple of its sorted items. A comma before a closing bracket
+is accepted. msgspec reads standard JSON; this reader gets only what msgspec refuses.
+Malformed or too deeply nested input raises ProtocolError and no other exception.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WORDS = {"true": True, "false": False, "null": None}
 
 
 def loads(data: bytes) -> Any:
-    """The value of one document; raises ProtocolError."""
+    """The value of one document. Raises ProtocolError when it is malformed."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -37,7 +37,7 @@ def loads(data: bytes) -> Any:
 def dump_queue_map(items: Mapping[MessageQueue, Any]) -> msgspec.Raw:
     """A map with queues as keys in fastjson's form, `{{"brokerName":..,"queueId":0,"topic":..}:value,..}`.
 
-    Raw: it can be a member of what msgspec encodes.
+    The result can be a member of a value that msgspec encodes.
     """
     encode = msgspec.json.encode
     entries = [
@@ -50,13 +50,13 @@ def dump_queue_map(items: Mapping[MessageQueue, Any]) -> msgspec.Raw:
 
 
 def queue_of(members: Any) -> MessageQueue:
-    """The queue that these members, or the items of a key, describe; KeyError, TypeError or ValueError when none."""
+    """The queue in these members, or in the items of a key. Raises KeyError, TypeError or ValueError if it has none."""
     found = dict(members)
     return MessageQueue(text_of(found["topic"]), text_of(found["brokerName"]), int32_of(found["queueId"]))
 
 
 def text_of(value: Any) -> str:
-    """A text; numbers and booleans are read as texts, as fastjson does. TypeError for anything else."""
+    """A string; numbers and booleans become strings, as in fastjson. Raises TypeError for anything else."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -67,7 +67,7 @@ def text_of(value: Any) -> str:
 
 
 def int64_of(value: Any) -> int:
-    """A 64-bit integer, also when it is quoted; TypeError or ValueError for anything else."""
+    """A 64-bit integer, which may be quoted. Raises TypeError or ValueError for anything else."""
     if not isinstance(value, int | str) or isinstance(value, bool):
         raise TypeError(f"an integer is expected, not {type(value).__name__}")
     number = int(value)
@@ -77,7 +77,7 @@ def int64_of(value: Any) -> int:
 
 
 def int32_of(value: Any) -> int:
-    """A 32-bit integer, also when it is quoted; TypeError or ValueError for anything else."""
+    """A 32-bit integer, which may be quoted. Raises TypeError or ValueError for anything else."""
     number = int64_of(value)
     if not -(2**31) <= number < 2**31:
         raise ValueError(f"{number} does not fit into 32 bits")
@@ -85,7 +85,7 @@ def int32_of(value: Any) -> int:
 
 
 class _Reader:
-    """Reads one document from the left to the right."""
+    """Reads one document from left to right."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -98,7 +98,7 @@ class _Reader:
         return value
 
     def _next(self) -> str:
-        """The next character that is no space, or nothing at the end."""
+        """Skip white space and return the next character; an empty string at the end."""
         self._at = _SPACE.match(self._source, self._at).end()  # type: ignore[union-attr]
         return self._source[self._at : self._at + 1]
 
@@ -145,7 +145,7 @@ class _Reader:
                 return found
 
     def _ends(self, bracket: str) -> bool:
-        """Step over a comma, over the bracket, or over both; whether the bracket was there."""
+        """Skip a comma, the bracket, or both; return whether the bracket was there."""
         has_comma = self._next() == ","
         if has_comma:
             self._at += 1
@@ -184,7 +184,7 @@ class _Reader:
 
 
 def _frozen(value: Any) -> Any:
-    """A value that may be a key: objects become tuples of sorted items, arrays tuples."""
+    """The value in a hashable form: objects become tuples of sorted items, arrays become tuples."""
     if isinstance(value, dict):
         return tuple(sorted(((key, _frozen(item)) for key, item in value.items()), key=lambda item: str(item[0])))
     if isinstance(value, list):

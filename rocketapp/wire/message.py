@@ -1,7 +1,7 @@
-"""A received message: a lazy view of its record, and what a handler gets.
+"""A received message, as handlers get it: a lazy view of its record.
 
-Bulk code fills few slots; everything else is computed when it is asked for. Messages
-are made by `wire.record`.
+`wire.record` makes messages and fills a few slots. Everything else is computed when it is
+first used.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Message:
-    """One received message: what a handler gets.
+    """One received message, as handlers get it.
 
-    Lazy: properties are decoded, times and hosts computed when they are asked for.
+    Properties are decoded at their first use, and times and hosts are computed at every use.
     """
 
     __slots__ = ("_fixed", "_properties", "_topic", "body", "offset", "queue", "raw_properties")
     _kept: ClassVar[tuple[str, ...]] = ("_fixed", "_topic", "body", "offset", "queue", "raw_properties")
-    """What goes along into another process; some of it may be unset."""
+    """The attributes that are pickled; some of them may be unset."""
 
     _fixed: Fixed
     _properties: dict[str, str]
     _topic: str
-    """As stored; set when there is no queue to tell it."""
+    """The stored topic; set only when `queue` is None."""
     body: bytes
-    """As the producer gave it. Of a compressed message that cannot be inflated, reading it raises ProtocolError."""
+    """The body as the producer sent it. Reading it raises ProtocolError when a compressed body cannot be inflated."""
     offset: int
-    """Its place in its queue."""
+    """Its offset in its queue."""
     queue: MessageQueue | None
-    """The queue it was pulled from; None when it was looked up by id."""
+    """The queue from which it was pulled; None when it was looked up by id."""
     raw_properties: bytes
-    """As stored: see `wire.properties`."""
+    """The encoded properties: see `wire.properties`."""
 
     @property
     def topic(self) -> str:
-        """The topic that was subscribed, also of a message that came back for a retry."""
+        """The subscribed topic; for a retry it is the original topic, not the retry topic."""
         queue = self.queue
         topic = self._topic if queue is None else queue.topic
         if topic.startswith(RETRY_PREFIX):
@@ -58,7 +58,7 @@ class Message:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Everything the producer and the brokers wrote beside the body."""
+        """The properties that the producer and the brokers added to the message."""
         try:
             return self._properties
         except AttributeError:
@@ -71,28 +71,31 @@ class Message:
         return None if raw is None else raw.decode("utf-8", "replace")
 
     def raw_tag(self) -> bytes | None:
-        """The tag as UTF-8, for comparing many messages quickly."""
+        """The tag as UTF-8 bytes; None without a tag. Faster than `tag`."""
         return names.tag_of(self.raw_properties)
 
     @property
     def keys(self) -> list[str]:
-        """The index keys, by which operators find a message."""
+        """The keys by which operators find a message."""
         return self.properties.get(names.KEYS, "").split()
 
     @property
     def message_id(self) -> str:
-        """The unique id that the producer gave it, or the broker's when it has none."""
+        """The unique id from the producer; the broker's id when the message has none."""
         return self.properties.get(names.UNIQ_KEY) or self.offset_message_id
 
     @property
     def offset_message_id(self) -> str:
-        """The broker's id: where the record is stored."""
+        """The broker's id, which encodes where the record is stored."""
         host = self._fixed[11]
         return offset_id(host[:-4], PORT.unpack(host[-4:])[0], self._fixed[6])
 
     @property
     def stored_body(self) -> bytes:
-        """The body as it is stored, perhaps compressed: for copies. ProtocolError when it has none of its own."""
+        """The body as it is stored, possibly compressed. For copies of the message.
+
+        Raises ProtocolError for a message of a stored batch that cannot be read.
+        """
         return self.body
 
     @property
@@ -101,17 +104,17 @@ class Message:
 
     @property
     def physical_offset(self) -> int:
-        """Its place in the broker's commit log."""
+        """Its position in the broker's commit log."""
         return self._fixed[6]
 
     @property
     def size(self) -> int:
-        """Bytes of its record."""
+        """Bytes of its stored record."""
         return self._fixed[0]
 
     @property
     def flag(self) -> int:
-        """A number of the producer's own."""
+        """A number that the producer may set freely."""
         return self._fixed[4]
 
     @property
@@ -145,26 +148,26 @@ class Message:
 
     @property
     def reconsume_times(self) -> int:
-        """Failed attempts so far. Settable: an orderly retry happens in place, without a new record."""
+        """Failed attempts so far. The consumer sets it for orderly retries, which happen without a new record."""
         return self._fixed[12]
 
     @reconsume_times.setter
     def reconsume_times(self, times: int) -> None:
         fixed = self._fixed
-        # A new tuple each time: raising it is rare, and a slot for it would cost every message.
+        # A new tuple each time: changes are rare, and an extra slot would cost time for every message.
         self._fixed = (*fixed[:12], times, fixed[13], fixed[14])
 
     @property
     def attempt(self) -> int:
-        """Which attempt this is: the first is 1."""
+        """The number of this attempt; the first is 1."""
         return self.reconsume_times + 1
 
     def text(self) -> str:
-        """The body as UTF-8 text; UnicodeDecodeError when it is none."""
+        """The body as text. Raises UnicodeDecodeError when it is not UTF-8."""
         return self.body.decode()
 
     def json(self) -> Any:
-        """The body as JSON; msgspec.DecodeError when it is none."""
+        """The body decoded from JSON. Raises msgspec.DecodeError when it is not JSON."""
         return msgspec.json.decode(self.body)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -178,7 +181,7 @@ class Message:
 
 
 class CompressedMessage(Message):
-    """A message whose body is inflated when it is asked for."""
+    """A message whose body is inflated at its first use."""
 
     __slots__ = ("_body", "_max_bytes", "_packed")
     _kept: ClassVar[tuple[str, ...]] = (*(name for name in Message._kept if name != "body"), "_max_bytes", "_packed")
@@ -189,7 +192,7 @@ class CompressedMessage(Message):
 
     @property
     def body(self) -> bytes:  # type: ignore[override]
-        """As the producer gave it, or ProtocolError: each time, so that whoever asks hears why."""
+        """The body as the producer sent it. Raises ProtocolError, at every use, when it cannot be inflated."""
         try:
             return self._body
         except AttributeError:
@@ -202,7 +205,7 @@ class CompressedMessage(Message):
 
 
 class BrokenMessage(Message):
-    """A message that was stored as a batch, and whose items cannot be told apart."""
+    """A stored batch whose items cannot be decoded. Reading its body raises ProtocolError."""
 
     __slots__ = ("_problem",)
     _kept: ClassVar[tuple[str, ...]] = (*(name for name in Message._kept if name != "body"), "_problem")
@@ -225,7 +228,7 @@ def _datetime(ms: int) -> datetime:
     try:
         return _EPOCH + timedelta(milliseconds=ms)
     except OverflowError:
-        raise ProtocolError(f"{ms} ms since 1970 is no time of day") from None
+        raise ProtocolError(f"{ms} ms since 1970 is out of the range of dates") from None
 
 
 def _host(raw: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Ids of messages: the broker's, which says where one is stored, and the producer's, which is only unique.
+"""Message ids: the broker's, which encodes where a message is stored, and the producer's, which is only unique.
 
 Java: MessageDecoder.createMessageId, MessageClientIDSetter.
 """
@@ -14,28 +14,28 @@ _PLACE = struct.Struct(">iq")
 
 
 def offset_id(host: bytes, port: int, physical_offset: int) -> str:
-    """The broker's id of a message: store host (4 or 16 bytes), port, offset in the commit log; upper-case hex."""
+    """The broker's id in upper-case hex: store host (4 or 16 bytes), port and position in the commit log."""
     return (host + _PLACE.pack(port, physical_offset)).hex().upper()
 
 
 def parse_offset_id(text: str) -> tuple[bytes, int, int]:
-    """Host (4 or 16 bytes), port and physical offset of a broker's message id; raises ProtocolError."""
+    """Host (4 or 16 bytes), port and physical offset of a broker's id. Raises ProtocolError when it is malformed."""
     try:
         raw = bytes.fromhex(text) if len(text) in (32, 56) else b""
     except ValueError:
         raw = b""
     if len(raw) not in (16, 28):
-        raise ProtocolError(f"{text[:64]!r} is no offset message id: 32 or 56 hexadecimal digits are one")
+        raise ProtocolError(f"{text[:64]!r} is not an offset message id: give 32 or 56 hexadecimal digits")
     port, physical_offset = _PLACE.unpack_from(raw, len(raw) - _PLACE.size)
     return raw[: -_PLACE.size], port, physical_offset
 
 
 class UniqueIds:
-    """Makes the ids that a producer gives its messages (property UNIQ_KEY).
+    """Makes the unique ids of a producer's messages (property UNIQ_KEY).
 
-    Address, process id, a number that is stable for this object, milliseconds since
-    the start of the month (local time, as Java's tools expect), a 16-bit counter. Ids
-    of one object differ for a month even when its clock stands still or goes back.
+    An id consists of address, process id, a number that is fixed for this object, milliseconds since
+    the start of the month (local time, as Java's tools expect) and a 16-bit counter. The ids
+    of one object differ for a month, even when the clock stands still or goes back.
     """
 
     def __init__(self, ip: bytes, pid: int, stable: int) -> None:

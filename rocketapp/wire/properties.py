@@ -1,8 +1,8 @@
 """The properties of a message as one string: `name 0x01 value 0x02 ...`.
 
-Reading follows Java's MessageDecoder: an entry counts when name and value are both
-there, the last of equal names wins, the last entry may lack its end. Names of the
-properties that RocketMQ gives a meaning are listed here (Java: MessageConst).
+Reading follows Java's MessageDecoder: an entry counts when it has a name and a value,
+the last of equal names wins, and the last entry may lack its 0x02. The names of RocketMQ's
+own properties are listed here (Java: MessageConst).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS = "TIMER_DELAY_SEC", "TIMER_DE
 
 NAME_END, ENTRY_END = "\x01", "\x02"
 LONGEST = 32767
-"""Most bytes of encoded properties: their length is a signed 16-bit number."""
+"""Most bytes of encoded properties, because their length is a signed 16-bit number."""
 
 _TAG_INSIDE, _TAG_FIRST = b"\x02TAGS\x01", b"TAGS\x01"
 
 
 def encode(properties: Mapping[str, str | None]) -> bytes:
-    """Every property as `name 0x01 value 0x02`, in the order of the mapping; None is left out.
+    """Every property as `name 0x01 value 0x02`, in the order of the mapping. Values None are left out.
 
-    Raises ProtocolError for a text that holds a separator: it could not be read back.
+    Raises ProtocolError for a name or value with a separator, because it could not be read back.
     """
     entries = [f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None]
     text = "".join(entries)
@@ -46,13 +46,13 @@ def encode(properties: Mapping[str, str | None]) -> bytes:
 
 def _find_separator(properties: Mapping[str, str | None]) -> None:
     for name, value in properties.items():
-        # An 0x01 inside a value is read back: only the first one of an entry separates.
+        # 0x01 inside a value is legal: only the first one of an entry separates.
         if NAME_END in name or ENTRY_END in name or ENTRY_END in (value or ""):
             raise ProtocolError(f"property {name!r} holds a separator (0x01 or 0x02) of the property string")
 
 
 def decode(raw: bytes) -> dict[str, str]:
-    """The properties by name; entries that say nothing are left out."""
+    """The properties by name. Entries without a name or value are left out."""
     found = {}
     for entry in raw.decode("utf-8", "replace").split("\x02"):
         name, _, value = entry.partition("\x01")
@@ -62,7 +62,7 @@ def decode(raw: bytes) -> dict[str, str]:
 
 
 def tag_of(raw: bytes) -> bytes | None:
-    """The tag in encoded properties without decoding the others."""
+    """The tag in encoded properties; None without a tag. The other properties are not decoded."""
     start = raw.rfind(_TAG_INSIDE)
     if start >= 0:
         start += 6
@@ -74,6 +74,6 @@ def tag_of(raw: bytes) -> bytes | None:
     tag = raw[start:] if end < 0 else raw[start:end]
     if tag:
         return tag
-    # An empty value counts as absent, so an earlier entry of that name may count after all.
+    # An empty value counts as absent, so an earlier entry with this name may count.
     earlier = decode(raw).get(TAGS)
     return None if earlier is None else earlier.encode()

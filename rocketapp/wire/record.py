@@ -1,9 +1,9 @@
-"""A stored message: the record of the commit log, which is also what a pull carries.
+"""A stored message: the record of the commit log, which pulls return as well.
 
-`decode_records` is the hottest code of the product. Per message it unpacks the fixed
-part once and keeps the tuple; whatever can be computed from it later is a property of
-`Message`. IPv6 hosts, long topics, compression and inner batches take a slow path.
-How the bytes lie is told in `wire.layout`. Java: MessageDecoder, MessageClientExt.
+`decode_records` is the hottest code of the package. Per message it unpacks the fixed
+part once and keeps the tuple. `Message` computes its properties from that tuple when they are
+used. IPv6 hosts, long topics, compression and inner batches take a slower path.
+`wire.layout` describes the bytes. Java: MessageDecoder, MessageClientExt.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rocketapp.wire.layout import (
 )
 from rocketapp.wire.message import BrokenMessage, CompressedMessage, Message
 
-# A record's parts are used under this one name, wherever in the room they are written.
+# Other rooms import everything about records from here.
 __all__ = [
     "BORN_IPV6",
     "INNER_BATCH",
@@ -70,10 +70,10 @@ _UNWRAP = NEED_UNWRAP | INNER_BATCH
 
 
 def decode_records(data: bytes, queue: MessageQueue | None, *, max_inflated_bytes: int = 16_777_216) -> list[Message]:
-    """The messages of concatenated records, as a pull from `queue` brings them.
+    """The messages in concatenated records, as a pull from `queue` returns them.
 
-    Raises ProtocolError when the records themselves are damaged; a body that cannot be
-    inflated harms nobody until it is read.
+    Raises ProtocolError when the records are damaged. A body that cannot be
+    inflated raises only when it is read.
     """
     messages: list[Message] = []
     append, unpack, new = messages.append, FIXED.unpack_from, Message
@@ -106,7 +106,7 @@ def decode_records(data: bytes, queue: MessageQueue | None, *, max_inflated_byte
 
 
 def _decode_slowly(data: bytes, at: int, queue: MessageQueue | None, max_bytes: int, messages: list[Message]) -> int:
-    """Add the message or messages of one record of any kind; where the next one begins."""
+    """Add the messages of one record of any kind; return where the next record begins."""
     parts = take_apart(data, at)
     if parts.fixed[7] & _UNWRAP == _UNWRAP:
         messages += _unwrap(parts, queue, max_bytes)
@@ -132,7 +132,7 @@ def _fill(message: Message, parts: Parts, queue: MessageQueue | None) -> Message
 
 
 def _unwrap(parts: Parts, queue: MessageQueue | None, max_bytes: int) -> list[Message]:
-    """The messages of an inner batch: item i lies at the record's offset + i and shares all but body and properties."""
+    """The messages of an inner batch. Item i has the record's offset + i, and its own body, properties and flag."""
     fixed = parts.fixed
     try:
         body = inflate(parts.body, fixed[7], max_bytes) if fixed[7] & COMPRESSED else parts.body

@@ -1,10 +1,9 @@
-"""Who is there: heartbeats, good-byes, member lists, and the news that members came or went.
+"""Members of groups: heartbeats, unregistration, member lists, and notifications of changes.
 
 Codes HEART_BEAT 34, UNREGISTER_CLIENT 35, GET_CONSUMER_LIST_BY_GROUP 38, CHECK_CLIENT_CONFIG 46, and to
 the clients NOTIFY_CONSUMER_IDS_CHANGED 40 (Java: ClientManageProcessor, DefaultConsumerIdsChangeListener).
 
-The short form of the heartbeat (IS_SUPPORT_HEART_BEAT_V2) is not offered, so every heartbeat tells the
-whole truth.
+The short form of the heartbeat (IS_SUPPORT_HEART_BEAT_V2) is not offered, so every heartbeat is complete.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from rocketapp.wire.requests.clients import (
 )
 
 MOST_GROUPS = 1024
-"""Most groups, of consumers and of producers, that one heartbeat may name: it is served in one step, and each new group
-is a topic as well. A process has a handful."""
+"""Most groups, of consumers and producers together, that one heartbeat may name. A heartbeat is served in one step of
+the loop, and each new group creates a topic. A process usually has a few groups."""
 
 
 class ClientProcessor:
-    """Keeps the lists of members and tells them of each other."""
+    """Keeps the members of groups and notifies them of changes."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -112,9 +111,9 @@ class ClientProcessor:
             self._notify(group)
 
     def topic_created(self, topic: str) -> None:
-        """Groups that wait for this topic look at once, not when their patience with the name server allows it.
+        """Notify groups that subscribe to a new topic, so that they need not wait for their next route poll.
 
-        More than Apache RocketMQ does; to a client it is the order to rebalance, as at any other time.
+        Apache RocketMQ does not do this. For a client it is a usual order to rebalance.
         """
         for name in [group.name for group in self._core.consumers if topic in group.subscriptions]:
             config = self._core.groups.get(name)
@@ -122,7 +121,7 @@ class ClientProcessor:
                 self._notify(name)
 
     def expire(self) -> None:
-        """End the connections of clients whose heartbeats ceased."""
+        """End the connections of clients without a heartbeat for `client_expiry` seconds."""
         core = self._core
         long_ago = core.monotonic() - core.config.client_expiry
         for channel in dict.fromkeys((*core.consumers.silent_since(long_ago), *core.producers.silent_since(long_ago))):

@@ -1,4 +1,4 @@
-"""Consumer groups as administrators see and change them.
+"""Requests of administrators about consumer groups.
 
 Codes UPDATE_AND_CREATE_SUBSCRIPTIONGROUP 200, GET_ALL_SUBSCRIPTIONGROUP_CONFIG 201, GET_CONSUMER_CONNECTION_LIST
 203, GET_PRODUCER_CONNECTION_LIST 204, DELETE_SUBSCRIPTIONGROUP 207, GET_CONSUME_STATS 208,
@@ -30,7 +30,7 @@ from rocketapp.wire.requests.routes import encode_topic_list
 from rocketapp.wire.requests.statistics import ConsumedOffset, ConsumerConnection, encode_consume_stats
 
 RUNNING_INFO_TIMEOUT = 10.0
-"""Seconds that a member has to describe itself."""
+"""Seconds within which a member has to answer a request for its running info."""
 
 
 class GroupProcessor:
@@ -110,7 +110,7 @@ class GroupProcessor:
         return Command.response(command, ResponseCode.SUCCESS, fields={}, body=encode_topic_list(sorted(topics)))
 
     def consume_stats(self, connection: Connection, command: Command) -> Command:
-        """How far a group is in every queue of the topics that it has consumed."""
+        """The group's offsets in every queue of the topics that it consumes."""
         core = self._core
         request = ConsumerGroupRequest.from_fields(command.fields)
         if request.topic is not None:
@@ -132,14 +132,14 @@ class GroupProcessor:
         end = core.store.max_offset(topic, queue_id)
         done = core.offsets.committed(group, topic, queue_id)
         if done is None:
-            # Nothing was committed: the group will start where the store begins.
+            # Nothing was committed: report the queue's first offset.
             done = max(core.store.min_offset(topic, queue_id), 0)
         pulled = core.offsets.pulled_to(group, topic, queue_id)
         last = core.store.stored_ms_at(topic, queue_id, done - 1) if done > 0 else None
         return ConsumedOffset(end, done, done if pulled is None else pulled, last or 0)
 
     def running_info(self, connection: Connection, command: Command) -> Command | None:
-        """Ask the member itself, and hand its answer on."""
+        """Ask the member, and forward its answer."""
         request = RunningInfoRequest.from_fields(command.fields)
         group = self._core.consumers.group(request.group)
         members = group.members.items() if group is not None else ()

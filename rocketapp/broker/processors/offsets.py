@@ -1,4 +1,4 @@
-"""Offsets of queues, and of groups in them.
+"""Offsets of queues, and committed offsets of groups.
 
 Codes QUERY_CONSUMER_OFFSET 14, UPDATE_CONSUMER_OFFSET 15, SEARCH_OFFSET_BY_TIMESTAMP 29, GET_MAX_OFFSET 30,
 GET_MIN_OFFSET 31, GET_EARLIEST_MSG_STORETIME 32 (Java: ConsumerManageProcessor, AdminBrokerProcessor).
@@ -24,7 +24,7 @@ from rocketapp.wire.requests.offsets import (
 
 
 class OffsetProcessor:
-    """Answers where queues begin and end, and how far groups are."""
+    """Answers requests for the offsets of queues and groups, and stores commits."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -44,8 +44,8 @@ class OffsetProcessor:
         core = self._core
         offset = core.offsets.committed(request.group, request.topic, request.queue_id)
         if offset is None and request.set_zero_if_not_found is not False:
-            # A young queue, of which nothing was deleted yet, is read from its beginning by every new group,
-            # even by one that starts at the end: what was sent before the group first came is not lost.
+            # As in Apache RocketMQ, every new group reads a queue from its beginning while none of its messages
+            # was deleted yet, even with a start at the end.
             min_offset = core.store.min_offset(request.topic, request.queue_id)
             if min_offset <= 0 and core.store.max_offset(request.topic, request.queue_id) > 0:
                 offset = 0
@@ -66,7 +66,7 @@ class OffsetProcessor:
         core.group(request.group)
         if request.offset < 0 or not 0 <= request.queue_id < MOST_QUEUES:
             raise BrokerError(
-                ResponseCode.INVALID_PARAMETER, f"offset {request.offset} of queue {request.queue_id} is none"
+                ResponseCode.INVALID_PARAMETER, f"offset {request.offset} of queue {request.queue_id} is illegal"
             )
         core.offsets.commit(request.group, request.topic, request.queue_id, request.offset)
         return Command.response(command, ResponseCode.SUCCESS, fields={})

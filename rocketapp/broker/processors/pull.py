@@ -1,8 +1,8 @@
-"""Pulls: check, read, and hold what found nothing.
+"""Pulls: check, read, and hold a pull that found nothing.
 
 Codes PULL_MESSAGE 11, LITE_PULL_MESSAGE 361 (Java: PullMessageProcessor, PullRequestHoldService).
 The store is read and the pull is held in one step of the loop, so no message can arrive in between.
-A woken pull is run again once, and is then answered whatever it finds.
+A woken pull is run again once and then answered, even when it finds nothing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullRequest, PullResponse
 
 MOST_BYTES = 262_144
-"""Of one pull, beyond its first message (Java: maxTransferBytesOnMessageInMemory)."""
+"""Most bytes of one pull; its first message may be larger (Java: maxTransferBytesOnMessageInMemory)."""
 LONGEST_HOLD = 600.0
-"""Most seconds that a pull is held, whatever was asked for; clients ask for 15 to 30."""
+"""Most seconds that a pull is held, also when it asks for more. Clients ask for 15 to 30."""
 MOST_HELD = 65_536
-"""Most pulls that one connection may have held: one for every queue that a topic can have."""
+"""Most held pulls of one connection: one for every queue that a topic can have."""
 
 _FOUND_NOTHING = frozenset({ReadStatus.OFFSET_OVERFLOW_ONE, ReadStatus.OFFSET_FOUND_NULL})
 _FOUND_NO_QUEUE = frozenset({ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE})
@@ -36,7 +36,7 @@ _GO_ON = frozenset({ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVI
 
 
 class _Waiting(NamedTuple):
-    """What is needed to run a held pull again."""
+    """The arguments for running a held pull again."""
 
     connection: Connection
     command: Command
@@ -63,7 +63,7 @@ class PullProcessor:
         return self._run(connection, command, request, matches, may_hold=bool(request.sys_flag & FLAG_SUSPEND))
 
     def arrived(self, topic: str, queue_id: int, end_offset: int, tags_code: int) -> None:
-        """The store has a new message. Woken pulls are answered in the next step of the loop: once for a burst."""
+        """A message was stored. Woken pulls are answered in the next turn of the loop, once for many messages."""
         woken = self._held.arrived(topic, queue_id, end_offset, tags_code)
         if woken:
             if not self._woken:
@@ -71,21 +71,21 @@ class PullProcessor:
             self._woken += woken
 
     def topic_gone(self, topic: str) -> None:
-        """The topic was deleted: nobody need wait for its messages."""
+        """Answer the held pulls of a topic that was deleted."""
         self._answer(self._held.at(topic))
 
     def connection_lost(self, connection: Connection) -> None:
         self._held.forget(connection)
 
     def stop(self) -> None:
-        """Drop what is held: the connections end anyway."""
+        """Drop the held pulls. Their connections are closed next."""
         self._stopped = True
         self._held.clear()
         if self._timer is not None:
             self._timer.cancel()
 
     def _check(self, request: PullRequest) -> Matches | None:
-        """Refuse what may not be pulled, in Apache's order; return the tag filter."""
+        """Check a pull in Apache's order; raise BrokerError or return its tag filter."""
         core = self._core
         group = core.group(request.group)
         if not group.consume_enable:
@@ -199,7 +199,7 @@ class PullProcessor:
             try:
                 response = self._run(connection, command, request, held.matches, may_hold=False)
             except Exception as error:
-                # One pull that cannot be read must not leave the others waiting: its asker is told.
+                # An error in one pull must not affect the others, so it becomes the response.
                 remark = f"{type(error).__name__}: {error}"
                 response = Command.response(command, ResponseCode.SYSTEM_ERROR, fields={}, remark=remark)
             if response is not None:
@@ -207,7 +207,7 @@ class PullProcessor:
 
 
 def _own_filter(request: PullRequest) -> Matches | None:
-    """The filter of a pull that brings its subscription along."""
+    """The filter of a pull that contains its subscription."""
     _only_tags(request.expression_type)
     expression = request.expression or ALL_TAGS
     try:

@@ -1,8 +1,8 @@
-"""What the broker tells of itself, and single messages by their place.
+"""Statistics of the broker, single messages by position, and all offsets.
 
 Codes GET_BROKER_RUNTIME_INFO 28, VIEW_MESSAGE_BY_ID 33, GET_ALL_CONSUMER_OFFSET 43 (Java: AdminBrokerProcessor,
-QueryMessageProcessor). There is no request that changes the broker's configuration (25), and none that shows its
-paths (26).
+QueryMessageProcessor). The requests to change the broker's configuration (25) and to read it, with its paths (26), are
+refused on purpose.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rocketapp.wire.command import VERSION, Command
 from rocketapp.wire.requests.admin import encode_kv_table
 
 _VERSION = "V5_3_3"
-"""The name of `wire.command.VERSION`: whose protocol is spoken."""
+"""The name of `wire.command.VERSION`, the protocol version that this broker speaks."""
 
 
 class RuntimeProcessor:
-    """Describes the broker."""
+    """Answers requests for the broker's state."""
 
     def __init__(self, core: Core, started: float) -> None:
         self._core, self._started = core, started
@@ -71,7 +71,7 @@ class RuntimeProcessor:
         return Command.response(command, ResponseCode.SUCCESS, body=encode_kv_table(table))
 
     def _earliest_ms(self, now_ms: int) -> int:
-        """When the oldest message was stored; now for an empty broker."""
+        """When the oldest message was stored; `now_ms` for an empty broker."""
         core = self._core
         times = (
             core.store.earliest_stored_ms(topic.name, queue_id)

@@ -1,8 +1,7 @@
 """Sends: check, stamp, store, answer.
 
 Codes SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320 (Java: SendMessageProcessor). A send is
-answered when its bytes are with the operating system, or on disk if the configuration says so: the store sees
-to that.
+answered when the store has passed its bytes to the operating system, or to the disk with `flush = "sync"`.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.send import REGION, SendRequest, SendResponse
 
 HONOURS_MAX_RECONSUME_TIMES = 121
-"""MQVersion V3_4_9: from here on a client's own maximum counts."""
+"""MQVersion V3_4_9: from this version on a client's own maximum of retries counts."""
 _OURS = BORN_IPV6 | STORE_IPV6 | 12
-"""Flags that say how we store, and the state of a transaction: no producer decides them."""
+"""Bits of `sys_flag` that producers may not set: kinds of addresses and the transaction state."""
 
 
 class SendProcessor:
@@ -57,7 +56,7 @@ class SendProcessor:
         return Command.response(command, ResponseCode.SUCCESS, fields=response.to_fields())
 
     def _topic(self, request: SendRequest) -> TopicConfig:
-        """The topic of a send, created if need be and allowed."""
+        """The topic of a send. A missing topic is created when that is allowed."""
         name = request.topic
         if name in FORBIDDEN_TOPICS:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden.")
@@ -168,13 +167,13 @@ class SendProcessor:
         )
 
     def _dead_letter_topic(self, command: Command, request: SendRequest) -> str | None:
-        """Where a message to a retry topic goes instead: its attempts are used up, or the group consumes in order."""
+        """The dead-letter topic for a message whose retries are used up or whose group consumes in order; else None."""
         core = self._core
         group = core.group(request.topic.removeprefix(RETRY_PREFIX))
         most = group.retry_max_times
         if request.max_reconsume_times is not None and command.version >= HONOURS_MAX_RECONSUME_TIMES:
             most = request.max_reconsume_times
-        # Greater, not greater or equal: a client counts the failed attempt before it sends.
+        # Greater, not equal: a client has already counted the failed attempt.
         if request.reconsume_times > most or core.locks.holds_any(group.name, core.monotonic()):
             return core.ensure_topic(dlq_topic(group.name), 1).name
         return None

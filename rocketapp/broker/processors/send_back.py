@@ -1,7 +1,7 @@
-"""A consumer hands a failed message back: it is stored again for later, or among the dead letters.
+"""A consumer sends a failed message back: it is stored again for later, or as a dead letter.
 
-Code CONSUMER_SEND_MSG_BACK 36 (Java: AbstractSendMessageProcessor). Here a message that has used up its
-attempts is one whose count is *equal to* the maximum: the count is raised after the check.
+Code CONSUMER_SEND_MSG_BACK 36 (Java: AbstractSendMessageProcessor). A message becomes a dead letter when its count of
+retries has *reached* the maximum, because the count is raised after the check.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SendBackProcessor:
 
     @staticmethod
     def _level(command: Command, request: SendBackRequest, group: GroupConfig, message: Record) -> int:
-        """The delay level of the next attempt; 0 means that there is none."""
+        """The delay level of the next attempt; 0 means a dead letter."""
         most = group.retry_max_times
         if request.max_reconsume_times is not None and command.version >= HONOURS_MAX_RECONSUME_TIMES:
             most = request.max_reconsume_times

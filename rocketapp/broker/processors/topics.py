@@ -1,4 +1,4 @@
-"""Topics as administrators see and change them.
+"""Requests of administrators about topics.
 
 Codes UPDATE_AND_CREATE_TOPIC 17, GET_ALL_TOPIC_CONFIG 21, GET_TOPIC_STATS_INFO 202, DELETE_TOPIC_IN_BROKER 215,
 QUERY_TOPIC_CONSUME_BY_WHO 300, GET_SYSTEM_TOPIC_LIST_FROM_BROKER 305, GET_TOPIC_CONFIG 351 (Java:
@@ -66,12 +66,12 @@ class TopicProcessor:
         if problem is None and not (0 <= config.read_queues <= MOST_QUEUES and 0 <= config.write_queues <= MOST_QUEUES):
             problem = f"a topic has 0 to {MOST_QUEUES} queues to read and to write"
         if problem is None and config.perm not in _PERMS:
-            problem = f"perm {config.perm} is none: 2 is write, 4 is read, 6 is both"
+            problem = f"perm {config.perm} is illegal: 2 is write, 4 is read, 6 is both"
         if problem is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
 
     def all_configs(self, connection: Connection, command: Command) -> Command:
-        """The whole table at once: paging is offered to nobody who does not ask for it, nor needed."""
+        """The whole table in one answer. Paging is not offered."""
         body = msgspec.json.encode(self._core.topics.to_json())
         return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
 
@@ -100,7 +100,7 @@ class TopicProcessor:
         return Command.response(command, ResponseCode.SUCCESS, fields={})
 
     def groups_of(self, connection: Connection, command: Command) -> Command:
-        """Groups that subscribe to the topic or have consumed some of it."""
+        """Groups that subscribe to the topic or have committed an offset in it."""
         topic = TopicRequest.from_fields(command.fields).topic
         groups = {group.name for group in self._core.consumers if topic in group.subscriptions}
         body = encode_group_list(sorted(groups | self._core.offsets.groups_of(topic)))

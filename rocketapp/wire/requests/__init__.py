@@ -1,1 +1,1 @@
-"""One file per conversation: its fields and bodies, both ways."""
+"""The fields and bodies of requests and responses: one file per conversation."""

@@ -1,4 +1,4 @@
-"""What Apache's admin tool asks a broker about topics and groups, and changes in them.
+"""Requests of Apache's admin tool about topics and groups.
 
 Codes: UPDATE_AND_CREATE_TOPIC 17, GET_TOPIC_CONFIG 351, DELETE_TOPIC_IN_BROKER 215,
 GET_BROKER_RUNTIME_INFO 28, QUERY_TOPIC_CONSUME_BY_WHO 300, and the headers of the
@@ -58,7 +58,7 @@ class TopicConfig:
 
     @classmethod
     def from_json(cls, members: object) -> TopicConfig:
-        """From decoded members; missing ones have Java's defaults. Raises ValueError for what is none."""
+        """From decoded members; missing ones get Java's defaults. Raises ValueError for illegal members."""
         if not isinstance(members, Mapping) or not isinstance(members.get("topicName"), str):
             raise ValueError("a topic's configuration has a topicName")
         known: Mapping[str, Any] = members
@@ -67,7 +67,7 @@ class TopicConfig:
         if not isinstance(attributes, Mapping) or not isinstance(filter_type, str):
             raise ValueError(f"attributes or topicFilterType of topic {known['topicName']} are of the wrong type")
         if not all(isinstance(text, str) for item in attributes.items() for text in item):
-            raise ValueError(f"attributes of topic {known['topicName']} are no texts")
+            raise ValueError(f"attributes of topic {known['topicName']} are not all strings")
         return cls(
             known["topicName"],
             _number(known, "readQueueNums", 16),
@@ -83,7 +83,7 @@ class TopicConfig:
 def _number(members: Mapping[str, Any], name: str, default: int) -> int:
     value = members.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        raise ValueError(f"{name} of topic {members['topicName']}: {value!r} is no 32-bit number")
+        raise ValueError(f"{name} of topic {members['topicName']}: {value!r} is not a 32-bit number")
     return value
 
 
@@ -101,13 +101,13 @@ def decode_topic_config(body: bytes) -> TopicConfig:
 
 
 class UpdateTopicRequest(NamedTuple):
-    """Create a topic, or change it (17). Its attributes are told as changes, the rest as it shall be."""
+    """Create or change a topic (17). Attributes are sent as changes, everything else as the new value."""
 
     config: TopicConfig
-    """Without attributes: those are in `attribute_changes`."""
+    """The new configuration. Its attributes are empty: see `attribute_changes`."""
     default_topic: str = DEFAULT_TOPIC
     attribute_changes: Mapping[str, str | None] = {}
-    """New values by name; None takes an attribute away."""
+    """New values by name; None removes an attribute."""
 
     def to_fields(self) -> dict[str, str]:
         config = self.config
@@ -142,7 +142,7 @@ class UpdateTopicRequest(NamedTuple):
         return cls(config, read.text(fields, "defaultTopic", DEFAULT_TOPIC), changes)
 
     def applied_to(self, existing: TopicConfig | None) -> TopicConfig:
-        """The configuration that the topic has afterwards."""
+        """The configuration of the topic after this request."""
         attributes = {**(existing.attributes if existing is not None else {}), **self.attribute_changes}
         kept = {name: value for name, value in attributes.items() if value is not None}
         return dataclasses.replace(self.config, attributes=kept)
@@ -163,7 +163,7 @@ def _attribute_changes(text: str) -> dict[str, str | None]:
 
 
 class TopicRequest(NamedTuple):
-    """Names a topic: for its statistics (202), groups (300), configuration (351), or to delete it (215)."""
+    """Asks for a topic's statistics (202), groups (300) or configuration (351), or deletes the topic (215)."""
 
     topic: str
 
@@ -176,7 +176,7 @@ class TopicRequest(NamedTuple):
 
 
 class ConsumerGroupRequest(NamedTuple):
-    """Names a consumer group: for its members (203), or how far it is (208), perhaps in one topic only."""
+    """Asks for a consumer group's members (203) or its offsets (208), optionally in one topic only."""
 
     group: str
     topic: str | None = None
@@ -193,7 +193,7 @@ class ConsumerGroupRequest(NamedTuple):
 
 
 class ProducerGroupRequest(NamedTuple):
-    """Names a producer group: for its members (204)."""
+    """Asks for a producer group's members (204)."""
 
     group: str
 
@@ -206,7 +206,7 @@ class ProducerGroupRequest(NamedTuple):
 
 
 class RunningInfoRequest(NamedTuple):
-    """What is this member doing? (307: tool to broker, broker to client.)"""
+    """Asks a member what it is doing (307, from tool to broker and from broker to client)."""
 
     group: str
     client_id: str
@@ -227,7 +227,7 @@ class RunningInfoRequest(NamedTuple):
 
 
 def encode_kv_table(table: Mapping[str, str]) -> bytes:
-    """KVTable: what a broker tells of itself (28)."""
+    """KVTable: the state of a broker (28)."""
     return _encode({"table": dict(table)})
 
 
@@ -241,7 +241,7 @@ def decode_kv_table(body: bytes) -> dict[str, str]:
 
 
 def encode_group_list(groups: Iterable[str]) -> bytes:
-    """GroupList: which groups consume a topic (300)."""
+    """GroupList: the groups that consume a topic (300)."""
     return _encode({"groupList": list(groups)})
 
 

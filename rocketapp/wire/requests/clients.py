@@ -1,10 +1,10 @@
-"""Who is there: heartbeats, members of a group, good-byes.
+"""Heartbeats, members of a group, and leaving a group.
 
 Codes: HEART_BEAT 34, UNREGISTER_CLIENT 35, GET_CONSUMER_LIST_BY_GROUP 38, and from the
 broker NOTIFY_CONSUMER_IDS_CHANGED 40. Java: HeartbeatData, ConsumerData,
 SubscriptionData, GetConsumerListByGroupResponseBody.
 
-The first version of the heartbeat is spoken (fingerprint 0): always the whole truth.
+The first version of the heartbeat is used (fingerprint 0), which is always complete.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class ConsumerData(NamedTuple):
-    """One group as a member describes it."""
+    """One consumer group, as a member describes it."""
 
     group: str
     consume_type: str = CONSUME_PASSIVELY
@@ -43,7 +43,7 @@ class ConsumerData(NamedTuple):
 
 
 class Heartbeat(NamedTuple):
-    """Everything that one client is in."""
+    """All groups of one client."""
 
     client_id: str
     producers: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Heartbeat(NamedTuple):
 
     @classmethod
     def decode(cls, body: bytes) -> Heartbeat:
-        """Read HeartbeatData; raises ProtocolError. Missing sets are empty."""
+        """Decode HeartbeatData; missing sets are empty. Raises ProtocolError."""
         data = lenient_json.loads(body)
         try:
             client_id = text_of(data["clientID"])
@@ -88,7 +88,7 @@ def subscription_members(data: SubscriptionData) -> dict[str, Any]:
 
 
 def subscription_of(members: Any) -> SubscriptionData:
-    """SubscriptionData from JSON members; KeyError, TypeError, ValueError or AttributeError when they are none."""
+    """SubscriptionData from JSON members. Raises KeyError, TypeError, ValueError or AttributeError for others."""
     expression = text_of(members.get("subString") or ALL_TAGS)
     kind = text_of(members.get("expressionType") or "TAG")
     tags = frozenset(map(text_of, members.get("tagsSet") or ()))
@@ -143,7 +143,7 @@ class UnregisterRequest(NamedTuple):
 
 
 class MemberListRequest(NamedTuple):
-    """Who is in this group?"""
+    """Asks for the members of a group."""
 
     group: str
 
@@ -156,7 +156,7 @@ class MemberListRequest(NamedTuple):
 
 
 class GroupChanged(NamedTuple):
-    """A broker tells that members of a group came or went."""
+    """A broker's notification that members joined or left a group."""
 
     group: str
 
@@ -173,7 +173,7 @@ def encode_members(client_ids: Iterable[str]) -> bytes:
 
 
 def decode_members(body: bytes) -> list[str]:
-    """The client ids of a group in the broker's order, which means nothing; raises ProtocolError."""
+    """The client ids of a group, in no particular order. Raises ProtocolError."""
     data = lenient_json.loads(body)
     try:
         return [text_of(client_id) for client_id in data.get("consumerIdList") or ()]

@@ -1,8 +1,8 @@
-"""Locks of queues, for orderly consumption.
+"""Queue locks for orderly consumption.
 
 Codes: LOCK_BATCH_MQ 41, UNLOCK_BATCH_MQ 42. Java: LockBatchRequestBody,
-UnlockBatchRequestBody, LockBatchResponseBody. The request has an empty map of fields,
-everything is in the body; unlocking is answered without one.
+UnlockBatchRequestBody, LockBatchResponseBody. Requests have an empty map of fields;
+everything is in the body. The response to an unlock has no body.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class LockBody(NamedTuple):
-    """`client_id` wants the locks of these queues for its group, or gives them back."""
+    """The locks of these queues that `client_id` requests for its group, or gives back."""
 
     group: str
     client_id: str

@@ -1,4 +1,4 @@
-"""Offsets of queues and of groups in them.
+"""Offsets of queues, and committed offsets of groups.
 
 Codes: QUERY_CONSUMER_OFFSET 14, UPDATE_CONSUMER_OFFSET 15, SEARCH_OFFSET_BY_TIMESTAMP
 29, GET_MAX_OFFSET 30, GET_MIN_OFFSET 31, GET_EARLIEST_MSG_STORETIME 32. Java:
@@ -18,13 +18,13 @@ Boundary = Literal["lower", "upper"]
 
 
 class QueryOffsetRequest(NamedTuple):
-    """How far is this group in this queue?"""
+    """Asks for the committed offset of a group in a queue."""
 
     group: str
     topic: str
     queue_id: int
     set_zero_if_not_found: bool | None = None
-    """False: a broker must not answer 0 for a young queue. None leaves it out, as old clients do."""
+    """False: the broker must not answer 0 for a young queue. None omits the field, as old clients do."""
 
     def to_fields(self) -> dict[str, str]:
         fields = {"consumerGroup": self.group, "topic": self.topic, "queueId": str(self.queue_id)}
@@ -44,7 +44,7 @@ class QueryOffsetRequest(NamedTuple):
 
 
 class CommitRequest(NamedTuple):
-    """This group has finished this queue up to `offset`: the next to read."""
+    """Commits that a group has finished everything below `offset`, which it reads next."""
 
     group: str
     topic: str
@@ -70,7 +70,7 @@ class CommitRequest(NamedTuple):
 
 
 class QueueRequest(NamedTuple):
-    """Names one queue: for its maximum (30), minimum (31) and earliest store time (32)."""
+    """Asks for a queue's maximum (30), minimum (31) or earliest store time (32)."""
 
     topic: str
     queue_id: int
@@ -84,13 +84,13 @@ class QueueRequest(NamedTuple):
 
 
 class SearchOffsetRequest(NamedTuple):
-    """Which offset of a queue belongs to a time?"""
+    """Asks for the offset of a queue at a store time."""
 
     topic: str
     queue_id: int
     timestamp_ms: int
     boundary: Boundary = "lower"
-    """Of several messages stored at that very time: the first, or the last."""
+    """`lower`: the first message stored at that time or later; `upper`: the last one at that time or before."""
 
     def to_fields(self) -> dict[str, str]:
         return {

@@ -1,8 +1,8 @@
 """Pull the next messages of a queue.
 
 Codes: PULL_MESSAGE 11, LITE_PULL_MESSAGE 361. Java: PullMessageRequestHeader,
-PullMessageResponseHeader, PullSysFlag. The body of the response is records, one
-behind the other: see `wire.record`.
+PullMessageResponseHeader, PullSysFlag. The body of the response is concatenated
+records: see `wire.record`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import NamedTuple
 from rocketapp.wire import fields as read
 
 FLAG_COMMIT, FLAG_SUSPEND, FLAG_SUBSCRIPTION, FLAG_CLASS_FILTER, FLAG_LITE = 1, 2, 4, 8, 16
-"""`commit_offset` is to be stored | the broker may wait | the subscription comes along | legacy | lite pull."""
+"""Store `commit_offset` | the broker may hold the pull | the request contains the subscription | legacy | lite pull."""
 
 
 class PullRequest(NamedTuple):
-    """Messages of one queue from `offset` on."""
+    """Asks for messages of one queue from `offset` on."""
 
     group: str
     topic: str
@@ -29,7 +29,7 @@ class PullRequest(NamedTuple):
     suspend_ms: int
     sub_version: int
     expression: str | None = None
-    """What to filter by when FLAG_SUBSCRIPTION is set; otherwise the broker knows it from the heartbeat."""
+    """The filter when FLAG_SUBSCRIPTION is set; otherwise the broker uses the one of the heartbeat."""
     expression_type: str = "TAG"
     max_bytes: int | None = None
     broker_name: str | None = None
@@ -75,7 +75,7 @@ class PullRequest(NamedTuple):
 
 
 class PullResponse(NamedTuple):
-    """Where to go on, and how far the queue reaches."""
+    """The offset of the next pull, and the first and last offset of the queue."""
 
     suggested_broker_id: int
     next_offset: int

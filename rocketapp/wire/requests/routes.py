@@ -1,4 +1,4 @@
-"""Where topics live: what name servers are asked.
+"""Requests to name servers: which brokers hold a topic.
 
 Codes: GET_ROUTEINFO_BY_TOPIC 105, GET_BROKER_CLUSTER_INFO 106,
 GET_ALL_TOPIC_LIST_FROM_NAMESERVER 206. Java: GetRouteInfoRequestHeader,
@@ -21,17 +21,17 @@ from rocketapp.wire import lenient_json
 from rocketapp.wire.lenient_json import int32_of, int64_of, text_of
 
 MOST_QUEUES = 65535
-"""Of one topic on one broker. A client makes an object of each: a larger number is refused instead."""
+"""Most queues of one topic on one broker. A client makes an object per queue, so it refuses larger numbers."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class RouteRequest(NamedTuple):
-    """Where does this topic live?"""
+    """Asks for the route of a topic."""
 
     topic: str
     standard_json: bool = True
-    """Asks for quoted keys whatever our version number."""
+    """Asks for quoted keys, which a server otherwise chooses by the client's version."""
 
     def to_fields(self) -> dict[str, str]:
         return {"topic": self.topic, "acceptStandardJsonOnly": read.boolean_text(self.standard_json)}

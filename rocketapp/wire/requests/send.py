@@ -1,11 +1,11 @@
-"""Store a message, or many in one batch.
+"""Send a message, or many in one batch.
 
 Codes: SEND_MESSAGE 10 (long field names), SEND_MESSAGE_V2 310 (one letter each, what
 every current client sends), SEND_BATCH_MESSAGE 320 (letters). Java:
 SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader.
 
-Every response to a send carries fields, even a failed one: the Java client reads
-MSG_REGION and TRACE_ON from them without looking whether they are there.
+Every response to a send has fields, even a failed one: the Java client reads
+MSG_REGION and TRACE_ON from them without checking that they exist.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from rocketapp.wire.command import Command
 
 REGION = "DefaultRegion"
 FAILURE_FIELDS: Mapping[str, str] = {"MSG_REGION": REGION, "TRACE_ON": "true"}
-"""What the response to a refused send carries."""
+"""The fields of the response to a refused send."""
 
 
 class _Names(NamedTuple):
-    """How the fields of a send are called in one of its two forms."""
+    """The names of the fields of a send in one of its two forms."""
 
     producer_group: str
     topic: str
@@ -73,9 +73,9 @@ class SendRequest(NamedTuple):
     producer_group: str
     topic: str
     default_topic: str = DEFAULT_TOPIC
-    """Whose configuration a topic that does not exist yet inherits."""
+    """The topic whose configuration a new topic inherits."""
     default_queues: int = 4
-    """How many queues such a topic gets at most."""
+    """Most queues of a topic that this send creates."""
     queue_id: int = 0
     sys_flag: int = 0
     born_ms: int = 0
@@ -85,7 +85,7 @@ class SendRequest(NamedTuple):
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
     batch: bool = False
-    """The body is many messages: see `wire.batch`."""
+    """Whether the body contains many messages: see `wire.batch`."""
     broker_name: str | None = None
 
     def to_fields(self) -> dict[str, str]:
@@ -112,16 +112,16 @@ class SendRequest(NamedTuple):
 
     @classmethod
     def from_command(cls, command: Command) -> SendRequest:
-        """Read a send of any of the three codes; raises ProtocolError."""
+        """Decode a send with any of the three codes. Raises ProtocolError."""
         names = _NAMES.get(command.code)  # type: ignore[call-overload]
         if names is None:
-            raise ProtocolError(f"code {command.code} is no send")
+            raise ProtocolError(f"code {command.code} is not a send")
         request = cls._from_fields(command.fields, names)
         return request._replace(batch=True) if command.code == RequestCode.SEND_BATCH_MESSAGE else request
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, str] | None) -> SendRequest:
-        """Read the one-letter form."""
+        """Decode the one-letter form."""
         return cls._from_fields(fields, _SHORT)
 
     @classmethod
@@ -145,15 +145,15 @@ class SendRequest(NamedTuple):
 
 
 class SendResponse(NamedTuple):
-    """Where the message is stored; codes 10, 11 and 12 carry it as well as 0."""
+    """Where the message is stored. Response codes 10, 11 and 12 contain it as well as 0."""
 
     message_id: str
-    """The broker's id; of a batch all of them, joined by commas."""
+    """The broker's id; for a batch all ids, joined by commas."""
     queue_id: int
     queue_offset: int
-    """Of a batch: of its first message. Of a delayed message: in the schedule topic."""
+    """For a batch, the offset of its first message. For a delayed message, the offset in the schedule topic."""
     transaction_id: str | None = None
-    """The unique id that the producer gave it."""
+    """The unique id from the producer."""
 
     def to_fields(self) -> dict[str, str]:
         fields = {

@@ -1,6 +1,6 @@
-"""Hand a failed message back: the broker stores it again for later, or among the dead letters.
+"""Send a failed message back: the broker stores it again for later, or as a dead letter.
 
-Code: CONSUMER_SEND_MSG_BACK 36, without a body either way. Java:
+Code: CONSUMER_SEND_MSG_BACK 36. Request and response have no body. Java:
 ConsumerSendMsgBackRequestHeader.
 """
 
@@ -12,15 +12,15 @@ from typing import NamedTuple
 from rocketapp.wire import fields as read
 
 BROKER_DECIDES = 0
-"""`delay_level`: the broker waits longer with each attempt, level 3 + attempts so far."""
+"""`delay_level`: the broker waits longer with each attempt: level 3 + retries so far."""
 DEAD = -1
-"""`delay_level`: to the dead letters at once."""
+"""`delay_level`: the broker stores the message as a dead letter at once."""
 DEFAULT_RETRIES = 16
-"""What Java sends as maximum when nothing is configured."""
+"""The maximum that Java sends by default."""
 
 
 class SendBackRequest(NamedTuple):
-    """The message at `physical_offset` failed in `group`."""
+    """Sends the message at `physical_offset` back, because a handler of `group` failed on it."""
 
     physical_offset: int
     group: str
@@ -29,7 +29,7 @@ class SendBackRequest(NamedTuple):
     origin_message_id: str | None = None
     origin_topic: str | None = None
     max_reconsume_times: int | None = DEFAULT_RETRIES
-    """Attempts after the first; None: what the group's configuration says."""
+    """Attempts after the first one; None: the value of the group's configuration."""
     broker_name: str | None = None
 
     def to_fields(self) -> dict[str, str]:

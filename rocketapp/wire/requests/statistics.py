@@ -1,10 +1,10 @@
-"""How full queues are, how far groups are, who is connected: the answers to an admin tool.
+"""Answers to an admin tool: statistics of queues and groups, and connected clients.
 
 Codes: GET_TOPIC_STATS_INFO 202, GET_CONSUMER_CONNECTION_LIST 203,
-GET_PRODUCER_CONNECTION_LIST 204, GET_CONSUME_STATS 208; the questions are in `admin`. Java:
+GET_PRODUCER_CONNECTION_LIST 204, GET_CONSUME_STATS 208; the requests are in `admin`. Java:
 TopicStatsTable, ConsumeStats, ConsumerConnection, ProducerConnection.
 
-Maps by queue have objects as keys, which Java reads and standard JSON forbids: see
+Maps by queue have objects as keys, which Java writes although standard JSON forbids it: see
 `wire.lenient_json`.
 """
 
@@ -27,24 +27,24 @@ _WRONG = (AttributeError, KeyError, TypeError, ValueError)
 
 
 class TopicOffset(NamedTuple):
-    """What one queue holds."""
+    """The offsets of one queue."""
 
     min_offset: int
     max_offset: int
-    """The next to be written."""
+    """The offset of the next new message."""
     updated_ms: int
     """When its last message was stored; 0 for an empty queue."""
 
 
 class ConsumedOffset(NamedTuple):
-    """How far a group is in one queue."""
+    """The offsets of a group in one queue."""
 
     broker_offset: int
     """The queue's maximum."""
     consumer_offset: int
     pull_offset: int
     last_ms: int
-    """When the last consumed message was stored; 0 when none was."""
+    """When the last consumed message was stored, in milliseconds since 1970; 0 when there is none."""
 
 
 class Connection(NamedTuple):
@@ -57,7 +57,7 @@ class Connection(NamedTuple):
 
 
 class ConsumerConnection(NamedTuple):
-    """Who is in a consumer group and what it subscribes to: the answer to 203."""
+    """The members and subscriptions of a consumer group: the answer to 203."""
 
     connections: tuple[Connection, ...]
     subscriptions: tuple[SubscriptionData, ...]
@@ -144,7 +144,7 @@ def encode_consume_stats(offsets: Mapping[MessageQueue, ConsumedOffset], consume
 
 
 def decode_consume_stats(body: bytes) -> dict[MessageQueue, ConsumedOffset]:
-    """Read the answer to 208; raises ProtocolError. Old brokers leave the pull offset out: -1."""
+    """Decode the answer to 208. A pull offset that an old broker omits becomes -1. Raises ProtocolError."""
     data = lenient_json.loads(body)
     try:
         return {
