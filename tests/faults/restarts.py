@@ -72,8 +72,9 @@ def _rolling_figures(
 
 
 def broker_pause(peer: Peer, directory: Path, delays: tuple[float, ...]) -> Figures:
-    """A broker restarts under an orderly member that is at work, and another member joins so many seconds later.
+    """A broker restarts under an orderly member that is at work, and another member is started so many seconds later.
 
+    0: while the broker is away, so that it joins as soon as the broker serves.
     The embedded broker keeps the locks: nothing may overlap.
     """
     broker = Embedded(directory / "broker")
@@ -92,9 +93,12 @@ def broker_pause(peer: Peer, directory: Path, delays: tuple[float, ...]) -> Figu
         for delay in delays:
             pause(2)
             broker.kill_broker()
+            if not delay:
+                members.join(1)
             broker.start_again()
-            pause(delay)
-            members.join(1)
+            if delay:
+                pause(delay)
+                members.join(1)
             members.wait_until_joined(1, within=30)
             pause(3)
             members.leave(1)
