@@ -87,7 +87,7 @@ class _Weather:
         running, free = members.running(), members.free()
         may_go = len(running) >= 2
         if kill and may_go:
-            members.kill(chance.choice(running))
+            members.kill(members.oldest())
         elif may_go and (not free or chance.random() < (0.7 if len(running) > 2 else 0.3)):
             members.leave(chance.choice(running))
         elif free:
@@ -192,7 +192,7 @@ def orderly(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed
         "overlaps": len(overlaps) - len(excused),
         "overlaps_of_a_call_at_a_broker_restart": len(excused),
         "hand_overs": len(handed),
-        "repeated": sum(checker.repeated(events).values()) - len(checker.repeated(events)),
+        "repeated": len(hand_overs.repeats(events)),
         "most_repeats_of_a_hand_over": max((one.repeats for one in handed), default=0),
         "causes": causes(run.history, [*run.changes, *run.restarts]),
         "longest_takeover_after_kill_s": round(took["kill"], 1),
@@ -217,7 +217,7 @@ def concurrent(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, s
         "longest_settle_s": max((round(found.seconds, 2) for _, found in times), default=None),
         "median_settle_s": round(sorted(found.seconds for _, found in times)[len(times) // 2], 2) if times else None,
         "not_settled": len(slow),
-        "repeated": sum(checker.repeated(events).values()) - len(checker.repeated(events)),
+        "repeated": len(hand_overs.repeats(events)),
         "causes": causes(run.history, [*run.changes, *run.restarts]),
     }
     assert times, "no change could be measured"
