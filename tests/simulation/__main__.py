@@ -1,51 +1,80 @@
-"""`python -m tests.simulation --seeds FROM TO [--orderly | --workload NAME]`: many seeds; prints those that fail.
+"""`python -m tests.simulation --seeds FROM TO [--jobs 2] [--workload NAME]`: many seeds; prints those that fail.
 
-`--show` prints the history of every run, for one seed that failed.
+The seeds go round the workloads; `--workload` runs every seed with that one, `all` with each of them. `--show` prints
+the history of every run, for one seed that failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 import traceback
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
-from tests.simulation.seeded import ORDERLY, WORKLOADS, simulate
+from tests.simulation.seeded import WORKLOADS, simulate, workload_of
+
+_CHUNK = 10
+"""Runs that a process takes at once."""
+Failure = tuple[int, str, list[str]]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", nargs=2, type=int, default=(0, 1000), metavar=("FROM", "TO"))
-    parser.add_argument(
-        "--workload", action="append", choices=WORKLOADS, help="may be repeated; all of them without it"
-    )
-    parser.add_argument("--orderly", action="store_const", const=[ORDERLY], dest="workload", help="--workload orderly")
+    parser.add_argument("--workload", choices=(*WORKLOADS, "all"))
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
     parser.add_argument("--show", action="store_true", help="print every event")
     options = parser.parse_args()
-    begin, end = options.seeds
-    failed = 0
-    for seed in range(begin, end):
-        for workload in options.workload or WORKLOADS:
-            failed += not _passes(seed, workload, show=options.show)
-        if (seed + 1 - begin) % 100 == 0:
-            print(f"{seed + 1 - begin} seeds, {failed} runs failed", flush=True)
-    print(f"{end - begin} seeds: {failed} runs failed")
+    runs = [(seed, name) for seed in range(*options.seeds) for name in _workloads(seed, options.workload)]
+    began, failed, kinds = time.monotonic(), 0, Counter[str]()
+    for number, (seed, workload, findings) in enumerate(_results(runs, options.jobs, show=options.show), 1):
+        if findings:
+            failed += 1
+            kinds.update({_kind(finding) for finding in findings})
+            print(f"seed {seed} {workload}:", *findings, sep="\n  ")
+            again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload {workload} --show"
+            print(f"  again: {again}", flush=True)
+        if number % 500 == 0:
+            print(f"{number} runs, {failed} failed", flush=True)
+    print(f"{len(runs)} runs in {time.monotonic() - began:.0f} s: {failed} failed", *kinds.most_common(), sep="\n  ")
     return 1 if failed else 0
 
 
-def _passes(seed: int, workload: str, *, show: bool) -> bool:
+def _workloads(seed: int, wanted: str | None) -> tuple[str, ...]:
+    if wanted is None:
+        return (workload_of(seed),)
+    return WORKLOADS if wanted == "all" else (wanted,)
+
+
+def _results(runs: list[tuple[int, str]], jobs: int, *, show: bool) -> Iterator[Failure]:
+    work = partial(_run, show=show)
+    if jobs < 2:
+        yield from map(work, runs)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(work, runs, chunksize=_CHUNK)
+
+
+def _run(run: tuple[int, str], *, show: bool) -> Failure:
+    seed, workload = run
     try:
         result = simulate(seed, workload)
     except Exception:
-        findings = traceback.format_exc().splitlines()
-    else:
-        findings = result.findings
-        if show:
-            print(*result.history, sep="\n")
-    if findings:
-        print(f"seed {seed} {workload}:", *findings, sep="\n  ")
-        again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload {workload} --show"
-        print(f"  again: {again}", flush=True)
-    return not findings
+        *where, what = traceback.format_exc().splitlines()
+        return seed, workload, [what, *where] if show else [what]
+    if show:
+        print(*result.history, sep="\n")
+    return seed, workload, result.findings
+
+
+def _kind(finding: str) -> str:
+    """A finding without its numbers, to count alike ones together."""
+    words = (word.strip(":,()") for word in finding.split())
+    return " ".join(word for word in words if word and not any(letter.isdigit() for letter in word))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""A simulated cluster: one broker in memory, a producer, the members of one group, and whoever disturbs them.
+"""The clients of a simulated cluster: a producer, and the members of one group.
 
-Everything follows from the seed. The broker, the producer and every member are processes of their own, with
+Everything follows from the seed. The brokers, the producer and every member are processes of their own, with
 clocks of their own; what they do to each other goes over a network whose latency and chunks the seed draws.
 What happens is written into one history.
 """
@@ -8,203 +8,28 @@ What happens is written into one history.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from random import Random
+from collections.abc import Callable
 from typing import Any
 
-from rocketapp.broker.store.files import MemoryFiles
-from rocketapp.broker.store.store import Appended
 from rocketapp.client.instance import ClientInstance
-from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.push_consumer import PushConsumer
-from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
 from rocketapp.model import event as events
-from rocketapp.model.names import dlq_topic, retry_topic
 from rocketapp.model.outgoing import Outgoing
-from rocketapp.model.subscription import Start, Subscription, SubscriptionData
+from rocketapp.model.subscription import Subscription, SubscriptionData
 from rocketapp.producer.producer import Producer
 from rocketapp.state.cache_budget import CacheBudget
-from rocketapp.transport.connection import Connection
-from rocketapp.transport.memory import MemoryNetwork
-from rocketapp.wire.command import Command
-from rocketapp.wire.record import Message, Record
+from rocketapp.wire.record import Message
 from tests.simulation import history as facts
-from tests.simulation.history import Event, Fault
 from tests.simulation.processes import Process
+from tests.simulation.threads import Ended, SimulatedThreads
 from tests.simulation.virtual_time import VirtualClock
-
-ADDRESS, GROUP = "10.0.0.1:9876", "group"
-Behave = Callable[[Message], Any]
-"""What the handler of a message does: returns an awaitable."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Topic:
-    """What the group subscribes to."""
-
-    name: str
-    orderly: bool = False
-    retries: int = 2
-    start: Start = "first"
-    concurrency: int = 64
-
-
-@dataclass(kw_only=True)
-class World:
-    """What all parts of a simulation share."""
-
-    seed: int
-    topics: tuple[Topic, ...]
-    behave: Behave
-    latency: float = 0.01
-    consumer: Mapping[str, Any] = field(default_factory=dict)
-    """Options of ConsumerConfig that are not the defaults."""
-    history: list[Event] = field(default_factory=list)
-    observed: list[tuple[float, str, events.Event]] = field(default_factory=list)
-    """What the engine told, with the time and the name of the process."""
-
-    def __post_init__(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.network = MemoryNetwork(self.random("network"), latency=self.latency)
-
-    def random(self, name: str) -> Random:
-        """A source of chance of its own for everybody, so that one who draws more does not shift the others."""
-        return Random(f"{self.seed}/{name}")
-
-    def fault(self, kind: str, who: str = "") -> None:
-        self.history.append(Fault(self.loop.time(), kind, who))
-
-
-def number_of(body: bytes) -> int:
-    """Bodies are decimal numbers."""
-    return int(body)
-
-
-class Broker:
-    """The embedded broker, which can be stopped, killed and started again on what it left."""
-
-    def __init__(self, world: World, **options: Any) -> None:
-        self._world, self._options = world, options
-        self._files, self._starts = MemoryFiles(), 0
-        self._dead: list[Process] = []
-        self.process: Process
-        self.clock: VirtualClock
-        self._broker: EmbeddedBroker
-        self.is_running = False
-
-    async def start(self) -> None:
-        self._starts += 1
-        name = f"broker-{self._starts}"
-        self.process, self.clock = Process(name), VirtualClock(self._world.loop)
-        await self.process.start(self._serve(name))
-        self.is_running = True
-
-    async def _serve(self, name: str) -> None:
-        world = self._world
-        self._broker = EmbeddedBroker(
-            config=BrokerConfig(listen=ADDRESS, segment_bytes=1 << 20, **self._options),
-            clock=self.clock,
-            random=world.random(name),
-            observe=lambda event: world.observed.append((world.loop.time(), name, event)),
-            files=self._files,
-        )
-        await self._broker.start(world.network)
-        self._listen_in()
-
-    def _listen_in(self) -> None:
-        """Write down what this broker stores and which offsets it takes: no request shows all of them."""
-        core, world = self.core, self._world
-        append: Callable[[Record], Appended] = core.store.append
-        append_batch: Callable[[Any], list[Appended]] = core.store.append_batch
-        commit: Callable[[str, str, int, int], None] = core.offsets.commit
-
-        def told(record: Record, appended: Appended) -> None:
-            queue = f"{record.topic}:{record.queue_id}"
-            stored = facts.Stored(world.loop.time(), queue, appended.queue_offset, number_of(record.body))
-            world.history.append(stored)
-
-        def append_and_tell(record: Record) -> Appended:
-            appended = append(record)
-            told(record, appended)
-            return appended
-
-        def append_batch_and_tell(records: Any) -> list[Appended]:
-            stored = append_batch(records)
-            for record, appended in zip(records, stored, strict=True):
-                told(record, appended)
-            return stored
-
-        def commit_and_tell(group: str, topic: str, queue_id: int, offset: int) -> None:
-            world.history.append(facts.Committed(world.loop.time(), f"{topic}:{queue_id}", offset))
-            commit(group, topic, queue_id, offset)
-
-        core.store.append = append_and_tell
-        core.store.append_batch = append_batch_and_tell
-        core.offsets.commit = commit_and_tell
-
-    @property
-    def core(self) -> Any:
-        """Its tables; tests look into them, nobody in the simulation does."""
-        return self._broker._broker._core  # type: ignore[union-attr]
-
-    def overhear(self, hear: Callable[[Command], Command | None]) -> None:
-        """Let `hear` see every request first; what it returns is the answer instead of the broker's own."""
-        listener = self._broker._listener
-        assert listener is not None
-        serve = listener._serve
-
-        def serve_or_not(connection: Connection, command: Command) -> Command | None:
-            return hear(command) or serve(connection, command)
-
-        # For connections to come, and for those that are there.
-        listener._serve = serve_or_not
-        for connection in listener.connections:
-            connection._serve = serve_or_not
-
-    async def stop(self) -> None:
-        """A clean end."""
-        self._world.fault(facts.BROKER_STOP)
-        self.is_running = False
-        await self.process.start(self._broker.stop())
-
-    def crash(self) -> None:
-        """kill -9: what was written survives, what was only in its memory does not."""
-        world = self._world
-        world.fault(facts.BROKER_CRASH)
-        self.is_running = False
-        self._files = self._files.clone()
-        self.process.kill()
-        self._dead.append(self.process)
-        world.network.unlisten(ADDRESS)
-        world.network.cut(ADDRESS)
-
-    def bury(self) -> None:
-        for process in self._dead:
-            process.bury()
-
-    def lag(self) -> dict[str, int]:
-        """Queues of the group that are not committed to their end, and of delayed messages that wait."""
-        core, group = self.core, GROUP
-        lag = {}
-        for name in (*(topic.name for topic in self._world.topics), retry_topic(group)):
-            config = core.topics.get(name)
-            for queue_id in range(config.read_queues if config is not None else 0):
-                end = core.store.max_offset(name, queue_id)
-                if behind := end - (core.offsets.committed(group, name, queue_id) or 0):
-                    lag[f"{name}:{queue_id}"] = behind
-        if core.delays.next_due_ms() is not None:
-            lag["delayed"] = 1
-        return lag
-
-    def dead_letters(self) -> int:
-        return int(self.core.store.max_offset(dlq_topic(GROUP), 0))
+from tests.simulation.world import GROUP, Topic, World, number_of
 
 
 class _Client:
@@ -224,7 +49,7 @@ class _Client:
     async def _connect(self) -> None:
         world = self.world
         self.client = ClientInstance(
-            config=ClientConfig(name_server=ADDRESS),
+            config=ClientConfig(name_server=world.name_server),
             dial=world.network.dialer(self.name),
             clock=self.clock,
             random=world.random(f"{self.name} client"),
@@ -302,7 +127,7 @@ class Member(_Client):
     """A process with one consumer of the group."""
 
     def __init__(self, world: World, name: str) -> None:
-        super().__init__(world, name, 100 + sum(map(ord, name)))
+        super().__init__(world, name, 100 + int(name.rpartition("-")[2]))
         self.consumer: PushConsumer
         self.producer: Producer
         self.is_joined = False
@@ -317,6 +142,12 @@ class Member(_Client):
         await self._connect()
         self.producer = self._producer()
         await self.producer.start()
+        self.consumer = self._new_consumer()
+        await self.consumer.join()
+        self.consumer.begin()
+        self.is_joined = True
+
+    def _new_consumer(self) -> PushConsumer:
         world = self.world
         parts = ConsumerParts(
             client=self.client,
@@ -326,12 +157,15 @@ class Member(_Client):
             random=world.random(f"{self.name} consumer"),
             observe=self._observe,
             flow_control=CacheBudget(1 << 27),
+            threads=self._threads,  # type: ignore[arg-type]
         )
         topics = [self._consumed(topic) for topic in world.topics]
-        self.consumer = PushConsumer(group=GROUP, topics=topics, parts=parts)
-        await self.consumer.join()
-        self.consumer.begin()
-        self.is_joined = True
+        return PushConsumer(group=GROUP, topics=topics, parts=parts)
+
+    def _threads(self, name: str, most: int) -> SimulatedThreads:
+        threads = SimulatedThreads(name, most)
+        self.process.at_burial.append(threads.end)
+        return threads
 
     async def leave(self, *, drain_timeout: float = 60.0) -> bool:
         """A clean end; whether everything that was started has been finished and committed."""
@@ -385,11 +219,11 @@ class Member(_Client):
             start=topic.start,
             timeout=None,
             cluster="",
-            is_async=True,
+            is_async=not topic.sync,
             handler_name=f"simulated:{topic.name}",
             place="",
         )
-        handler = Handler(subscription, self._handle)
+        handler = Handler(subscription, self._handle_sync if topic.sync else self._handle)
         return ConsumedTopic(
             topic.name, topic.orderly, topic.start, topic.retries, (handler,), SubscriptionData(topic.name)
         )
@@ -411,16 +245,35 @@ class Member(_Client):
         history.append(facts.Finished(loop.time(), *about, True))
         return result
 
+    def _handle_sync(self, message: Message) -> Any:
+        """In a simulated thread."""
+        loop, history = self.world.loop, self.world.history
+        about = self.name, _queue(message.queue), message.offset, number_of(message.body), message.attempt
+        assert self.world.block is not None
+        history.append(facts.Started(loop.time(), *about))
+        self.running += 1
+        try:
+            result = self.world.block(message)
+        except Ended:
+            raise  # its process is dead
+        except Exception:
+            history.append(facts.Finished(loop.time(), *about, False))
+            raise
+        finally:
+            self.running -= 1
+        history.append(facts.Finished(loop.time(), *about, True))
+        return result
+
 
 def _queue(queue: Any) -> str:
-    return f"{queue.topic}:{queue.queue_id}"
+    return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
 
 
-async def catch_up(world: World, broker: Broker, within: float, *, look: float = 0.25) -> bool:
+async def catch_up(world: World, within: float, *, look: float = 0.25) -> bool:
     """Wait until nothing is left to do; whether that was so in time."""
     world.history.append(facts.Calm(world.loop.time()))
     until = world.loop.time() + within
-    while broker.lag():
+    while any(broker.lag() for broker in world.brokers):
         if world.loop.time() >= until:
             return False
         await asyncio.sleep(look)

@@ -29,6 +29,8 @@ class Process:
         self.is_frozen = self.is_dead = False
         self.waiting: list[_Turn] = []
         """What fell due while it was frozen."""
+        self.at_burial: list[Callable[[], None]] = []
+        """What ends that is neither a task nor a callback of it."""
         self._tasks: list[asyncio.Task[Any]] = []
         self._prune_at = 1000
         self._context: Context = copy_context()
@@ -64,7 +66,9 @@ class Process:
         self.is_frozen = self.is_dead = True
 
     def bury(self) -> None:
-        """Take a dead process's coroutines apart, so that the interpreter does not complain of them later."""
+        """Take a dead process's threads and coroutines apart, so that the interpreter does not complain later."""
+        while self.at_burial:
+            self.at_burial.pop()()
         while self._tasks:
             task = self._tasks.pop()
             if not task.done():
@@ -127,6 +131,16 @@ class ProcessLoop(VirtualTimeLoop):
         turn = _Turn(process, callback, args, context)
         turn.handle = super().call_soon(turn, context=context)
         return turn.handle
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """From a simulated thread, which runs only while the loop waits for it."""
+        context = copy_context() if context is None else context
+        process = context.get(_process)
+        if process is not None and process.is_dead:
+            raise RuntimeError(f"{process.name} is dead")
+        return self.call_soon(callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None

@@ -9,8 +9,11 @@ from typing import Any
 
 from rocketapp.wire.record import Message
 from tests.simulation import history as facts
-from tests.simulation.cluster import Behave, Broker, Member, Sender, Topic, World, catch_up
+from tests.simulation.brokers import Broker, RouteServer
+from tests.simulation.checks import check
+from tests.simulation.cluster import Member, Sender, catch_up
 from tests.simulation.processes import run_simulated
+from tests.simulation.world import Behave, Topic, World
 
 
 async def at_once(message: Message) -> None:
@@ -20,10 +23,20 @@ async def at_once(message: Message) -> None:
 class Stage:
     """What one scenario plays on. Everything that joins is stopped, or buried, at its end."""
 
-    def __init__(self, *topics: Topic, behave: Behave = at_once, latency: float = 0.0, **consumer: Any) -> None:
-        self.world = World(seed=0, topics=topics, behave=behave, latency=latency, consumer=consumer)
+    def __init__(
+        self,
+        *topics: Topic,
+        behave: Behave = at_once,
+        block: Behave | None = None,
+        latency: float = 0.0,
+        brokers: int = 1,
+        **consumer: Any,
+    ) -> None:
+        self.world = World(seed=0, topics=topics, behave=behave, block=block, latency=latency, consumer=consumer)
         self.loop = self.world.loop
-        self.broker, self.sender = Broker(self.world), Sender(self.world)
+        self.broker, *_ = self.brokers = [Broker(self.world) for _ in range(brokers)]
+        self.routes = RouteServer(self.world) if brokers > 1 else None
+        self.sender = Sender(self.world)
         self.members: list[Member] = []
 
     @property
@@ -31,7 +44,10 @@ class Stage:
         return self.loop.time()
 
     async def begin(self) -> None:
-        await self.broker.start()
+        if self.routes is not None:
+            await self.routes.start()
+        for broker in self.brokers:
+            await broker.start()
         await self.sender.start()
 
     async def send(self, topic: str, count: int, *, key: str = "", **more: Any) -> None:
@@ -55,14 +71,15 @@ class Stage:
 
     async def calm(self, within: float) -> None:
         """Everything is committed in time, and the whole history keeps the contract."""
-        if not await catch_up(self.world, self.broker, within):
-            raise AssertionError(f"not caught up within {within:g} s: {self.broker.lag()}")
+        if not await catch_up(self.world, within):
+            lag = [broker.lag() for broker in self.brokers]
+            raise AssertionError(f"not caught up within {within:g} s: {lag}")
         if findings := self.findings(within):
             raise AssertionError("\n".join(findings))
 
     def findings(self, within: float = 1e9) -> list[str]:
         orderly = {topic.name for topic in self.world.topics if topic.orderly}
-        return facts.check(self.world.history, orderly=orderly, within=within)
+        return check(self.world.history, orderly=orderly, within=within)
 
     def started(self, number: int | None = None) -> list[facts.Started]:
         found = (event for event in self.world.history if isinstance(event, facts.Started))
@@ -92,9 +109,12 @@ class Stage:
             elif member.is_joined:
                 await member.leave()
         await self.sender.stop()
-        if self.broker.is_running:
-            await self.broker.stop()
-        self.broker.bury()
+        for broker in self.brokers:
+            if broker.is_running:
+                await broker.stop()
+            broker.bury()
+        if self.routes is not None:
+            self.routes.bury()
 
 
 def scenario(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

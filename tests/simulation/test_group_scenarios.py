@@ -13,9 +13,11 @@ import pytest
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
+from tests.simulation import checks
 from tests.simulation import history as facts
-from tests.simulation.cluster import Member, Topic
+from tests.simulation.cluster import Member
 from tests.simulation.stage import Stage, scenario
+from tests.simulation.world import Topic
 
 ORDERS, MOVES = Topic(name="orders"), Topic(name="moves", orderly=True)
 
@@ -142,12 +144,12 @@ async def test_a_start_position_that_was_looked_up_before_a_freeze_is_not_commit
     joining = asyncio.get_running_loop().create_task(first.join())
     await stage.until(lambda: first.process.is_frozen)
     await stage.join()
-    await stage.until(lambda: "orders:2" in {event.queue for event in stage.done()}, 40)
+    await stage.until(lambda: "orders@broker-a:2" in {event.queue for event in stage.done()}, 40)
     await asyncio.sleep(10)
     first.thaw()
     await joining
     await stage.calm(30)
-    assert facts.commits_back(stage.world.history) == []
+    assert checks.commits_back(stage.world.history) == []
     await stage.end()
 
 
@@ -261,9 +263,9 @@ async def test_a_member_that_drains_for_long_lets_go_of_what_others_got_meanwhil
     await stage.until(lambda: {event.number for event in stage.done()} == set(range(1, 81)), 30)
     assert not await leaving
     await asyncio.sleep(60)
-    assert facts.commits_back(stage.world.history) == []
-    assert facts.commits_ahead(stage.world.history) == []
-    assert facts.lost(stage.world.history) == []
+    assert checks.commits_back(stage.world.history) == []
+    assert checks.commits_ahead(stage.world.history) == []
+    assert checks.lost(stage.world.history) == []
     assert stage.broker.lag() == {}
     await stage.end()
 
@@ -323,9 +325,13 @@ async def test_a_member_that_was_away_waits_for_who_is_not_through_with_a_queue(
     second.thaw()
     await asyncio.sleep(30)
     # These two are what it gets now and did not have before.
-    again = [event for event in stage.started() if event.at > 30 and event.queue in ("orders:0", "orders:1")]
+    again = [
+        event
+        for event in stage.started()
+        if event.at > 30 and event.queue in ("orders@broker-a:0", "orders@broker-a:1")
+    ]
     assert [event.member for event in again] == ["member-3"] * 4
     assert {event.number for event in stage.done()} == set(range(1, 17))
-    assert facts.commits_back(stage.world.history) == []
-    assert stage.owners()["orders:0"] == ["member-1", "member-2"]  # a crash releases nothing
+    assert checks.commits_back(stage.world.history) == []
+    assert stage.owners()["orders@broker-a:0"] == ["member-1", "member-2"]  # a crash releases nothing
     await stage.end()

@@ -14,8 +14,8 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 from tests.simulation import history as facts
-from tests.simulation.cluster import ADDRESS, Topic
 from tests.simulation.stage import Stage, scenario
+from tests.simulation.world import ADDRESS, Topic
 
 ORDERS, MOVES = Topic(name="orders", retries=16), Topic(name="moves", orderly=True)
 
@@ -196,7 +196,7 @@ async def test_a_cut_drain_commits_nothing_that_did_not_end() -> None:
     began = stage.now
     assert not await first.leave(drain_timeout=3)
     assert 3 <= stage.now - began <= 5
-    assert {offset for number in range(4) for _, offset in stage.commits(f"orders:{number}")} <= {0}
+    assert {offset for number in range(4) for _, offset in stage.commits(f"orders@broker-a:{number}")} <= {0}
     await asyncio.sleep(50)
     await stage.join()
     await stage.until(lambda: len(stage.done()) == 8)

@@ -1,0 +1,102 @@
+"""What may explain that a history is not perfect: which faults could reach whom, and when."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+
+from tests.simulation.history import (
+    BROKER_CRASH,
+    BROKER_START,
+    BROKER_STOP,
+    DISTURBING,
+    FREEZE,
+    HOLD,
+    RELEASE,
+    THAW,
+    Event,
+    Fault,
+    Finished,
+    Started,
+)
+
+NEVER = float("-inf")
+RESTARTS_EXCUSED = True
+"""Whether a broker that restarts may forget the locks of the group, as Apache's does."""
+LOCK_LIFE = 60.0
+"""Seconds that a queue lock lives."""
+REMEMBERED = 15.0
+"""Seconds after which a fault explains no more what starts then: commits are 5 s apart, and a broker that
+crashes forgets the last 5 s of them."""
+UNDER_WAY = 2.0
+"""Seconds after the end of a hold, or of a freeze, in which everything has arrived that was under way."""
+LONG = 1.0
+"""Seconds that a hand-over waits for a handler that runs."""
+
+
+class Faults:
+    """When each part of the cluster was last disturbed; a hold or a freeze lasts until it ends."""
+
+    def __init__(self, kinds: Collection[str] = DISTURBING) -> None:
+        self._kinds = kinds
+        self._last: defaultdict[str, float] = defaultdict(lambda: NEVER)
+        self._lasting: set[tuple[str, str]] = set()
+
+    def see(self, event: Event) -> None:
+        if not isinstance(event, Fault) or event.kind not in self._kinds:
+            return
+        self._last[event.who] = event.at
+        if event.kind in (HOLD, FREEZE):
+            self._lasting.add((event.kind, event.who))
+        elif event.kind in (RELEASE, THAW):
+            self._lasting.discard((HOLD if event.kind == RELEASE else FREEZE, event.who))
+
+    def reached(self, whom: Collection[str], since: float) -> bool:
+        """Whether one of them was disturbed since then: by itself, or as all connections were cut."""
+        concerned = {"", *whom}
+        return any(self._last[who] >= since for who in concerned) or any(who in concerned for _, who in self._lasting)
+
+    def any_since(self, since: float) -> bool:
+        """Whether anything was disturbed since then."""
+        return bool(self._lasting) or max(self._last.values(), default=NEVER) >= since
+
+
+class ForgottenLocks:
+    """Whether a broker has restarted so recently that its locks say nothing; never, once brokers keep them."""
+
+    def __init__(self) -> None:
+        self._restarted: dict[str, float] = {}
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Fault) and event.kind in (BROKER_STOP, BROKER_CRASH, BROKER_START):
+            self._restarted[event.who] = event.at
+
+    def in_doubt(self, broker: str, at: float) -> bool:
+        return RESTARTS_EXCUSED and at < self._restarted.get(broker, NEVER) + LOCK_LIFE
+
+
+class LongCalls:
+    """Calls that ran longer than a hand-over waits, by queue."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[str, str, int], float] = {}
+        self._long: defaultdict[str, list[tuple[int, float, float]]] = defaultdict(list)
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Started):
+            self._running[event.member, event.queue, event.offset] = event.at
+        elif isinstance(event, Finished):
+            began = self._running.pop((event.member, event.queue, event.offset), event.at)
+            if event.at - began > LONG:
+                self._long[event.queue].append((event.offset, began, event.at))
+
+    def held_back(self, queue: str, offset: int, since: float, at: float) -> bool:
+        """Whether a long call at this offset or below it ran between the two times.
+
+        The committed offset stays below a call that runs, so what is above it may be handled again with it.
+        """
+        if any(low <= offset and began < at and since < end for low, began, end in self._long[queue]):
+            return True
+        return any(
+            where == queue and low <= offset and at - began > LONG for (_, where, low), began in self._running.items()
+        )

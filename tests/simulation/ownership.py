@@ -1,0 +1,106 @@
+"""Who may handle what: one owner per queue."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from tests.simulation.excuses import LOCK_LIFE, Faults, ForgottenLocks
+from tests.simulation.history import (
+    CRASH,
+    Assigned,
+    Fault,
+    Finished,
+    History,
+    Released,
+    Started,
+    broker_of,
+    topic_of,
+)
+
+HAND_OVER = 3.0
+"""Seconds after which a member has heard that another one has its queue."""
+RECOVERY = 60.0
+"""Seconds after a fault in which two members may both believe that they have a concurrent queue."""
+
+
+def overlaps(history: History, orderly: Collection[str]) -> list[str]:
+    """At most one handler at once per orderly queue, in the whole group.
+
+    What a crashed member had in hand ended with it; a handler that was frozen in the middle does not count: no program
+    can stop its lock from running out.
+    """
+    findings, active, locks = [], dict[str, Started](), ForgottenLocks()
+    for event in history:
+        locks.see(event)
+        match event:
+            case Started(queue=queue) if topic_of(queue) in orderly:
+                if (other := active.get(queue)) and not locks.in_doubt(broker_of(queue), event.at):
+                    findings.append(
+                        f"{queue}: {event.member} started #{event.offset} at {event.at:.3f} "
+                        f"while {other.member} had #{other.offset} in hand"
+                    )
+                active[queue] = event
+            case Finished(queue=queue):
+                other = active.get(queue)
+                if other is not None and (other.member, other.offset) == (event.member, event.offset):
+                    del active[queue]
+            case Fault(kind="crash" | "freeze", who=who):
+                active = {queue: started for queue, started in active.items() if started.member != who}
+    return findings
+
+
+def double_sessions(history: History) -> list[str]:
+    """A member consumes a queue in one session at a time."""
+    findings, open_sessions = [], set[tuple[str, str]]()
+    for event in history:
+        if isinstance(event, Assigned):
+            if (event.member, event.queue) in open_sessions:
+                findings.append(f"{event.member} began {event.queue} at {event.at:.3f} while it consumed it")
+            open_sessions.add((event.member, event.queue))
+        elif isinstance(event, Released):
+            open_sessions.discard((event.member, event.queue))
+    return findings
+
+
+def two_owners(history: History, orderly: Collection[str]) -> list[str]:
+    """Once a member has a queue, the one before starts nothing in it any more.
+
+    An orderly queue is given up before another member gets it, unless its owner crashed, or was frozen or held back in
+    the last 60 s. Of a concurrent queue the owner before has 3 s to hear of it, and 60 s after a fault that reached one
+    of the two, the broker of the queue, or any connection.
+    """
+    findings, owners, faults, locks = [], dict[str, Assigned](), Faults(), ForgottenLocks()
+    sessions: dict[str, dict[str, float]] = {}
+    for event in history:
+        faults.see(event)
+        locks.see(event)
+        if isinstance(event, Fault) and event.kind == CRASH:
+            for members in sessions.values():
+                members.pop(event.who, None)
+        elif isinstance(event, Assigned):
+            owners[event.queue] = event
+            others = sessions.setdefault(event.queue, {})
+            broker = broker_of(event.queue)
+            if topic_of(event.queue) in orderly:
+                findings += [
+                    f"{event.queue}: {event.member} began at {event.at:.3f} while {other} consumed it since {began:.3f}"
+                    for other, began in others.items()
+                    if other != event.member
+                    and not faults.reached((other, broker), event.at - LOCK_LIFE)
+                    and not locks.in_doubt(broker, event.at)
+                ]
+            others[event.member] = event.at
+        elif isinstance(event, Released):
+            sessions.setdefault(event.queue, {}).pop(event.member, None)
+        elif isinstance(event, Started) and (owner := owners.get(event.queue)) is not None:
+            who = owner.member, event.member, broker_of(event.queue)
+            if (
+                owner.member != event.member
+                and event.at > owner.at + HAND_OVER
+                and not faults.reached(who, owner.at - RECOVERY)
+            ):
+                findings.append(
+                    f"{event.queue}: {event.member} started #{event.offset} at {event.at:.3f}, "
+                    f"{owner.member} has it since {owner.at:.3f}"
+                )
+    return findings

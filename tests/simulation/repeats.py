@@ -1,0 +1,108 @@
+"""What may be handled again, and how little of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection
+
+from tests.simulation.excuses import REMEMBERED, Faults, LongCalls
+from tests.simulation.history import (
+    Assigned,
+    Committed,
+    Finished,
+    History,
+    Place,
+    Settling,
+    Started,
+    Stored,
+    broker_of,
+    topic_of,
+)
+
+MOST_UNCOMMITTED = 32
+"""Finished messages of an orderly queue that a kill may repeat."""
+COMMIT_TAKES = 1.0
+"""Seconds in which a commit that was due has arrived."""
+TRUST_RETURNS = 60.0
+"""Seconds after a fault in which commits may wait until the group was looked at again."""
+
+
+def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
+    """A message is handled again only for a reason. The reasons are:
+
+    - The attempt failed and its place is not settled: attempts in place are counted in memory, and the next owner of
+      the queue begins to count anew.
+    - A fault reached one of the two members, the broker of the queue or all connections, at most 15 s before the first
+      start or since: what was finished could not be committed, or its commit was forgotten.
+    - The queue changed hands without a fault that reached it, and is not orderly, and a call at this offset or below it
+      ran for more than 1 s: no hand-over waits longer for a call.
+    - A message is stored twice (of two sends whose outcome was unknown, or of two send-backs) after a fault: each copy
+      is handled.
+    """
+    findings: list[str] = []
+    faults, settling, calls = Faults(), Settling(), LongCalls()
+    first, done, begun = dict[tuple[Place, int], Started](), dict[int, Finished](), dict[int, float]()
+    failed: set[tuple[Place, int]] = set()
+    excused: set[int] = set()
+    for event in history:
+        faults.see(event)
+        settling.see(event)
+        calls.see(event)
+        if isinstance(event, Stored):
+            begun.setdefault(event.number, event.at)
+        elif isinstance(event, Started):
+            place = event.queue, event.offset
+            earlier = first.setdefault((place, event.attempt), event)
+            if earlier is event:
+                continue
+            excused.add(event.number)
+            if (place, event.attempt) in failed and place not in settling.places:
+                continue
+            whom = earlier.member, event.member, broker_of(event.queue)
+            is_slow = calls.held_back(event.queue, event.offset, earlier.at, event.at)
+            is_handed_over = earlier.member != event.member and topic_of(event.queue) not in orderly and is_slow
+            if not faults.reached(whom, earlier.at - REMEMBERED) and not is_handed_over:
+                findings.append(
+                    f"{event.queue} #{event.offset} attempt {event.attempt} started at {earlier.at:.3f} "
+                    f"by {earlier.member}, and again at {event.at:.3f} by {event.member}"
+                )
+        elif isinstance(event, Finished) and not event.done:
+            failed.add(((event.queue, event.offset), event.attempt))
+        elif isinstance(event, Finished):
+            once = done.setdefault(event.number, event)
+            # A copy too many may have been stored long before it comes: a retry waits for minutes.
+            is_explained = event.number in excused or faults.any_since(begun.get(event.number, event.at) - REMEMBERED)
+            if once is not event and not is_explained:
+                findings.append(f"message {event.number} was done at {once.at:.3f}, and again at {event.at:.3f}")
+    return findings
+
+
+def late_commits(history: History, orderly: Collection[str]) -> list[str]:
+    """Of an orderly queue at most 32 messages are finished and not committed, so a kill repeats at most those.
+
+    Not counted is what was finished in the last second: its commit may be under way. A fault that reached the owner,
+    the broker of the queue or all connections is an excuse for 60 s, because nothing is committed without trust.
+    """
+    findings: list[str] = []
+    faults, settling = Faults(), Settling()
+    owners: dict[str, str] = {}
+    committed: defaultdict[str, int] = defaultdict(int)
+    finished: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
+    for event in history:
+        faults.see(event)
+        settling.see(event)
+        if isinstance(event, Assigned):
+            owners[event.queue] = event.member
+        elif isinstance(event, Committed):
+            committed[event.queue] = event.offset
+        elif isinstance(event, Finished) and event.done and topic_of(event.queue) in orderly:
+            waiting, low = finished[event.queue], committed[event.queue]
+            waiting.append((event.at, event.offset))
+            while waiting and waiting[0][1] < low:
+                waiting.popleft()
+            late = sum(at < event.at - COMMIT_TAKES for at, _ in waiting)
+            whom = owners.get(event.queue, ""), event.member, broker_of(event.queue)
+            if late > MOST_UNCOMMITTED and not faults.reached(whom, event.at - TRUST_RETURNS):
+                findings.append(f"{event.queue}: {late} finished messages are not committed at {event.at:.3f}")
+                waiting.clear()
+    return findings

@@ -1,0 +1,72 @@
+"""What all parts of a simulated cluster share: its seed, its topics, its network, and its history."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from rocketapp.model import event as events
+from rocketapp.model.subscription import Start
+from rocketapp.transport.memory import MemoryNetwork
+from rocketapp.wire.record import Message
+from tests.simulation.history import Event, Fault
+
+if TYPE_CHECKING:
+    from tests.simulation.brokers import Broker
+
+ADDRESS, GROUP = "10.0.0.1:9876", "group"
+NAME_SERVER = "10.0.0.9:9876"
+Behave = Callable[[Message], Any]
+"""What the handler of a message does. Of an async topic it returns an awaitable; of a sync topic it is called in a
+simulated thread and may `block`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topic:
+    """What the group subscribes to."""
+
+    name: str
+    orderly: bool = False
+    sync: bool = False
+    retries: int = 2
+    start: Start = "first"
+    concurrency: int = 64
+
+
+@dataclass(kw_only=True)
+class World:
+    """What all parts of a simulation share."""
+
+    seed: int
+    topics: tuple[Topic, ...]
+    behave: Behave
+    block: Behave | None = None
+    """What the handlers of sync topics do."""
+    latency: float = 0.01
+    consumer: Mapping[str, Any] = field(default_factory=dict)
+    """Options of ConsumerConfig that are not the defaults."""
+    history: list[Event] = field(default_factory=list)
+    observed: list[tuple[float, str, events.Event]] = field(default_factory=list)
+    """What the engine told, with the time and the name of the process."""
+    brokers: list[Broker] = field(default_factory=list)
+    name_server: str = ADDRESS
+    """Where clients ask for routes: the one broker, or the name server of several."""
+
+    def __post_init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.network = MemoryNetwork(self.random("network"), latency=self.latency)
+
+    def random(self, name: str) -> Random:
+        """A source of chance for each part, so that one that draws more does not shift the others."""
+        return Random(f"{self.seed}/{name}")
+
+    def fault(self, kind: str, who: str = "") -> None:
+        self.history.append(Fault(self.loop.time(), kind, who))
+
+
+def number_of(body: bytes) -> int:
+    """Bodies are decimal numbers."""
+    return int(body)
