@@ -24,7 +24,7 @@ class Tasks:
         return len(self._running)
 
     def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """Run it; whoever starts it may also await or cancel the task."""
+        """Start a task. The caller may also await or cancel it."""
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._running[task] = None
         task.add_done_callback(self._done)
@@ -36,9 +36,10 @@ class Tasks:
             await self.end(list(self._running))
 
     async def end(self, tasks: Sequence[asyncio.Task[Any]], name: str | None = None) -> None:
-        """Cancel these. Who goes on nevertheless, as a handler may that catches its cancellation, is told and left.
+        """Cancel these tasks and wait until they have ended, for PATIENCE seconds at most.
 
-        `name`: who they are, when their own names do not say it.
+        A task may catch its cancellation and continue, for example in a handler: it is reported and left behind.
+        `name`: the name for the report, instead of the tasks' own names.
         """
         for task in tasks:
             task.cancel()
@@ -59,7 +60,7 @@ class Tasks:
 
 
 def forget_cancellation() -> None:
-    """Let the current task live on: whoever cancelled it was not its owner."""
+    """Clear the cancellation of the current task, because it did not come from the task's owner."""
     task = asyncio.current_task()
     while task is not None and task.cancelling():
         task.uncancel()

@@ -108,7 +108,7 @@ class DelayService:
         """A function that writes delayOffset.json and may be called in any thread.
 
         It writes only offsets whose delivered messages are certainly on disk; later ones follow next time.
-        None: there are no such offsets, or nothing has changed.
+        None: no such offset exists, or nothing has changed.
         """
         needs, offsets = self._waiting
         if self._store.flushed_position < needs:

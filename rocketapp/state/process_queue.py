@@ -130,7 +130,7 @@ class ProcessQueue(Generic[M]):
             self._tell()
 
     def withdraw(self, offset: int) -> None:
-        """Give back every message from `offset` on: they were not started and are somebody else's now."""
+        """Remove every message from `offset` on. They were not started; the queue's next owner pulls them again."""
         unfinished = self._unfinished
         while unfinished and next(reversed(unfinished)) >= offset:
             self.size -= unfinished.popitem()[1].size

@@ -50,8 +50,8 @@ def correct(offset: int, *, next_offset: int, min_offset: int, max_offset: int) 
     """The offset to use instead of one that the broker refused (code 21).
 
     Inside the queue's bounds the broker's answer is an operator's reset and is followed.
-    Above them the broker lost its tail: go back to its end, never further, whatever it
-    suggests (old brokers suggest 0). Below them messages were deleted before we read them.
+    Above them the broker lost its tail: go back to its end and ignore its suggestion, which
+    is 0 from old brokers. Below them messages were deleted before they were read.
     """
     if offset > max_offset:
         lost = offset - max_offset

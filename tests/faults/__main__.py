@@ -80,13 +80,13 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         yield "storm-concurrent", cluster, "storm concurrent", on(storms.concurrent, "storm", cluster, storm)
     for cluster in BOTH:
         yield "rolling", cluster, "rolling", on(restarts.rolling, "rolling", cluster, rounds=1 if small else 3)
-    delays = (0.5, 3.0) if small else (0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
+    delays = (0.0, 2.0) if small else (0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
     yield "broker-pause", "", "broker pause", lambda: restarts.broker_pause(parts.peer, home / "pause", delays)
     for cluster in BOTH:
         yield "mixed", cluster, "mixed", on(mixed.mixed, "mixed", cluster, changes=6 if small else 50)
     away = 20.0 if small else 120.0
     for orderly in (False, True):
-        title = "three brokers, orderly" if orderly else "three brokers"
+        title = "three brokers orderly" if orderly else "three brokers"
         place = home / title.replace(" ", "-")
         run = partial(outages.three_brokers, seconds=away, orderly=orderly)
         yield "three-brokers", "", title, lambda run=run, place=place: run(parts.peer, place)

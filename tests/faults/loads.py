@@ -118,7 +118,7 @@ def hung_topic(
     java.create_topic(topic, 4)
     java.create_topic(hung_name, 4)
     for name, number, size in ((topic, count, 1024), (hung_name, hung, 100_000)):
-        sent = java.produce(name, number, size=size, threads=16).wait(within=300)
+        sent = java.produce(name, number, size=size, threads=16, random=True).wait(within=300)
         assert sent["unknown"] == [], sent["first_problem"]
     rates: dict[bool, list[float]] = {False: [], True: []}
     for number in range(rounds):
@@ -167,7 +167,7 @@ def memory(
     """Many queues of 1 MiB messages in backlog, handlers that hang and handlers that are slow: memory stays bounded."""
     java, topic = JavaClient(peer, cluster.name_server), fresh_name("large")
     java.create_topic(topic, queues)
-    sent = java.produce(topic, queues * each, size=1_048_576, threads=4).wait(within=600)
+    sent = java.produce(topic, queues * each, size=1_048_576, threads=4, random=True).wait(within=600)
     assert sent["unknown"] == [], sent["first_problem"]
     limit = ConsumerConfig().cache_max_bytes
     figures: Figures = {"cluster": cluster.name, "queues": queues, "messages": queues * each}

@@ -90,6 +90,10 @@ class Members:
         self._reap()
         return [place for place, app in self._apps.items() if app.process.poll() is None and place not in self._leaving]
 
+    def oldest(self) -> int:
+        """The running member that was started first: it surely owns queues."""
+        return min(self.running(), key=lambda place: self._apps[place].started_at)
+
     def free(self) -> list[int]:
         self._reap()
         return [

@@ -61,6 +61,7 @@ class _JavaMembers:
 
 class _Outcome(NamedTuple):
     changes: list[Change]
+    """The last one is the end of the load."""
     pulls: list[Request]
     commits: list[Request]
 
@@ -82,12 +83,14 @@ def mixed(cluster: Cluster, peer: Peer, directory: Path, *, changes: int = 50, r
             ours.wait_until_joined(place, within=30)
         load = client.produce(topic, 10**9, size=64, threads=4, rate=rate)
         pause(SETTLE + 2)
+        begin = time.monotonic()
         _come_and_go(ours, java, changes)
+        over = time.monotonic()
         end = end_load(load)
         progress, stored = Progress(ours.log), set(end["stored"])
         wait_until(lambda: stored <= progress.read(), within=90, what=ours.describe, every=0.5)
         history = read(ours.log, topic)
-        changes_made = sorted([*ours.all_changes(history), *java.changes])
+        made = [one for one in (*ours.all_changes(history), *java.changes) if begin <= one.at <= over]
         ours.stop()
         java.stop()
     finally:
@@ -99,7 +102,7 @@ def mixed(cluster: Cluster, peer: Peer, directory: Path, *, changes: int = 50, r
     assert not ours.unclean, ours.unclean[0][1]
     seen = [one for one in tap.seen if one.topic == topic]
     outcome = _Outcome(
-        changes_made,
+        [*sorted(made), Change(over, "end")],
         [Request(one.at, one.member, one.queue, one.offset) for one in seen if one.kind == "pull"],
         [Request(one.at, one.member, one.queue, one.offset) for one in seen if one.kind == "commit"],
     )
@@ -143,10 +146,9 @@ def _figures(outcome: _Outcome) -> Figures:
 
 
 def _times(outcome: _Outcome) -> list[tuple[Change, float]]:
-    last = Change(outcome.pulls[-1].at, "end")
     return [
         (change, hand_overs.owned_once_after(change, following.at, range(QUEUES), outcome.pulls))
-        for change, following in pairwise([*outcome.changes, last])
+        for change, following in pairwise(outcome.changes)
         if following.at - change.at >= SETTLE
     ]
 

@@ -102,6 +102,7 @@ def three_brokers(
             "frozen": _outage("broker-c", brokers["broker-c"].freeze, brokers["broker-c"].thaw, seconds, commits),
         }
         ends = _end(loads)
+        assert all(end["stored"] for end in ends.values()), [end["first_problem"] for end in ends.values()]
         commits.stop()
         _await_all(members, ends)
         members.stop()

@@ -13,13 +13,16 @@ from tests.peers.clusters import Cluster, Embedded
 from tests.peers.java_client import JavaClient, Peer
 from tests.peers.waiting import wait_until
 
+_SHORT, _MEDIUM, _LONG = "0.005 + number * 7919 % 41 / 1000", "0.3 + number % 7 / 10", "1.5"
+_DEPLOY = f"{_LONG} if number % 2003 == 7 else {_MEDIUM} if number % 31 == 5 else {_SHORT}"
+"""Most take 5 to 45 ms, one of 31 takes 0.3 to 0.9 s, one of 2003 longer than a hand-over waits for."""
+
 
 def rolling(cluster: Cluster, peer: Peer, directory: Path, *, rate: int = 2000, rounds: int = 2) -> Figures:
     """A rolling deploy: three workers under load are stopped and started, one after the other."""
     java, topic, group = JavaClient(peer, cluster.name_server), fresh_name("rolling"), fresh_name("group")
     java.create_topic(topic, QUEUES)
-    seconds = "1.5 if number % 2003 == 7 else 0.005 + number * 7919 % 41 / 1000"
-    members = Members(directory, filled(topic, group, seconds=seconds), [cluster.name_server] * 3)
+    members = Members(directory, filled(topic, group, seconds=_DEPLOY), [cluster.name_server] * 3)
     load, restarts = None, 0
     try:
         for place in range(3):
@@ -72,8 +75,9 @@ def _rolling_figures(
 
 
 def broker_pause(peer: Peer, directory: Path, delays: tuple[float, ...]) -> Figures:
-    """A broker restarts under an orderly member that is at work, and another member joins so many seconds later.
+    """A broker restarts under an orderly member that is at work, and another member is started so many seconds later.
 
+    0: while the broker is away, so that it joins as soon as the broker serves.
     The embedded broker keeps the locks: nothing may overlap.
     """
     broker = Embedded(directory / "broker")
@@ -92,9 +96,12 @@ def broker_pause(peer: Peer, directory: Path, delays: tuple[float, ...]) -> Figu
         for delay in delays:
             pause(2)
             broker.kill_broker()
+            if not delay:
+                members.join(1)
             broker.start_again()
-            pause(delay)
-            members.join(1)
+            if delay:
+                pause(delay)
+                members.join(1)
             members.wait_until_joined(1, within=30)
             pause(3)
             members.leave(1)

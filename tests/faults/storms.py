@@ -52,6 +52,8 @@ _SHORT = "0.02 + number * 7919 % 181 / 1000"
 _SOME_LONG = f"5.0 if number % 997 == 500 else {_SHORT}"
 
 FULL_ORDERLY = Storm(100, kills=5, restarts=4, rate=60, seconds=_SOME_LONG)
+TINY_ORDERLY = Storm(5, kills=0, restarts=1, rate=60, seconds=_SHORT)
+"""Without a kill, whose locks would be waited for 60 s."""
 SMALL_ORDERLY = Storm(8, kills=1, restarts=1, rate=60, seconds=f"5.0 if number % 499 == 200 else {_SHORT}")
 FULL_CONCURRENT = Storm(100, kills=8, restarts=4, rate=400, seconds=_SHORT)
 SMALL_CONCURRENT = Storm(8, kills=1, restarts=1, rate=400, seconds=_SHORT)
@@ -85,7 +87,7 @@ class _Weather:
         running, free = members.running(), members.free()
         may_go = len(running) >= 2
         if kill and may_go:
-            members.kill(chance.choice(running))
+            members.kill(members.oldest())
         elif may_go and (not free or chance.random() < (0.7 if len(running) > 2 else 0.3)):
             members.leave(chance.choice(running))
         elif free:
@@ -190,7 +192,7 @@ def orderly(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed
         "overlaps": len(overlaps) - len(excused),
         "overlaps_of_a_call_at_a_broker_restart": len(excused),
         "hand_overs": len(handed),
-        "repeated": sum(checker.repeated(events).values()) - len(checker.repeated(events)),
+        "repeated": len(hand_overs.repeats(events)),
         "most_repeats_of_a_hand_over": max((one.repeats for one in handed), default=0),
         "causes": causes(run.history, [*run.changes, *run.restarts]),
         "longest_takeover_after_kill_s": round(took["kill"], 1),
@@ -215,7 +217,7 @@ def concurrent(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, s
         "longest_settle_s": max((round(found.seconds, 2) for _, found in times), default=None),
         "median_settle_s": round(sorted(found.seconds for _, found in times)[len(times) // 2], 2) if times else None,
         "not_settled": len(slow),
-        "repeated": sum(checker.repeated(events).values()) - len(checker.repeated(events)),
+        "repeated": len(hand_overs.repeats(events)),
         "causes": causes(run.history, [*run.changes, *run.restarts]),
     }
     assert times, "no change could be measured"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import scenarios
+from tests.faults import mixed, restarts, scenarios, storms
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import Peer
 
@@ -51,3 +51,34 @@ def test_nothing_is_lost_when_a_consumer_is_killed(cluster: Cluster, peer: Peer,
 
 def test_an_app_goes_on_by_itself_after_the_broker_was_away(peer: Peer, tmp_path: Path, tell: Tell) -> None:
     tell(scenarios.bounce(peer, tmp_path, scenarios.scale()))
+
+
+def test_a_storm_over_orderly_handlers_breaks_no_promise(
+    apache: Apache, embedded: Embedded, peer: Peer, tmp_path: Path, tell: Tell
+) -> None:
+    storm = storms.FULL_ORDERLY if scenarios.scale() is scenarios.FULL else storms.TINY_ORDERLY
+    with ThreadPoolExecutor(2) as both:
+        runs = [
+            both.submit(storms.orderly, cluster, peer, tmp_path / cluster.name, storm) for cluster in (apache, embedded)
+        ]
+    for run in runs:
+        tell(run.result())
+
+
+def test_a_rolling_restart_and_a_mixed_group_lose_and_repeat_nothing_short(
+    apache: Apache, embedded: Embedded, peer: Peer, tmp_path: Path, tell: Tell
+) -> None:
+    with ThreadPoolExecutor(2) as both:
+        changes = 50 if scenarios.scale() is scenarios.FULL else 3
+        runs = [
+            both.submit(restarts.rolling, embedded, peer, tmp_path / "rolling", rate=500, rounds=1),
+            both.submit(mixed.mixed, apache, peer, tmp_path / "mixed", changes=changes),
+        ]
+    for run in runs:
+        tell(run.result())
+
+
+def test_a_member_that_joins_after_the_embedded_broker_restarted_does_not_overlap(
+    peer: Peer, tmp_path: Path, tell: Tell
+) -> None:
+    tell(restarts.broker_pause(peer, tmp_path, (0.0,)))

@@ -37,7 +37,7 @@ broker() {
   opts=(-Xms"${HEAP:-1g}" -Xmx"${HEAP:-1g}" -XX:MaxDirectMemorySize=1g
     --add-exports=java.base/jdk.internal.ref=ALL-UNNAMED --add-exports=java.base/sun.nio.ch=ALL-UNNAMED)
   run broker org.apache.rocketmq.broker.BrokerStartup -c "$dir/conf/broker.conf"
-  await broker "boot success" 60
+  await broker "boot success" 120
 }
 
 settings() { # settings NAME: the broker's configuration

@@ -105,7 +105,7 @@ class ClientProcessor:
         return Command.response(command, ResponseCode.SUCCESS)
 
     def connection_lost(self, connection: Connection) -> None:
-        """The client is gone from all its groups; whoever remains hears of it at once."""
+        """Remove the client from all its groups, and notify the other members at once."""
         self._core.producers.close(connection)
         for group in self._core.consumers.close(connection):
             self._notify(group)

@@ -6,6 +6,7 @@ import java.util.Base64;
 import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.Random;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -124,7 +125,7 @@ final class Producing {
     /**
      * produce: name, ns, topic, count, size, threads=1, rate=0 (per second, 0 = as fast as it goes), tag, prefix, order_keys=0 (spread
      * over so many keys, message n has key n % order_keys; then threads is 1 so that each key is sent in order), broker=null (send to
-     * the queues of this broker alone, in turn). Returns at once.
+     * the queues of this broker alone, in turn), random=false (pads with noise instead of blanks). Returns at once.
      */
     static Object produce(JSONObject a) {
         Load load = new Load();
@@ -170,8 +171,8 @@ final class Producing {
                 if (keys > 0) {
                     producer.send(message, new SelectMessageQueueByHash(), number % keys);
                 } else if (a.getString("broker") != null) {
-                    producer.send(message, (queues, broker, chosen) -> {
-                        List<MessageQueue> own = queues.stream().filter(q -> q.getBrokerName().equals(broker)).toList();
+                    producer.send(message, (queues, sent, chosen) -> {
+                        List<MessageQueue> own = queues.stream().filter(q -> q.getBrokerName().equals(chosen)).toList();
                         return own.get(number % own.size());
                     }, a.getString("broker"));
                 } else {
@@ -199,7 +200,16 @@ final class Producing {
         while (text.length() < size) {
             text.append(' ');
         }
-        Message message = new Message(a.getString("topic"), text.toString().getBytes(StandardCharsets.UTF_8));
+        byte[] body = text.toString().getBytes(StandardCharsets.UTF_8);
+        if (a.getBooleanValue("random")) { // the client compresses what it can
+            byte[] noise = new byte[size - start.length()];
+            new Random(number).nextBytes(noise);
+            System.arraycopy(noise, 0, body, start.length(), noise.length);
+            if (noise.length > 0) {
+                body[start.length()] = ' ';
+            }
+        }
+        Message message = new Message(a.getString("topic"), body);
         if (a.getString("tag") != null) {
             message.setTags(a.getString("tag"));
         }

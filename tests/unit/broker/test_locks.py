@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rocketapp.broker.locks import LockTable
@@ -101,6 +101,7 @@ def test_a_loaded_lock_ends_when_it_would_have_or_later_and_never_later_than_one
     again, back = LockTable(60), 5.0 if is_rebooted else 1000 + age + down
     again.load(saved(locks, 1000 + age, 1e9), back, 1e9 + down + jump)
     end = 1060 - (1000 + age + down) + back
+    assume(abs(end - back) > 0.02)  # the checks below look that far around `end`, and not before `back`
     if abs(jump) <= 0.9 and not is_rebooted:
         assert again.owner("billing", QUEUES[0], end - 0.01) == ("one" if end > back + 0.01 else None)
         assert again.owner("billing", QUEUES[0], end + 0.01) is None

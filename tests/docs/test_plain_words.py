@@ -1,0 +1,73 @@
+"""Docstrings, comments and pages are plain English: no riddles about who does what."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.docs.pages import PAGES, ROOT, name_of
+
+RIDDLES = re.compile(
+    r"\b(whoever|whatever it|nobody|somebody|is no|are no|so many|goes on nevertheless|is told and left)\b",
+    re.IGNORECASE,
+)
+"""Each of them hides a subject or a fact: name the one that acts, and say what is there."""
+
+PLAIN = (
+    "rocketapp/__init__.py",
+    "rocketapp/broker",
+    "rocketapp/client",
+    "rocketapp/clock.py",
+    "rocketapp/config",
+    "rocketapp/embedded",
+    "rocketapp/errors.py",
+    "rocketapp/model",
+    "rocketapp/namesrv",
+    "rocketapp/tasks.py",
+    "rocketapp/transport",
+    "rocketapp/user_line.py",
+    "rocketapp/wire",
+    "example_app",
+)
+"""The files and rooms that are held to it. The whole package: replace the list by "rocketapp" and "example_app"."""
+
+
+def sources() -> Iterator[Path]:
+    for name in PLAIN:
+        path = ROOT / name
+        yield from sorted(path.rglob("*.py")) if path.is_dir() else [path]
+
+
+def prose(file: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of every docstring, of modules, classes, functions and attributes, and of every comment."""
+    text = file.read_text()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+
+
+def riddles(text: str) -> list[str]:
+    return [match.group() for match in RIDDLES.finditer(" ".join(text.split()))]
+
+
+def test_docstrings_and_comments_hold_no_riddles() -> None:
+    found = [
+        f"{name_of(file)}:{line}: {riddle}"
+        for file in sources()
+        for line, text in prose(file)
+        for riddle in riddles(text)
+    ]
+    assert found == []
+
+
+def test_pages_hold_no_riddles() -> None:
+    pages = [*PAGES, ROOT / "contrib/README.md", ROOT / "templates/README.md"]
+    found = [f"{name_of(page)}: {riddle}" for page in pages for riddle in riddles(page.read_text())]
+    assert found == []
