@@ -2,8 +2,7 @@
 
 An error stores facts and renders them in `__str__`, so that it survives pickling
 into another process and a test may assert on a number. Its text names the option
-or the call that mends it. `retryable` is a fact of the class: trying the same
-thing again later may succeed.
+or the call that mends it.
 """
 
 from __future__ import annotations
@@ -11,8 +10,6 @@ from __future__ import annotations
 
 class RocketAppError(Exception):
     """The base class of every exception that rocketapp raises on purpose."""
-
-    retryable = False
 
 
 class ConfigError(RocketAppError):
@@ -69,8 +66,6 @@ class FrameTooLargeError(ProtocolError):
 class TransportError(RocketAppError):
     """A connection could not be made, was lost, or did not answer in time."""
 
-    retryable = True
-
     def __init__(self, address: str, problem: str) -> None:
         super().__init__(address, problem)
         self.address, self.problem = address, problem
@@ -106,8 +101,6 @@ class BrokerError(RocketAppError):
 class NoRouteError(RocketAppError):
     """No known broker holds the topic, or none gives the needed permission."""
 
-    retryable = True
-
     def __init__(self, topic: str, problem: str = "no broker holds it") -> None:
         super().__init__(topic, problem)
         self.topic, self.problem = topic, problem
@@ -130,8 +123,6 @@ class SendRefused(RocketAppError):  # noqa: N818 - an outcome, named in the publ
 class SendUnknown(RocketAppError):  # noqa: N818 - an outcome, named in the public API
     """A message was perhaps stored: no answer came. Sending it again may store it twice."""
 
-    retryable = True
-
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(topic, reason)
         self.topic, self.reason = topic, reason
@@ -145,8 +136,6 @@ class StoreError(RocketAppError):
 
     `is_unknown`: the bytes may be on disk nevertheless. Otherwise they certainly are not.
     """
-
-    retryable = True
 
     def __init__(self, problem: str, is_unknown: bool = False) -> None:
         super().__init__(problem, is_unknown)

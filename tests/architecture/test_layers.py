@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "rocketapp"
@@ -32,29 +31,37 @@ def test_the_package_is_typed() -> None:
     assert (PACKAGE / "py.typed").exists()
 
 
-@pytest.mark.parametrize("room", ROOMS, ids=shown)
-def test_the_door_of_a_room_holds_nothing(room: Path) -> None:
-    body = ast.parse((room / "__init__.py").read_text()).body
-    assert all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in body)
-
-
-@pytest.mark.parametrize("file", FILES, ids=shown)
-def test_a_file_is_short_and_opens_with_its_job(file: Path) -> None:
-    text = file.read_text()
-    assert text.count("\n") < 400
-    if text.strip():
-        assert ast.get_docstring(ast.parse(text)), "say what this file is for"
-
-
-@pytest.mark.parametrize("file", FILES, ids=shown)
-def test_functions_are_short(file: Path) -> None:
-    functions = [
-        node
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+def test_an_init_file_of_a_room_holds_no_code() -> None:
+    found = [
+        f"{shown(room)}/__init__.py:{node.lineno}"
+        for room in ROOMS
+        for node in ast.parse((room / "__init__.py").read_text()).body
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
     ]
-    long = {node.name: size for node in functions if (size := size_of(node)) >= 50}
+    assert found == []
+
+
+def test_files_are_short() -> None:
+    assert [shown(file) for file in FILES if file.read_text().count("\n") >= 400] == []
+
+
+def test_a_file_opens_with_its_job() -> None:
+    assert [shown(file) for file in FILES if file.read_text().strip() and not ast.get_docstring(parsed(file))] == []
+
+
+def test_functions_are_short() -> None:
+    long = {
+        f"{shown(file)}:{node.lineno}": size
+        for file in FILES
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (size := size_of(node)) >= 50
+    }
     assert long == {}
+
+
+@functools.cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text())
 
 
 def size_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -63,21 +70,27 @@ def size_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (function.end_lineno or 0) - body[0].lineno + 1
 
 
-@pytest.mark.parametrize("file", FILES, ids=shown)
-def test_nothing_is_left_for_later(file: Path) -> None:
-    found = re.findall(
-        r"\b(?:TODO|FIXME|XXX|HACK)\b|NotImplementedError", file.read_text().replace("SCHEDULE_TOPIC_XXXX", "")
-    )
-    assert found == []
+def test_nothing_is_left_for_later() -> None:
+    later = re.compile(r"\b(?:TODO|FIXME|XXX|HACK)\b|NotImplementedError")
+    found = {
+        shown(file): marks
+        for file in FILES
+        if (marks := later.findall(file.read_text().replace("SCHEDULE_TOPIC_XXXX", "")))
+    }
+    assert found == {}
 
 
 CHANGES = {"append", "add", "update", "setdefault", "pop", "clear", "extend", "insert", "remove"}
 
 
-@pytest.mark.parametrize("file", FILES, ids=shown)
-def test_nothing_at_module_level_remembers_anything(file: Path) -> None:
-    """Two apps in one process do not meet: what stands at module level is constant."""
-    tree = ast.parse(file.read_text())
+def test_nothing_at_module_level_remembers_anything() -> None:
+    """Two apps in one process share no state: everything at module level is constant."""
+    assert [place for file in FILES for place in changes_of_globals(file)] == []
+
+
+def changes_of_globals(file: Path) -> list[str]:
+    """Places that change a value at module level, or declare `global`."""
+    tree = parsed(file)
     held = {target.id for node in tree.body for target in targets_of(node) if isinstance(target, ast.Name)}
     calls = [
         node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
@@ -87,12 +100,12 @@ def test_nothing_at_module_level_remembers_anything(file: Path) -> None:
         for call in calls
         if isinstance(call.value, ast.Name) and call.value.id in held and call.attr in CHANGES
     ]
-    assert changed == []
-    assert not [node for node in ast.walk(tree) if isinstance(node, ast.Global)]
+    declared = [f"{shown(file)}:{node.lineno}: global" for node in ast.walk(tree) if isinstance(node, ast.Global)]
+    return changed + declared
 
 
 def targets_of(node: ast.stmt) -> list[ast.expr]:
-    """What a statement at module level gives a changeable value to."""
+    """The names to which a statement assigns a mutable value."""
     if not isinstance(node, ast.Assign | ast.AnnAssign):
         return []
     if not isinstance(node.value, ast.List | ast.Dict | ast.Set | ast.Call):
