@@ -79,7 +79,9 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         storm = storms.SMALL_CONCURRENT if small else storms.FULL_CONCURRENT
         yield "storm-concurrent", cluster, "storm concurrent", on(storms.concurrent, "storm", cluster, storm)
     for cluster in BOTH:
-        yield "rolling", cluster, "rolling", on(restarts.rolling, "rolling", cluster, rounds=1 if small else 3)
+        for workers in (1, 2):
+            title, rounds = f"rolling x{workers}", 1 if small else 3
+            yield "rolling", cluster, title, on(restarts.rolling, title, cluster, rounds=rounds, workers=workers)
     delays = (0.0, 2.0) if small else (0.0, 0.5, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0)
     yield "broker-pause", "", "broker pause", lambda: restarts.broker_pause(parts.peer, home / "pause", delays)
     for cluster in BOTH:

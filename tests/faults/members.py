@@ -158,6 +158,15 @@ class Members:
             every=0.1,
         )
 
+    def wait_for_joins(self, count: int, *, within: float) -> None:
+        """Wait until so many processes, all places and restarts together, have reached the cluster."""
+        wait_until(
+            lambda: self.log.read_bytes().count(b'"joined"') >= count,
+            within=within,
+            what=lambda: f"{count} processes reach the cluster\n{self.describe()}",
+            every=0.1,
+        )
+
     def all_changes(self, history: History) -> list[Change]:
         """What was done to the members, in order; a join counts from when the member had reached the cluster."""
         joins = [Change(at, "join", pid) for pid, at in history.joined.items()]

@@ -18,17 +18,22 @@ _DEPLOY = f"{_LONG} if number % 2003 == 7 else {_MEDIUM} if number % 31 == 5 els
 """Most take 5 to 45 ms, one of 31 takes 0.3 to 0.9 s, one of 2003 longer than a hand-over waits for."""
 
 
-def rolling(cluster: Cluster, peer: Peer, directory: Path, *, rate: int = 2000, rounds: int = 2) -> Figures:
-    """A rolling deploy: three workers under load are stopped and started, one after the other."""
+def rolling(
+    cluster: Cluster, peer: Peer, directory: Path, *, rate: int = 2000, rounds: int = 2, workers: int = 1
+) -> Figures:
+    """A rolling deploy: three members under load are stopped and started, one after the other.
+
+    workers: processes of each member (`rocketapp run --workers`).
+    """
     java, topic, group = JavaClient(peer, cluster.name_server), fresh_name("rolling"), fresh_name("group")
     java.create_topic(topic, QUEUES)
-    members = Members(directory, filled(topic, group, seconds=_DEPLOY), [cluster.name_server] * 3)
+    source, more = filled(topic, group, seconds=_DEPLOY), ("--workers", str(workers)) if workers > 1 else ()
+    members = Members(directory, source, [cluster.name_server] * 3, *more)
     load, restarts = None, 0
     try:
         for place in range(3):
             members.join(place)
-        for place in range(3):
-            members.wait_until_joined(place, within=30)
+        members.wait_for_joins(3 * workers, within=40)
         load = java.produce(topic, 10**9, size=64, threads=8, rate=rate)
         pause(4)
         for _ in range(rounds):
@@ -36,8 +41,8 @@ def rolling(cluster: Cluster, peer: Peer, directory: Path, *, rate: int = 2000, 
                 members.leave(place)
                 members.wait_until_gone(place, within=40)
                 members.join(place)
-                members.wait_until_joined(place, within=30)
                 restarts += 1
+                members.wait_for_joins((3 + restarts) * workers, within=40)
                 pause(2)
         end = end_load(load)
         progress, stored = Progress(members.log), set(end["stored"])
@@ -48,7 +53,7 @@ def rolling(cluster: Cluster, peer: Peer, directory: Path, *, rate: int = 2000, 
         if load is not None:
             load.stop()
         members.discard()
-    return _rolling_figures(cluster, members, history, end, restarts)
+    return {"workers_each": workers, **_rolling_figures(cluster, members, history, end, restarts)}
 
 
 def _rolling_figures(
