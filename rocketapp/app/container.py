@@ -14,10 +14,10 @@ from dependency_injector import containers, providers
 
 from rocketapp.client.instance import ClientInstance
 from rocketapp.consumer.parts import ConsumerParts
+from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.errors import SetupError
 from rocketapp.producer.producer import Producer
-from rocketapp.state.cache_budget import CacheBudget
 
 
 class Container(containers.DeclarativeContainer):
@@ -34,7 +34,7 @@ class Container(containers.DeclarativeContainer):
     clock: providers.Provider[Any] = providers.Dependency()
     random: providers.Provider[Any] = providers.Dependency()
     dial: providers.Provider[Any] = providers.Dependency()
-    cache: providers.Provider[Any] = providers.Singleton(CacheBudget, settings.provided.consumer.cache_max_bytes)
+    flow_control: providers.Provider[Any] = providers.Singleton(FlowControl, settings.provided.consumer.cache_max_bytes)
     client: providers.Provider[Any] = providers.Factory(
         ClientInstance, dial=dial, clock=clock, random=random, observe=observe
     )
@@ -48,7 +48,7 @@ class Container(containers.DeclarativeContainer):
         clock=clock,
         random=random,
         observe=observe,
-        flow_control=cache,
+        flow_control=flow_control,
         max_inflated_bytes=settings.provided.client.max_inflated_bytes,
     )
     consumer: providers.Provider[Any] = providers.Factory(PushConsumer)

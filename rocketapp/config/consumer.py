@@ -38,7 +38,9 @@ class ConsumerConfig:
         most=65535,
     )
     cache_max_bytes: int = option(
-        134_217_728, "Unfinished bytes of all queues of the app that stop all pulls.", least=1024
+        134_217_728,
+        "Bytes that all queues of the app hold at most, pulls under way included; one topic of a group at most half.",
+        least=1024,
     )
     commit_interval: float = option(
         5.0, "Seconds between commits of finished offsets.", java="persistConsumerOffsetInterval", least=0.05

@@ -16,7 +16,6 @@ from rocketapp.consumer.group.rebalancer import Rebalancer
 from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.parts import ConsumerParts
-from rocketapp.consumer.pull.flow_control import Flow
 from rocketapp.consumer.pull.puller import PullContext
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.stall_reasons import StallReasons
@@ -27,7 +26,6 @@ from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.state.pull_gate import PullGate
 from rocketapp.state.trust import Trust
 from rocketapp.tasks import Tasks
 
@@ -112,6 +110,10 @@ class Group:
     def _new_context(self) -> AssignmentContext:
         return AssignmentContext(
             group=self.name,
+            brokers=self.brokers,
+            offsets=self.offsets,
+            config=self._parts.config,
+            flow_control=self._parts.flow_control,
             pull=self._new_pull_context(),
             starts=self.starts,
             concurrently=self.concurrently,
@@ -125,20 +127,13 @@ class Group:
         )
 
     def _new_pull_context(self) -> PullContext:
-        parts, config = self._parts, self._parts.config
-        gate = PullGate(
-            max_messages=config.queue_max_messages,
-            max_bytes=config.queue_max_bytes,
-            max_span=config.queue_max_span,
-            budget=parts.flow_control,
-        )
+        parts = self._parts
         return PullContext(
-            brokers=self.brokers,
-            offsets=self.offsets,
-            flow=Flow(gate, parts.flow_control),
+            source=self.brokers,
+            commits=self.offsets,
             stall_reasons=self.stall_reasons,
             observe=parts.observe,
-            config=config,
+            retry_delay=parts.config.pull_retry_delay,
             max_inflated_bytes=parts.max_inflated_bytes,
             heartbeat=self.brokers.heartbeat_soon,
             refresh=parts.client.routes.refresh_soon,

@@ -15,10 +15,14 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.hand_over import MOMENT, HandOver
 from rocketapp.consumer.group.leases import Leases, Lock
+from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import PullContext, Puller
 from rocketapp.consumer.watch import first_of
 from rocketapp.consumer.ways.delivery import Delivery, Way
@@ -51,6 +55,10 @@ class AssignmentContext:
     """What all assignments of a group share."""
 
     group: str
+    brokers: Brokers
+    offsets: Offsets
+    config: ConsumerConfig
+    flow_control: FlowControl
     pull: PullContext
     starts: StartOffsets
     concurrently: Way
@@ -122,7 +130,7 @@ class Assignment:
         queue = self.process_queue
         if queue is None or self.is_orderly:
             return
-        committed = await self._context.pull.brokers.committed(self.queue, exact=True)
+        committed = await self._context.brokers.committed(self.queue, exact=True)
         is_behind = committed is not None and committed > queue.commit_offset
         if is_behind or await self._context.hand_over.is_signed(self.queue):
             # Whoever went on may not be through: wait for it as after any other hand-over.
@@ -135,7 +143,7 @@ class Assignment:
         An orderly queue is nobody else's before its lock is over, so its lease decides.
         """
         if self.process_queue is not None and not self.is_orderly:
-            self._context.pull.offsets.end(self.process_queue)
+            self._context.offsets.end(self.process_queue)
             self._stop(Stop.OVERTAKEN)
             if self.is_ending:
                 # What is not committed needs no patience.
@@ -177,11 +185,12 @@ class Assignment:
                 return
             offset = await context.starts.offset(self.queue)
             queue: ProcessQueue[Message] = ProcessQueue(self.queue, offset, next(context.epochs))
+            flow = context.flow_control.open(context.group, queue, context.config, limits_span=self._way.limits_span)
             try:
-                at_rest = await self._consume(queue, lock)
+                at_rest = await self._consume(queue, lock, flow)
             finally:
-                context.pull.offsets.end(queue)
-                context.pull.flow.forget(queue)
+                context.offsets.end(queue)
+                flow.close()
                 self.process_queue = None
         finally:
             if lock is not None and at_rest:
@@ -198,17 +207,16 @@ class Assignment:
                 self._context.pull.stall_reasons.still(self.queue, f"no lock: {lock.problem}", kind="lock")
         return lock
 
-    async def _consume(self, queue: ProcessQueue[Message], lock: Lock | None) -> bool:
+    async def _consume(self, queue: ProcessQueue[Message], lock: Lock | None, flow: QueueFlow) -> bool:
         """Pull and deliver until the session ends; whether no handler of it runs any more."""
         context, pull = self._context, self._context.pull
         delivery = self._way.open(queue, lock)
-        pull.offsets.begin(queue, queue.end_offset, None if lock is None else lock.lease)
-        pull.flow.join(queue)
+        context.offsets.begin(queue, queue.end_offset, None if lock is None else lock.lease)
         pull.stall_reasons.moving(self.queue)
         pull.observe(Assigned(context.group, self.queue, queue.end_offset, queue.epoch))
         self.process_queue = queue
         self._stopping = stopping = self._loop.create_future()
-        puller = Puller(queue, self._subscription, delivery.deliver, pull, orderly=self.is_orderly)
+        puller = Puller(queue, self._subscription, delivery.deliver, flow, pull)
         pulling = context.tasks.start(puller.run(), f"pull {self.queue}")
         try:
             # The delivery is also over when it finds its lock too old, even if a renewal comes a moment later.
@@ -233,12 +241,11 @@ class Assignment:
     ) -> bool:
         """End a session; whether no handler of it runs any more."""
         context = self._context
-        context.pull.flow.leave(queue)
         if why is Stop.RELEASED:
             at_rest = await self._give_back(queue, delivery)
         else:
             # Before anything else: what is still finished of it must not be committed.
-            context.pull.offsets.end(queue)
+            context.offsets.end(queue)
             at_rest = True
             if self._way.needs_lock:
                 # Two handlers of the queue must not overlap.
@@ -249,12 +256,12 @@ class Assignment:
         context.pull.observe(Released(context.group, self.queue, correction.reason if correction else why.value))
         if correction is not None and not self.is_ending:
             context.pull.observe(LoopFailed(f"pull {self.queue}", correction.reason))
-            await context.pull.brokers.commit(self.queue, correction.offset)
+            await context.brokers.commit(self.queue, correction.offset)
         return at_rest
 
     async def _give_back(self, queue: ProcessQueue[Message], delivery: Delivery) -> bool:
         """Finish what was started, and commit it for the next owner; whether no handler runs any more."""
-        offsets, hand_over = self._context.pull.offsets, self._context.hand_over
+        offsets, hand_over = self._context.offsets, self._context.hand_over
         delivery.end()
         await offsets.commit(queue)
         at_rest, signed = await self._drained(delivery, MOMENT), False

@@ -8,10 +8,10 @@ from random import Random
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.retry.sender import RawSender
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.event import Observe
-from rocketapp.state.cache_budget import CacheBudget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class ConsumerParts:
     clock: Clock
     random: Random
     observe: Observe
-    flow_control: CacheBudget
+    flow_control: FlowControl
     """One for all groups of an app: it bounds the bytes that all of them hold."""
     app_version: str = ""
     """Written into dead letters."""

@@ -17,13 +17,13 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
+from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
 from rocketapp.model import event as events
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.subscription import Subscription, SubscriptionData
 from rocketapp.producer.producer import Producer
-from rocketapp.state.cache_budget import CacheBudget
 from rocketapp.wire.record import Message
 from tests.simulation import history as facts
 from tests.simulation.processes import Process
@@ -156,7 +156,7 @@ class Member(_Client):
             clock=self.clock,
             random=world.random(f"{self.name} consumer"),
             observe=self._observe,
-            flow_control=CacheBudget(1 << 27),
+            flow_control=FlowControl(1 << 27),
             threads=self._threads,  # type: ignore[arg-type]
         )
         topics = [self._consumed(topic) for topic in world.topics]

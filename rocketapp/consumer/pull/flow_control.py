@@ -1,98 +1,156 @@
-"""Closed pull gates and who waits for them to open.
+"""Waiting for room: one `FlowControl` for all groups and topics of an app.
 
-While somebody waits, the process queues of the group report that messages were finished;
-as long as all gates are open they report nothing, and finishing costs nothing extra.
+What may be pulled is decided in `state.flow_control`. Here queues wait: one at its own limit
+watches its process queue, one without room in the budget is woken when bytes are freed.
+Queues that finish messages without a watch are looked at by a sweep, which runs only while
+a queue waits for the budget.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from rocketapp.state.cache_budget import CacheBudget
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.state.flow_control import MemoryBudget, QueueAccount, QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.pull_gate import PullGate
 from rocketapp.wire.record import Message
 
-_OTHERS = 0.05
-"""Seconds between looks at a budget that other groups of the app have filled: their queues do not report here."""
+_SWEEP = 0.05
+"""Seconds between sweeps over all queues while one of them waits for the budget."""
 
 
-class Flow:
-    """Waits for process queues to become small enough."""
+class FlowControl:
+    """Decides for every queue of an app when it may pull."""
 
-    def __init__(self, gate: PullGate, budget: CacheBudget) -> None:
-        self._gate, self._budget = gate, budget
-        self._loop = asyncio.get_running_loop()
-        self._queues: dict[int, ProcessQueue[Message]] = {}
-        self._waiting: dict[asyncio.Event, tuple[ProcessQueue[Message], bool]] = {}
-        self._checking = False
-        self._look: asyncio.TimerHandle | None = None
+    def __init__(self, limit_bytes: int) -> None:
+        """`limit_bytes`: what all process queues may hold together; one more answer of one queue may be above it."""
+        self.budget = MemoryBudget(limit_bytes)
+        self._granted: dict[QueueAccount, asyncio.Future[None]] = {}
+        self._is_scheduled = False
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._swept_at = float("-inf")
 
-    def join(self, queue: ProcessQueue[Message]) -> None:
-        """This queue is pulled for from now on."""
-        self._queues[id(queue)] = queue
-        self._budget.join(queue)
-        if self._waiting:
-            queue.watch(self._progress)
+    def __repr__(self) -> str:
+        return f"<FlowControl {self.budget!r}, {len(self._granted)} waiting>"
 
-    def leave(self, queue: ProcessQueue[Message]) -> None:
-        """It is not pulled for any more."""
-        self._queues.pop(id(queue), None)
-        queue.unwatch(self._progress)
+    def open(self, group: str, queue: ProcessQueue[Message], config: ConsumerConfig, *, limits_span: bool) -> QueueFlow:
+        """Flow control of one process queue. `limits_span`: `queue_max_span` holds for it, as it is not orderly."""
+        limits = QueueLimits(
+            max_messages=config.queue_max_messages,
+            max_bytes=config.queue_max_bytes,
+            max_span=config.queue_max_span if limits_span else None,
+        )
+        name = f"{queue.message_queue.topic} in {group}"
+        return QueueFlow(self, queue, limits, self.budget.open(name, queue, expected=config.pull_batch_bytes))
 
-    def forget(self, queue: ProcessQueue[Message]) -> None:
-        """What it held is free."""
-        self.leave(queue)
-        self._budget.leave(queue)
-        self._progress()
-
-    def took(self, size: int) -> None:
-        """So many bytes were put into one of the queues."""
-        self._budget.took(size)
-
-    def closed_by(self, queue: ProcessQueue[Message], *, orderly: bool) -> str | None:
-        """What forbids the next pull."""
-        return self._gate.closed_by(queue, orderly=orderly)
-
-    async def opened(self, queue: ProcessQueue[Message], *, orderly: bool) -> None:
-        """Wait until the next pull is allowed."""
-        event = asyncio.Event()
-        if not self._waiting:
-            self._watch(True)
-        self._waiting[event] = queue, orderly
+    async def granted(self, account: QueueAccount) -> None:
+        """Wait until the budget has room for its next pull, which is reserved then."""
+        loop = asyncio.get_running_loop()
+        granted = self._granted[account] = loop.create_future()
+        self.budget.wait(account)
+        self.grant_soon()
+        if self._sweeping is None:
+            self._sweeping = loop.call_at(max(loop.time(), self._swept_at + _SWEEP), self._sweep)
         try:
-            self._check()
-            await event.wait()
+            await granted
         finally:
-            del self._waiting[event]
-            if not self._waiting:
-                self._watch(False)
-                self._look_later(False)
+            self._granted.pop(account, None)
+            self.budget.stop_waiting(account)
+            if not self._granted and self._sweeping is not None:
+                self._sweeping.cancel()
+                self._sweeping = None
 
-    def _watch(self, watch: bool) -> None:
-        for queue in self._queues.values():
-            if watch:
-                queue.watch(self._progress)
+    def grant_soon(self) -> None:
+        """Bytes were freed: see who may pull, once for all that happens in this turn of the loop."""
+        if self._granted and not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._grant)
+
+    def _grant(self) -> None:
+        self._is_scheduled = False
+        now = asyncio.get_running_loop().time()
+        while (account := self.budget.grant(now)) is not None:
+            granted = self._granted.pop(account)
+            if granted.cancelled():
+                self.budget.release(account)
             else:
-                queue.unwatch(self._progress)
+                granted.set_result(None)
 
-    def _progress(self) -> None:
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._swept_at = loop.time()
+        self.budget.settle_all(self._swept_at)
+        self._grant()
+        self._sweeping = loop.call_at(self._swept_at + _SWEEP, self._sweep) if self._granted else None
+
+
+class QueueFlow:
+    """Flow control of one process queue, from its first pull until nothing of it is held any more."""
+
+    def __init__(
+        self, control: FlowControl, queue: ProcessQueue[Message], limits: QueueLimits, account: QueueAccount
+    ) -> None:
+        self._control, self._budget = control, control.budget
+        self._queue, self._limits, self._account = queue, limits, account
+        self._loop = asyncio.get_running_loop()
+        self._reopened: asyncio.Future[None] | None = None
+        self._is_scheduled = False
+
+    def stopped_by(self) -> str | None:
+        """Why the next pull has to wait; None: it may be sent now, and room for its answer is reserved."""
+        if self._limits.reached(self._queue):
+            return self._limits.reason(self._queue)
+        return None if self._budget.reserve(self._account, self._loop.time()) else self._budget.reason(self._account)
+
+    async def room(self) -> None:
+        """Wait until the next pull may be sent; room for its answer is reserved then."""
+        queue = self._queue
+        queue.watch(self._finished)
+        try:
+            if self._limits.reached(queue):
+                self._reopened = self._loop.create_future()
+                await self._reopened
+            if not self._budget.reserve(self._account, self._loop.time()):
+                await self._control.granted(self._account)
+        finally:
+            self._reopened = None
+            queue.unwatch(self._finished)
+
+    def answered(self, size: int, *, is_at_end: bool = False) -> bool:
+        """A pull brought this many bytes. False: there is no room for them, discard them and pull again later.
+
+        `is_at_end`: the broker has nothing more for now.
+        """
+        is_admitted = self._budget.admit(self._account, size)
+        self._account.is_at_end = is_admitted and is_at_end
+        self._control.grant_soon()
+        return is_admitted
+
+    def found_nothing(self, *, is_at_end: bool) -> None:
+        """The pull brought no messages: there are none, or none that are wanted so far."""
+        self._account.is_at_end = is_at_end
+        self.release()
+
+    def release(self) -> None:
+        """No pull is under way any more."""
+        self._budget.release(self._account)
+        self._control.grant_soon()
+
+    def close(self) -> None:
+        """The process queue was given up: what it holds does not count any more."""
+        self._budget.close(self._account)
+        self._control.grant_soon()
+
+    def _finished(self) -> None:
         # Many messages may be finished in one turn of the loop: look once.
-        if not self._checking and self._waiting:
-            self._checking = True
-            self._loop.call_soon(self._check)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._look)
 
-    def _check(self) -> None:
-        self._checking = False
-        # Asked once: a full budget walks over all queues of the app, and as many may wait.
-        full = bool(self._waiting) and self._budget.full
-        if not full:
-            for event, (queue, orderly) in self._waiting.items():
-                if self._gate.closed_by(queue, orderly=orderly, was_closed=True) is None:
-                    event.set()
-        self._look_later(full)
-
-    def _look_later(self, look: bool) -> None:
-        if self._look is not None:
-            self._look.cancel()
-        self._look = self._loop.call_later(_OTHERS, self._check) if look else None
+    def _look(self) -> None:
+        self._is_scheduled = False
+        self._budget.settle(self._account)
+        self._control.grant_soon()
+        reopened = self._reopened
+        if reopened is not None and not reopened.done() and self._limits.reopened(self._queue):
+            reopened.set_result(None)

@@ -1,8 +1,10 @@
-"""The pull loop of one assignment.
+"""The pull loop of one process queue.
 
 The next pull is under way before the present batch is handed over, and carries the offset
-that is done by then. Whatever goes wrong is waited out and said aloud; the loop ends only
-when it is cancelled, or when the broker calls its offset illegal and another one takes its place.
+that is done by then. Every failure is waited out and reported; the loop ends only when it
+is cancelled, or when the broker calls its offset illegal and another offset takes its place.
+
+It knows no group: a source sends its pulls, and without commits nothing is committed.
 """
 
 from __future__ import annotations
@@ -10,16 +12,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
-from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.consumer.group.offsets import Offsets
-from rocketapp.consumer.pull.flow_control import Flow
+from rocketapp.consumer.pull.flow_control import QueueFlow
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.process_queue import ProcessQueue
@@ -38,25 +39,53 @@ _LOST_DELAY = 0.1
 """Seconds until a pull whose connection was lost is tried again: dialling has waits of its own."""
 _LOST_PATIENCE = 1.0
 """Seconds that a queue may be without its broker before it is told."""
-_HELD = 1.0
+_ANSWER_TIME = 1.0
 """Seconds after which a pull that was not answered is held by a broker that works."""
 _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 _UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
 """The broker does not know our group or our subscription (yet): a heartbeat mends it."""
-_ELSEWHERE = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
+_WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
 """The topic or the queue is not there (any more): the route may have changed."""
 
 
-@dataclass(frozen=True, slots=True)
+class PullSource(Protocol):
+    """Sends pulls: for a group its brokers."""
+
+    async def start_pull(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        offset: int,
+        commit_offset: int | None,
+        broker_id: int = MASTER_ID,
+        /,
+    ) -> asyncio.Future[Command]:
+        """Send a pull; `commit_offset` travels with it. Raises RocketAppError when it cannot be sent."""
+        ...
+
+
+class Commits(Protocol):
+    """Offsets that travel with pulls."""
+
+    def travelling(self, process_queue: ProcessQueue[Message], /) -> int | None:
+        """The offset that the next pull carries; None: nothing to commit."""
+        ...
+
+    def arrived(self, process_queue: ProcessQueue[Message], offset: int | None, /) -> None:
+        """The pull that carried it has been answered."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PullContext:
     """What all pull loops of a group share."""
 
-    brokers: Brokers
-    offsets: Offsets
-    flow: Flow
+    source: PullSource
+    commits: Commits | None
     stall_reasons: StallReasons
     observe: Observe
-    config: ConsumerConfig
+    retry_delay: float
+    """Seconds until a failed pull is tried again."""
     max_inflated_bytes: int
     heartbeat: Callable[[], None]
     """Asks for a heartbeat soon."""
@@ -69,22 +98,41 @@ class Puller:
 
     def __init__(
         self,
-        queue: ProcessQueue[Message],
+        process_queue: ProcessQueue[Message],
         subscription: SubscriptionData,
         deliver: Deliver,
+        flow: QueueFlow,
         context: PullContext,
-        *,
-        orderly: bool,
     ) -> None:
-        self._queue, self._subscription, self._deliver, self._context = queue, subscription, deliver, context
-        self._orderly = orderly
+        self._queue, self._subscription, self._deliver = process_queue, subscription, deliver
+        self._flow, self._context = flow, context
         self._broker_id = MASTER_ID
         self._carried: int | None = None
         """The offset that travels with the pull under way."""
         self._coming: asyncio.Future[Command]
+        self._resumed: asyncio.Future[None] | None = None
+        """Done when the queue is resumed; None while it is not paused."""
+        self._stopped: tuple[str, str, float] | None = None
+        """Why it does not pull, apart from a pause: text, kind, patience."""
 
     def __repr__(self) -> str:
         return f"<Puller {self._queue.message_queue} at {self._queue.end_offset}>"
+
+    def pause(self, reason: str) -> None:
+        """Pull no more until `resume`; the answer of the pull under way is discarded."""
+        if self._resumed is None:
+            self._resumed = asyncio.get_running_loop().create_future()
+        self._context.stall_reasons.still(self._queue.message_queue, reason, kind=reason)
+
+    def resume(self) -> None:
+        """Pull again. Nothing happens if it is not paused."""
+        if self._resumed is not None:
+            self._resumed.set_result(None)
+            self._resumed = None
+            if self._stopped is None:
+                self._moves()
+            else:
+                self._stops(*self._stopped)
 
     async def run(self) -> Correction:
         """Pull until cancelled, or until the broker has nothing at our offset: where to go on instead."""
@@ -96,16 +144,16 @@ class Puller:
                 # The slave that a broker sent us to may be gone; the master says anew where to read.
                 self._broker_id = MASTER_ID
                 patience = _LOST_PATIENCE if isinstance(error, TransportError) else 0.0
-                context.stall_reasons.still(queue, f"pull failed: {error}", kind="pull failed", patience=patience)
+                self._stops(f"pull failed: {error}", "pull failed", patience)
                 await asyncio.sleep(self._delay(error))
             except Exception as error:
-                # A bug must not stop the queue for good without a word.
+                # A bug must not stop the queue for good without a report.
                 context.observe(LoopFailed(f"pull {queue}", f"{type(error).__name__}: {error}"))
-                await asyncio.sleep(context.config.pull_retry_delay)
+                await asyncio.sleep(context.retry_delay)
 
     def _delay(self, error: RocketAppError) -> float:
         """Seconds until the next try, and what else may help."""
-        delay = self._context.config.pull_retry_delay
+        delay = self._context.retry_delay
         if isinstance(error, ConnectionLostError):
             return min(_LOST_DELAY, delay)
         if isinstance(error, BrokerError):
@@ -113,64 +161,93 @@ class Puller:
                 return min(_BUSY_DELAY, delay)
             if error.code in _UNKNOWN_TO_BROKER:
                 self._context.heartbeat()
-            if error.code in _ELSEWHERE:
+            if error.code in _WRONG_BROKER:
                 self._context.refresh(self._queue.message_queue.topic)
         return delay
 
     async def _pull_on(self) -> Correction:
-        self._coming = await self._start(self._queue.end_offset)
         try:
-            if not (await asyncio.wait([self._coming], timeout=_HELD))[0]:
-                # Neither answered nor refused: the broker holds the pull until there is a message.
-                self._context.stall_reasons.moving(self._queue.message_queue)
-            while (result := pull.read(await self._coming)).status != "illegal":
-                await self._take(result)
+            await self._allowed()
+            self._coming = await self._start(self._queue.end_offset)
+            try:
+                if not (await asyncio.wait([self._coming], timeout=_ANSWER_TIME))[0]:
+                    # Neither answered nor refused: the broker holds the pull until there is a message.
+                    self._moves()
+                while (result := pull.read(await self._coming)).status != "illegal":
+                    await self._take(result)
+            finally:
+                # Discard the pull in flight and retrieve its exception.
+                if not self._coming.cancel() and not self._coming.cancelled():
+                    self._coming.exception()
         finally:
-            # Whatever it still brings belongs to nobody; a failure it has brought is seen.
-            if not self._coming.cancel() and not self._coming.cancelled():
-                self._coming.exception()
+            self._flow.release()
         bounds = {"min_offset": result.min_offset, "max_offset": result.max_offset}
         return correct(self._queue.end_offset, next_offset=result.next_offset, **bounds)
 
     async def _take(self, result: PullResult) -> None:
         """Make use of one answer, with the next pull under way."""
-        context, queue = self._context, self._queue
-        context.offsets.arrived(queue, self._carried)
-        context.stall_reasons.moving(queue.message_queue)
+        queue, flow, context = self._queue, self._flow, self._context
+        if context.commits is not None:
+            context.commits.arrived(queue, self._carried)
+        self._moves()
         self._broker_id = result.suggested_broker_id
-        early = result.status == "found" and context.flow.closed_by(queue, orderly=self._orderly) is None
-        if early:
-            self._coming = await self._start(result.next_offset)
-        if result.status == "found":
-            found = decode_records(result.body, queue.message_queue, max_inflated_bytes=context.max_inflated_bytes)
-            messages = queue.put(found)
-            context.flow.took(len(result.body))
+        is_at_end = result.next_offset >= result.max_offset
+        if result.status != "found":
+            flow.found_nothing(is_at_end=is_at_end)
+            queue.advance(result.next_offset)
+        elif self._resumed is None and flow.answered(len(result.body), is_at_end=is_at_end):
+            is_early = flow.stopped_by() is None
+            if is_early:
+                self._coming = await self._start(result.next_offset)
+            messages = queue.put(
+                decode_records(result.body, queue.message_queue, max_inflated_bytes=context.max_inflated_bytes)
+            )
             if messages:
                 self._hand_over(messages)
-        queue.advance(result.next_offset)
-        if not early:
-            await self._wait_for_gate()
-            self._coming = await self._start(result.next_offset)
+            queue.advance(result.next_offset)
+            if is_early:
+                return
+        await self._allowed()
+        # Where the answer was discarded, this is the same offset again.
+        self._coming = await self._start(queue.end_offset)
 
     def _hand_over(self, messages: Sequence[Message]) -> None:
         try:
             self._deliver(messages)
         except Exception:
-            # What nobody was given would never be finished: it is pulled again.
+            # What was not delivered would never be finished: it is pulled again.
             self._queue.withdraw(messages[0].offset)
             raise
 
-    async def _wait_for_gate(self) -> None:
-        context, queue = self._context, self._queue
-        reason = context.flow.closed_by(queue, orderly=self._orderly)
-        if reason is not None:
-            context.stall_reasons.still(queue.message_queue, reason, kind="flow control", patience=_FLOW_PATIENCE)
-            await context.flow.opened(queue, orderly=self._orderly)
-            context.stall_reasons.moving(queue.message_queue)
+    async def _allowed(self) -> None:
+        """Wait until neither a pause nor flow control forbids the next pull."""
+        while True:
+            if self._resumed is not None:
+                self._flow.release()
+                await asyncio.shield(self._resumed)
+            elif (reason := self._flow.stopped_by()) is None:
+                return
+            else:
+                self._stops(reason, "flow control", _FLOW_PATIENCE)
+                await self._flow.room()
+                self._moves()
+                if self._resumed is None:
+                    return
+
+    def _stops(self, reason: str, kind: str, patience: float) -> None:
+        self._stopped = reason, kind, patience
+        if self._resumed is None:
+            self._context.stall_reasons.still(self._queue.message_queue, reason, kind=kind, patience=patience)
+
+    def _moves(self) -> None:
+        self._stopped = None
+        if self._resumed is None:
+            self._context.stall_reasons.moving(self._queue.message_queue)
 
     async def _start(self, offset: int) -> asyncio.Future[Command]:
-        carried = self._context.offsets.travelling(self._queue)
-        coming = await self._context.brokers.start_pull(
+        commits = self._context.commits
+        carried = None if commits is None else commits.travelling(self._queue)
+        coming = await self._context.source.start_pull(
             self._queue.message_queue, self._subscription, offset, carried, self._broker_id
         )
         self._carried = carried if self._broker_id == MASTER_ID else None

@@ -19,13 +19,13 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
+from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DELAY_SECONDS, dlq_topic, is_retry_topic, retry_topic
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData, parse_tags
 from rocketapp.producer.producer import Producer
-from rocketapp.state.cache_budget import CacheBudget
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.listener import Listener
 from rocketapp.transport.memory import MemoryNetwork
@@ -334,9 +334,11 @@ class FakeCluster:
             code = ResponseCode.PULL_NOT_FOUND
         else:
             wanted = {tags_code(tag) for tag in data.tags}
-            found = []
-            while after < len(log) and len(found) < min(request.max_messages, 32):
+            found: list[bytes] = []
+            most, left = min(request.max_messages, 32), request.max_bytes or 1 << 30
+            while after < len(log) and len(found) < most and left > 0:
                 record = log[after]
+                left -= len(record.body)
                 after += 1
                 tag = names.tag_of(record.raw_properties)
                 if not wanted or tags_code(None if tag is None else tag.decode()) in wanted:
@@ -500,7 +502,7 @@ class Member:
             clock=cluster.clock,
             random=random,
             observe=self.events,
-            flow_control=CacheBudget(cache_bytes),
+            flow_control=FlowControl(cache_bytes),
             app_version="1.2.3",
         )
         self.consumer = PushConsumer(group=group, topics=topics, parts=parts, expected_members=expected_members)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.pull.flow_control import Flow
+from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.pull.puller import PullContext, Puller
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.errors import ConnectError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.state.cache_budget import CacheBudget
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.pull_gate import PullGate
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record, encode_record
@@ -66,25 +64,27 @@ class NoOffsets:
         return None
 
 
-def context_of(brokers: Any) -> PullContext:
-    budget, others = CacheBudget(1 << 20), NoOffsets()
-    return PullContext(
-        brokers=brokers,
-        offsets=cast(Any, others),
-        flow=Flow(PullGate(max_messages=10, max_bytes=1 << 20, max_span=10, budget=budget), budget),
+def puller_of(
+    queue: ProcessQueue[Message], source: Any, deliver: Callable[[Sequence[Message]], None] = lambda _: None
+) -> Puller:
+    context = PullContext(
+        source=source,
+        commits=NoOffsets(),
         stall_reasons=StallReasons("group", Events(), asyncio.get_running_loop().time),
         observe=Events(),
-        config=ConsumerConfig(),
+        retry_delay=1.0,
         max_inflated_bytes=1 << 20,
         heartbeat=lambda: None,
         refresh=lambda topic: None,
     )
+    flow = FlowControl(1 << 20).open("group", queue, ConsumerConfig(), limits_span=True)
+    return Puller(queue, SubscriptionData("topic"), deliver, flow, context)
 
 
 @in_virtual_time
 async def test_a_slave_that_cannot_be_reached_is_left_for_the_master() -> None:
     brokers, queue = SlaveIsDown(), ProcessQueue[Message](QUEUE, 0)
-    puller = Puller(queue, SubscriptionData("topic"), lambda _: None, context_of(brokers), orderly=False)
+    puller = puller_of(queue, brokers)
     pulling = asyncio.ensure_future(puller.run())
     await eventually(lambda: brokers.asked[:3] == [MASTER_ID, SLAVE, MASTER_ID])
     pulling.cancel()
@@ -102,7 +102,7 @@ async def test_messages_that_could_not_be_handed_over_are_pulled_again() -> None
         given.extend(message.offset for message in messages)
 
     queue = ProcessQueue[Message](QUEUE, 0)
-    puller = Puller(queue, SubscriptionData("topic"), deliver, context_of(TwoMessages()), orderly=False)
+    puller = puller_of(queue, TwoMessages(), deliver)
     pulling = asyncio.ensure_future(puller.run())
     await eventually(lambda: given == [0, 1])
     assert queue.commit_offset == 0

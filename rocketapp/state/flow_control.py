@@ -1,0 +1,273 @@
+"""How much may be pulled: limits of each queue, and one budget of bytes for all queues of an app.
+
+A queue stops pulling at RocketMQ's limits: unfinished messages, their bytes, and the span of
+their offsets (not for orderly topics). It goes on only below a share of them, so that it
+does not stop and go with each message.
+
+The budget counts the bytes that process queues hold, and reserves bytes for the answers of
+pulls under way, as far as brokers have something to answer. A topic may pull while it uses
+less than what is free. So one topic whose handlers hang uses at most half of the budget, two
+use a third each, and the others always have room. Of those that wait, the emptiest topic
+goes first, and in it the emptiest queue.
+
+Every change costs a few additions; only `settle_all` looks at all queues.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from rocketapp.state.process_queue import ProcessQueue
+
+_REOPEN = 0.75
+"""The share of a limit below which a queue that stopped pulls again."""
+_ANSWER_TIME = 0.5
+"""Seconds after which a pull that was not answered counts as held by its broker, for lack of messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLimits:
+    """The limits of one queue."""
+
+    max_messages: int
+    max_bytes: int
+    max_span: int | None
+    """None for orderly topics."""
+
+    def reached(self, queue: ProcessQueue[Any], share: float = 1.0) -> bool:
+        """Whether the queue holds that share of one of its limits. An empty queue never does."""
+        count = len(queue)
+        if not count:
+            return False
+        if count >= self.max_messages * share or queue.size >= self.max_bytes * share:
+            return True
+        return self.max_span is not None and queue.span >= self.max_span * share
+
+    def reopened(self, queue: ProcessQueue[Any]) -> bool:
+        """Whether a queue that had stopped may pull again."""
+        return not self.reached(queue, _REOPEN)
+
+    def reason(self, queue: ProcessQueue[Any]) -> str | None:
+        """The limit that the queue has reached, in words; None when it may pull."""
+        if not self.reached(queue):
+            return None
+        count = len(queue)
+        if count >= self.max_messages:
+            return f"flow control: {count} unfinished messages, limit queue_max_messages {self.max_messages}"
+        if queue.size >= self.max_bytes:
+            return f"flow control: {queue.size} unfinished bytes, limit queue_max_bytes {self.max_bytes}"
+        return (
+            f"flow control: {queue.span} offsets were pulled beyond the lowest unfinished message, "
+            f"#{queue.commit_offset}; limit queue_max_span {self.max_span}"
+        )
+
+
+class Sized(Protocol):
+    """What holds bytes: a process queue."""
+
+    @property
+    def size(self) -> int: ...
+
+
+class _Topic:
+    """What the queues of one topic of one group use together."""
+
+    __slots__ = ("accounts", "expected", "name", "place", "used", "waiting")
+
+    def __init__(self, name: Hashable, expected: int) -> None:
+        self.name, self.expected = name, expected
+        self.accounts = 0
+        self.used = 0
+        self.waiting: list[tuple[int, int, QueueAccount]] = []
+        """Sorted: bytes held, number, account."""
+        self.place: tuple[int, int, _Topic] | None = None
+        """Its entry among the topics that wait."""
+
+
+class QueueAccount:
+    """The bytes of one process queue, as the budget counts them."""
+
+    __slots__ = ("held", "is_at_end", "number", "place", "queue", "reserved", "reserved_at", "topic")
+
+    def __init__(self, number: int, topic: _Topic, queue: Sized) -> None:
+        self.number, self.topic, self.queue = number, topic, queue
+        self.held = 0
+        self.reserved = 0
+        """For the answer of the pull under way."""
+        self.reserved_at = 0.0
+        self.is_at_end = False
+        """The last answer reached the end of the queue: the broker will hold the next pull, which reserves nothing."""
+        self.place: tuple[int, int, QueueAccount] | None = None
+        """Its entry among the queues of its topic that wait."""
+
+    def __repr__(self) -> str:
+        return f"<QueueAccount {self.queue!r}: {self.held} held, {self.reserved} reserved>"
+
+
+class MemoryBudget:
+    """The bytes that all queues of an app may hold together."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.held = 0
+        """Bytes in process queues, as far as they were settled."""
+        self.used = 0
+        """Bytes held and reserved."""
+        self._topics: dict[Hashable, _Topic] = {}
+        self._accounts: dict[QueueAccount, None] = {}
+        self._waiting: list[tuple[int, int, _Topic]] = []
+        """Topics with waiting queues, sorted: bytes used, number, topic."""
+        self._numbers = 0
+
+    def __repr__(self) -> str:
+        return f"<MemoryBudget {self.used} of {self.limit_bytes} bytes, {len(self._accounts)} queues>"
+
+    def open(self, topic: Hashable, queue: Sized, *, expected: int) -> QueueAccount:
+        """Count this process queue. `expected`: bytes of an answer, until one of the topic has come."""
+        share = self._topics.get(topic)
+        if share is None:
+            share = self._topics[topic] = _Topic(topic, expected)
+        self._numbers += 1
+        account = QueueAccount(self._numbers, share, queue)
+        share.accounts += 1
+        self._accounts[account] = None
+        self.settle(account)
+        return account
+
+    def close(self, account: QueueAccount) -> None:
+        """Its queue was given up: its bytes count no more. Nothing happens the second time."""
+        if account not in self._accounts:
+            return
+        self.stop_waiting(account)
+        self._use(account, -account.held, -account.reserved)
+        del self._accounts[account]
+        account.topic.accounts -= 1
+        if not account.topic.accounts:
+            del self._topics[account.topic.name]
+
+    def reserve(self, account: QueueAccount, now: float) -> bool:
+        """Reserve room for the answer of the next pull; False when the pull has to wait."""
+        topic = account.topic
+        if topic.waiting or topic.used >= self.limit_bytes - self.used:
+            return False
+        self._reserve(account, now)
+        return True
+
+    def release(self, account: QueueAccount) -> None:
+        """The pull will bring nothing: it failed, was given up, or its broker holds it."""
+        if account.reserved:
+            self._use(account, 0, -account.reserved)
+
+    def admit(self, account: QueueAccount, size: int) -> bool:
+        """The pull has been answered with this many bytes. False: discard them, there is no room.
+
+        A single answer is admitted when nothing else is held, however large it is.
+        """
+        self.settle(account)
+        reserved, topic = account.reserved, account.topic
+        self.release(account)
+        # Quick to expect more, slow to expect less: too little reserved is paid with a pull in vain.
+        topic.expected = size if size >= topic.expected else (3 * topic.expected + size) // 4
+        if self.held and (
+            self.held >= self.limit_bytes or (size > reserved and topic.used >= self.limit_bytes - self.used)
+        ):
+            return False
+        self._use(account, size, 0)
+        return True
+
+    def settle(self, account: QueueAccount) -> None:
+        """Count what its process queue holds by now."""
+        change = account.queue.size - account.held
+        if change and account in self._accounts:
+            self._use(account, change, 0)
+
+    def settle_all(self, now: float) -> None:
+        """Count what every process queue holds, and release what is reserved for pulls that their brokers hold."""
+        late = now - _ANSWER_TIME
+        for account in self._accounts:
+            change = account.queue.size - account.held
+            overdue = account.reserved if account.reserved_at <= late else 0
+            if change or overdue:
+                self._use(account, change, -overdue)
+
+    def reason(self, account: QueueAccount) -> str:
+        """Why it has to wait, in words."""
+        reserved = self.used - self.held
+        if self.used >= self.limit_bytes:
+            who = "all queues together hold"
+            held, more = self.held, ""
+        else:
+            who = f"the queues of {account.topic.name} use"
+            held, more = account.topic.used, ": the rest is for other topics"
+            reserved = 0
+        under_way = f" and wait for {reserved} more" if reserved else ""
+        return f"flow control: {who} {held} bytes{under_way}, limit cache_max_bytes {self.limit_bytes}{more}"
+
+    # Who waits, and who goes first.
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a queue waits for room."""
+        return bool(self._waiting)
+
+    def wait(self, account: QueueAccount) -> None:
+        """It wants to pull as soon as there is room."""
+        if account.place is None:
+            account.place = account.held, account.number, account
+            insort(account.topic.waiting, account.place)
+            self._place(account.topic)
+
+    def stop_waiting(self, account: QueueAccount) -> None:
+        """It does not want to pull any more. Nothing happens if it did not wait."""
+        if account.place is not None:
+            waiting = account.topic.waiting
+            del waiting[bisect_left(waiting, account.place)]
+            account.place = None
+            self._place(account.topic)
+
+    def grant(self, now: float) -> QueueAccount | None:
+        """The queue that may pull next, with its room reserved; None when there is no room or no queue waits."""
+        if not self._waiting:
+            return None
+        topic = self._waiting[0][2]
+        if topic.used >= self.limit_bytes - self.used:
+            return None  # and the others that wait use more
+        account = topic.waiting[0][2]
+        self.stop_waiting(account)
+        self._reserve(account, now)
+        return account
+
+    # Inside.
+
+    def _reserve(self, account: QueueAccount, now: float) -> None:
+        expected = 0 if account.is_at_end else account.topic.expected
+        self._use(account, 0, expected - account.reserved)
+        account.reserved_at = now
+
+    def _use(self, account: QueueAccount, held: int, reserved: int) -> None:
+        """The one place where figures change."""
+        topic = account.topic
+        account.held += held
+        account.reserved += reserved
+        topic.used += held + reserved
+        self.held += held
+        self.used += held + reserved
+        if topic.waiting:
+            if held and account.place is not None:
+                waiting = topic.waiting
+                del waiting[bisect_left(waiting, account.place)]
+                account.place = account.held, account.number, account
+                insort(waiting, account.place)
+            self._place(topic)
+
+    def _place(self, topic: _Topic) -> None:
+        """Put a topic where it belongs among those that wait."""
+        if topic.place is not None:
+            del self._waiting[bisect_left(self._waiting, topic.place)]
+            topic.place = None
+        if topic.waiting:
+            topic.place = topic.used, topic.waiting[0][1], topic
+            insort(self._waiting, topic.place)

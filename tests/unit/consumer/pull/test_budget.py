@@ -1,0 +1,105 @@
+"""The budget of bytes that all queues of an app share, as its groups and topics see it."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
+from tests.unit.scripted import eventually, in_virtual_time
+
+
+def held_by(member: Member) -> int:
+    """Bytes in all process queues of a member."""
+    owned = member.consumer._rebalancer.owned.values()
+    return sum(each.process_queue.size for each in owned if each.process_queue is not None)
+
+
+async def hang(message: Message) -> None:
+    await asyncio.Event().wait()
+
+
+@in_virtual_time
+async def test_a_topic_whose_handlers_hang_does_not_stop_another_topic() -> None:
+    cluster, seen = FakeCluster(), list[bytes]()
+
+    async def handle(message: Message) -> None:
+        seen.append(message.body)
+
+    await cluster.start()
+    for queue in cluster.create("hung", queues=16):
+        for _ in range(40):
+            cluster.send(queue, bytes(10_000))
+    (alive,) = cluster.create("alive")
+    topics = consumed(hang, topic="hung"), consumed(handle, topic="alive")
+    config = ConsumerConfig(pull_batch_bytes=50_000)
+    member = await cluster.member(*topics, cache_bytes=2_000_000, config=config).start()
+    await asyncio.sleep(30)
+    assert held_by(member) <= 1_000_000 + 60_000
+    # The others' messages come one by one and in a backlog, of any size.
+    for number in range(100):
+        cluster.send(alive, bytes(number * 1000))
+    await eventually(lambda: len(seen) == 100, seconds=5)
+    for number in range(20):
+        cluster.send(alive, b"one")
+        await eventually(lambda count=101 + number: len(seen) == count, seconds=1)  # type: ignore[misc]
+    await member.stop(drain_timeout=0.1)
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_first_pulls_of_many_queues_bring_no_more_than_the_budget_and_one_answer() -> None:
+    cluster, limit, most = FakeCluster(), 8 << 20, 0
+    await cluster.start()
+    for queue in cluster.create("topic", queues=100):
+        for _ in range(3):
+            cluster.send(queue, bytes(1 << 20))
+    member = await cluster.member(consumed(hang), cache_bytes=limit).start()
+    for _ in range(1000):
+        await asyncio.sleep(0.005)
+        most = max(most, held_by(member))
+    assert 3 << 20 <= most <= limit // 2 + (1 << 20) + 1000
+    pulls = len(cluster.requests(RequestCode.PULL_MESSAGE, topic="topic"))
+    await asyncio.sleep(30)
+    # What found no room is not asked for again and again.
+    assert len(cluster.requests(RequestCode.PULL_MESSAGE, topic="topic")) == pulls
+    await member.stop(drain_timeout=0.1)
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_pulls_that_brokers_hold_bring_no_more_than_the_budget_when_all_are_answered_at_once() -> None:
+    cluster, limit, most = FakeCluster(), 8 << 20, 0
+    await cluster.start()
+    queues = cluster.create("topic", queues=100)
+    member = await cluster.member(consumed(hang), cache_bytes=limit).start()
+    await eventually(lambda: all(cluster.held[queue] for queue in queues), seconds=14)
+    for queue in queues:
+        cluster.send(queue, bytes(1 << 20))
+    for _ in range(1000):
+        await asyncio.sleep(0.005)
+        most = max(most, held_by(member))
+    assert 3 << 20 <= most <= limit // 2 + (1 << 20) + 1000
+    await member.stop(drain_timeout=0.1)
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_what_was_discarded_for_lack_of_room_is_handled_later_and_once() -> None:
+    cluster, seen = FakeCluster(), list[bytes]()
+
+    async def handle(message: Message) -> None:
+        await asyncio.sleep(0.01)
+        seen.append(message.body)
+
+    await cluster.start()
+    for number, queue in enumerate(cluster.create("topic", queues=40)):
+        for count in range(5):
+            cluster.send(queue, b"%d " % (5 * number + count) + bytes(50_000))
+    member = await cluster.member(consumed(handle, concurrency=4), cache_bytes=400_000).start()
+    await eventually(lambda: len(seen) >= 200, seconds=60)
+    assert sorted(int(body.split()[0]) for body in seen) == list(range(200))
+    assert await member.stop()
+    await cluster.stop()
