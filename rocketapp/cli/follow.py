@@ -1,0 +1,184 @@
+"""What `rocketapp tail` does: pull every queue of a topic, outside of any group.
+
+Nothing is committed, so no group's consumption changes. Queues that appear later are found,
+and a broker that is gone is waited for. Messages that were not shown yet count as unfinished,
+so flow control bounds what is held for a reader that is slow.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Sequence
+
+from rocketapp.app.settings import Settings
+from rocketapp.client.calls import offsets, pull
+from rocketapp.client.instance import ClientInstance
+from rocketapp.consumer.pull.flow_control import FlowControl
+from rocketapp.consumer.pull.puller import PullContext, Puller
+from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.errors import NoRouteError, RocketAppError
+from rocketapp.model.event import Event, LoopFailed, StandingStill
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.route import MASTER_ID
+from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.backoff import Backoff
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.tasks import Tasks
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.command import Command
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullRequest
+
+GROUP = "TOOLS_CONSUMER"
+"""RocketMQ's own group for tools: every broker knows it, and nothing of it is stored."""
+ROUTE_INTERVAL = 2.0
+"""Seconds between looks for queues that have appeared."""
+OFFSET_TIMEOUT = 5.0
+LONGEST_PAUSE = 10.0
+
+
+class ToolSource:
+    """Sends pulls whose subscription comes along, because no heartbeat has told it to the broker."""
+
+    def __init__(self, client: ClientInstance, settings: Settings) -> None:
+        self._client, self._config = client, settings.consumer
+
+    async def connection(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> Connection:
+        """To the queue's broker. Raises NoRouteError without an address."""
+        address = self._client.broker_address(queue.broker_name, broker_id)
+        if address is None:
+            address = self._client.broker_address(queue.broker_name)
+        if address is None:
+            raise NoRouteError(queue.topic, f"broker {queue.broker_name} has no address")
+        return await self._client.connection(address)
+
+    async def start_pull(
+        self,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        offset: int,
+        commit_offset: int | None,
+        broker_id: int = MASTER_ID,
+    ) -> asyncio.Future[Command]:
+        config = self._config
+        request = PullRequest(
+            group=GROUP,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            offset=offset,
+            max_messages=config.pull_batch_size,
+            sys_flag=FLAG_SUSPEND | FLAG_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_ms=int(config.long_poll * 1000),
+            sub_version=0,
+            expression=subscription.expression,
+            max_bytes=config.pull_batch_bytes,
+            broker_name=queue.broker_name,
+        )
+        return pull.start(await self.connection(queue, broker_id), request, config.pull_timeout)
+
+
+class Tail:
+    """Every queue of one topic, followed at once."""
+
+    def __init__(
+        self, client: ClientInstance, settings: Settings, topic: str, tags: frozenset[str], *, from_first: bool
+    ) -> None:
+        self._client, self._topic, self._tags, self._from_first = client, topic, tags, from_first
+        self._config = settings.consumer
+        self._subscription = SubscriptionData(topic, " || ".join(sorted(tags)) or "*", tags)
+        self._source = ToolSource(client, settings)
+        self._flow_control = FlowControl(settings.consumer.cache_max_bytes)
+        self._stall_reasons = StallReasons(GROUP, _tell, asyncio.get_running_loop().time)
+        self._context = PullContext(
+            source=self._source,
+            commits=None,
+            stall_reasons=self._stall_reasons,
+            observe=_tell,
+            retry_delay=settings.consumer.pull_retry_delay,
+            max_inflated_bytes=settings.client.max_inflated_bytes,
+            heartbeat=lambda: None,
+            refresh=lambda topic: None,  # routes are fetched again and again
+        )
+        self._tasks = Tasks(_tell)
+        self._followed: set[MessageQueue] = set()
+        self._pulled: asyncio.Queue[tuple[ProcessQueue[Message], list[Message]]] = asyncio.Queue()
+
+    def start(self) -> None:
+        """Look for queues, and pull from them."""
+        self._tasks.start(self._look_for_queues(), f"queues of {self._topic}")
+
+    async def stop(self) -> None:
+        """Pull no more."""
+        await self._tasks.close()
+
+    async def next(self) -> list[Message]:
+        """The next messages of some queue, in its order."""
+        process_queue, messages = await self._pulled.get()
+        process_queue.finish_all(messages)
+        return messages
+
+    async def _look_for_queues(self) -> None:
+        is_first = True
+        while True:
+            queues = await self._queues()
+            if is_first and not queues:
+                print(f"topic {self._topic} does not exist yet: waiting for it", file=sys.stderr)
+            for queue in queues:
+                if queue not in self._followed:
+                    self._followed.add(queue)
+                    # A queue that appears while we look is shown from its first message.
+                    follow = self._follow(queue, from_first=self._from_first or not is_first)
+                    self._tasks.start(follow, f"tail {queue}")
+            is_first = False
+            self._stall_reasons.tell()
+            await asyncio.sleep(ROUTE_INTERVAL)
+
+    async def _queues(self) -> list[MessageQueue]:
+        try:
+            route = await self._client.routes.fetch(self._topic)
+        except RocketAppError:
+            return []
+        return route.readable_queues(self._topic) if route is not None else []
+
+    async def _follow(self, queue: MessageQueue, *, from_first: bool) -> None:
+        offset = await self._first_offset(queue, from_first=from_first)
+        while True:
+            process_queue: ProcessQueue[Message] = ProcessQueue(queue, offset)
+            flow = self._flow_control.open(GROUP, process_queue, self._config, limits_span=False)
+
+            def deliver(messages: Sequence[Message], process_queue: ProcessQueue[Message] = process_queue) -> None:
+                # The broker compares hashes of tags only.
+                wanted = [message for message in messages if not self._tags or message.tag in self._tags]
+                if len(wanted) < len(messages):
+                    process_queue.finish_all(message for message in messages if message.tag not in self._tags)
+                if wanted:
+                    self._pulled.put_nowait((process_queue, wanted))
+
+            try:
+                correction = await Puller(process_queue, self._subscription, deliver, flow, self._context).run()
+            finally:
+                flow.close()
+            print(f"{queue}: {correction.reason}", file=sys.stderr)
+            offset = correction.offset
+
+    async def _first_offset(self, queue: MessageQueue, *, from_first: bool) -> int:
+        """Where to begin; asked until a broker has answered."""
+        ask = offsets.min_offset if from_first else offsets.max_offset
+        pauses = Backoff(0.2, LONGEST_PAUSE)
+        while True:
+            try:
+                return await ask(await self._source.connection(queue), queue, OFFSET_TIMEOUT)
+            except RocketAppError as error:
+                print(f"{queue}: {error}: trying again", file=sys.stderr)
+                await asyncio.sleep(pauses.next(random.random()))
+
+
+def _tell(event: Event) -> None:
+    """Problems go to the terminal, beside the messages."""
+    if isinstance(event, StandingStill):
+        print(f"{event.queue}: {event.reason}", file=sys.stderr)
+    elif isinstance(event, LoopFailed):
+        print(f"{event.loop}: {event.error}", file=sys.stderr)
