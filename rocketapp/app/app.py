@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from rocketapp.app.declaration import Declaration
 from rocketapp.app.declared import Declared
 from rocketapp.app.lifecycle_hooks import LifecycleHook, read_moment
+from rocketapp.app.pausing import DEFAULT_REASON, PauseChange
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import check_timeout, outgoing
 from rocketapp.app.router import Router, Subscribing
@@ -43,6 +44,10 @@ class Running(Protocol):
 
     def sender(self, cluster: str) -> Sender:
         """The producer of a cluster. Raises SetupError when there is none."""
+        ...
+
+    def change_pauses(self, change: PauseChange) -> None:
+        """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
         ...
 
 
@@ -77,6 +82,8 @@ class RocketApp(Subscribing):
             settings=settings or {},
             place=place_of_call(),
         )
+        self.pause_changes: list[PauseChange] = []
+        """Calls of `pause` and `resume` before the start, in order."""
         self._running: Running | None = None
 
     def on_startup(self, function: F) -> F:
@@ -188,6 +195,26 @@ class RocketApp(Subscribing):
             future.cancel()
             raise SendUnknown(topic, f"the event loop did not answer within {limit + _ANSWER_GRACE:g} s") from None
 
+    def pause(self, topic: str | None = None, *, group: str | None = None, reason: str = DEFAULT_REASON) -> None:
+        """Start no more handlers of a topic, or of all topics of a group, and pull no more of their messages.
+
+        Handlers that run may finish. The app stays a member of its groups and keeps its queues, locks and the
+        messages that it has pulled; messages that were sent back for a retry are held as well. A pause holds until
+        `resume`, over rebalances and reconnects; one from before the start is kept. Reasons add up.
+        topic: in all groups of the app that take it, or in `group` alone.
+
+        May be called at any time and from any thread; from a thread it holds within a turn of the event loop.
+        Raises SetupError for a topic or group that the app does not have; before the start, when it starts.
+        """
+        self._change_pauses(PauseChange("pause", topic, group, reason, place_of_call()))
+
+    def resume(self, topic: str | None = None, *, group: str | None = None, reason: str | None = None) -> None:
+        """Lift a reason of `pause`, or without one all of them. A topic goes on when all its reasons were lifted.
+
+        Nothing happens if it is not paused for that reason. Otherwise as `pause`.
+        """
+        self._change_pauses(PauseChange("resume", topic, group, reason, place_of_call()))
+
     def began(self, running: Running) -> None:
         """`lifecycle` says: from now on publishing works and nothing more is declared."""
         if self._running is not None:
@@ -197,6 +224,13 @@ class RocketApp(Subscribing):
     def ended(self) -> None:
         """`lifecycle` says: nothing runs any more."""
         self._running = None
+
+    def _change_pauses(self, change: PauseChange) -> None:
+        running = self._running
+        if running is None:
+            self.pause_changes.append(change)
+        else:
+            running.change_pauses(change)
 
     def _take(self, declaration: Declaration) -> None:
         self._refuse_when_running("subscribe")

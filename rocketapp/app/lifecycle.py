@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.app.app import RocketApp, Sender
 from rocketapp.app.assembly import Assembly, assemble
 from rocketapp.app.idle import Idle, merge_idle
+from rocketapp.app.pausing import DEFAULT_REASON, PauseChange, named_by
 from rocketapp.app.periodic import Periodic
-from rocketapp.app.registry import UNNAMED
+from rocketapp.app.registry import UNNAMED, GroupPlan
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.clock import Clock
@@ -63,6 +64,10 @@ class Lifecycle:
         self._user_code: UserCode | None = None
         self._periodic = Periodic()
         self._began = False
+        self._is_assembled = False
+        """The consumers of all groups are there."""
+        self._early_changes: list[PauseChange] = []
+        """Pauses from before that."""
 
     def __repr__(self) -> str:
         return f"<Lifecycle {self._app.name}: {len(self._clients)} clients, {len(self._consumers)} consumers>"
@@ -74,6 +79,7 @@ class Lifecycle:
         a cluster was not reached within `app.connect_timeout`.
         """
         self.loop = asyncio.get_running_loop()
+        self._early_changes = list(self._app.pause_changes)
         self._app.began(self)
         self._began = True
         try:
@@ -109,6 +115,15 @@ class Lifecycle:
             "", f"cluster={cluster!r} is unknown, or not connected yet: RocketApp(clusters=...) names {known}"
         )
 
+    def change_pauses(self, change: PauseChange) -> None:
+        """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
+        if self._assembly is not None:
+            named_by(change, self._plans())
+        if _is_current(self.loop):
+            self._change_pauses(change)
+        else:
+            self.loop.call_soon_threadsafe(self._change_pauses, change)
+
     @property
     def counters(self) -> HandlerStats:
         """What became of messages so far, over all consumers."""
@@ -120,7 +135,7 @@ class Lifecycle:
     async def idle(self) -> Idle:
         """Whether anything is left to do, over all consumers."""
         reports = await asyncio.gather(*(consumer.idle() for consumer in self._consumers))
-        plans = [plan for plan, _ in self._assembly.groups[: len(reports)]] if self._assembly is not None else []
+        plans = self._plans()[: len(reports)]
         # The same in every worker of a group: their reports are put together.
         names = [f"{plan.group} on {plan.cluster}" if plan.cluster else plan.group for plan in plans]
         return merge_idle(list(zip(names, reports, strict=True)))
@@ -133,6 +148,8 @@ class Lifecycle:
 
     async def _start(self) -> None:
         self._assembly = assembly = assemble(self._app, self._settings, self._given, self._periodic)
+        for change in self._early_changes:
+            named_by(change, self._plans())
         self._user_code = UserCode(self._app, assembly.surface, patience=self._settings.app.drain_timeout)
         await assembly.wiring.start_resources()
         await self._connect(assembly.wiring.own, self._clusters(assembly))
@@ -152,6 +169,9 @@ class Lifecycle:
                     expected_members=self._expected_members,
                 )
             )
+        self._is_assembled = True
+        for change in self._early_changes:
+            self._change_pauses(change)
         await _all(consumer.join() for consumer in self._consumers)
         await self._user_code.start()
         self._periodic.start(self.loop)
@@ -195,6 +215,19 @@ class Lifecycle:
             self._clients[cluster] = client
             return
 
+    def _plans(self) -> list[GroupPlan]:
+        return [] if self._assembly is None else [plan for plan, _ in self._assembly.groups]
+
+    def _change_pauses(self, change: PauseChange) -> None:
+        if not self._is_assembled:
+            self._early_changes.append(change)
+            return
+        for index, topic in named_by(change, self._plans()):
+            if change.call == "pause":
+                self._consumers[index].pause(topic, change.reason or DEFAULT_REASON)
+            else:
+                self._consumers[index].resume(topic, change.reason)
+
     # Stopping.
 
     async def _stop_consumers(self, cut: asyncio.Event) -> bool:
@@ -233,3 +266,11 @@ async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _is_current(loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether we run on this loop, and not in another thread."""
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

@@ -26,6 +26,7 @@ from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.pauses import Pauses
 from rocketapp.state.trust import Trust
 from rocketapp.tasks import Tasks
 
@@ -41,6 +42,7 @@ class Group:
         """What brokers hear of every topic, the retry topic included."""
         self.stats = GroupStats(handler for topic in topics for handler in topic.handlers)
         self.tasks = Tasks(observe)
+        self.pauses = Pauses()
         self.begun: asyncio.Future[None] = loop.create_future()
         """Done when pulls may start."""
         self.brokers = Brokers(group=name, client=parts.client, config=config, random=parts.random, tasks=self.tasks)
@@ -114,6 +116,8 @@ class Group:
             offsets=self.offsets,
             config=self._parts.config,
             flow_control=self._parts.flow_control,
+            pauses=self.pauses,
+            topics=tuple(topic.topic for topic in self._topics),
             pull=self._new_pull_context(),
             starts=self.starts,
             concurrently=self.concurrently,

@@ -29,7 +29,9 @@ from rocketapp.consumer.ways.delivery import Delivery, Way
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
 from rocketapp.tasks import Tasks
@@ -59,6 +61,9 @@ class AssignmentContext:
     offsets: Offsets
     config: ConsumerConfig
     flow_control: FlowControl
+    pauses: Pauses
+    topics: tuple[str, ...]
+    """The topics of the group, without its retry topic."""
     pull: PullContext
     starts: StartOffsets
     concurrently: Way
@@ -92,6 +97,8 @@ class Assignment:
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._cut: asyncio.Future[None] = self._loop.create_future()
         self._stopping: asyncio.Future[Stop] | None = None
+        self._consuming: tuple[Puller, Delivery] | None = None
+        """Of the present session, until it ends."""
         self.process_queue: ProcessQueue[Message] | None = None
         """Of the present session; None while there is none."""
         self.is_clean = True
@@ -117,6 +124,28 @@ class Assignment:
         """Wait for no handler any more."""
         if not self._cut.done():
             self._cut.set_result(None)
+
+    def apply_pauses(self) -> None:
+        """Hold what the group's pauses name, and let go on what they do not name."""
+        if self._consuming is None:
+            return
+        puller, delivery = self._consuming
+        pauses, topics = self._context.pauses, self._context.topics
+        if is_retry_topic(self.queue.topic):
+            # Messages of several topics come back in one queue: what is not paused goes on.
+            reason = pauses.reason_of_all(topics)
+            for topic in topics:
+                (delivery.go_on if pauses.reason(topic) is None else delivery.hold)(topic)
+        else:
+            reason = pauses.reason(self.queue.topic)
+            if reason is None:
+                delivery.go_on()
+            else:
+                delivery.hold()
+        if reason is None:
+            puller.resume()
+        else:
+            puller.pause(reason)
 
     def in_hand(self) -> list[tuple[Handler, Message]]:
         """Every running call on this queue: its handler, and its message (of a batch, the first)."""
@@ -217,6 +246,8 @@ class Assignment:
         self.process_queue = queue
         self._stopping = stopping = self._loop.create_future()
         puller = Puller(queue, self._subscription, delivery.deliver, flow, pull)
+        self._consuming = puller, delivery
+        self.apply_pauses()
         pulling = context.tasks.start(puller.run(), f"pull {self.queue}")
         try:
             # The delivery is also over when it finds its lock too old, even if a renewal comes a moment later.
@@ -228,6 +259,7 @@ class Assignment:
         finally:
             correction = pulling.result() if pulling.done() else None
             pulling.cancel()
+            self._consuming = None
         if self.is_ending:
             why = Stop.RELEASED
         elif stopping.done():

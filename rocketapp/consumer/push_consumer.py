@@ -144,6 +144,25 @@ class PushConsumer:
             self._client.routes.unwatch(topic)
         return is_clean
 
+    # Pauses.
+
+    def pause(self, topic: str, reason: str) -> None:
+        """Start no more handlers of this topic and pull no more of its messages, until `resume` lifts the reason.
+
+        Its queues and locks are kept, and what was pulled as well. Messages of it that come back for a retry wait too.
+        """
+        self._group.pauses.pause(topic, reason)
+        self._apply_pauses()
+
+    def resume(self, topic: str, reason: str | None = None) -> None:
+        """Lift this reason, or without one all reasons. The topic goes on when there is no reason left."""
+        self._group.pauses.resume(topic, reason)
+        self._apply_pauses()
+
+    def _apply_pauses(self) -> None:
+        for assignment in self._rebalancer.owned.values():
+            assignment.apply_pauses()
+
     # What is going on.
 
     async def idle(self) -> IdleReport:

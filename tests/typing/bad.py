@@ -30,5 +30,7 @@ app.subscribe("orders", start="now")  # E: arg-type
 app.subscribe("orders", batch=None, orderly=1)  # E: arg-type
 app.subscribe("orders")(5)  # E: type-var
 app.include("billing")  # E: arg-type
+app.pause("orders", "migration")  # E: call-arg
+app.resume(5)  # E: arg-type
 Router("billing-")  # E: call-arg
 app.on_startup(None)  # E: type-var

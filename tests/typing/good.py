@@ -84,6 +84,15 @@ async def warm_up(app: RocketApp) -> None:
     assert_type(await app.publish_one_way("orders", {"a": 1}), None)
 
 
+@app.on_startup
+def hold() -> None:
+    assert_type(app.pause("orders", reason="migration"), None)
+    app.pause(group="billing")
+    app.pause("stock", group="billing")
+    assert_type(app.resume("orders", reason="migration"), None)
+    app.resume(group="billing")
+
+
 @app.on_shutdown
 def close() -> None:
     try:

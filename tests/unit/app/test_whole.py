@@ -47,6 +47,11 @@ class Expect:
         if sorted(self.seen) == self.left:
             self.all.set()
 
+    def wait_for(self, *expected: Any) -> None:
+        """This is all there will be now."""
+        self.left = sorted(expected)
+        self.all.clear()
+
     async def wait(self) -> None:
         try:
             await asyncio.wait_for(self.all.wait(), 20)
@@ -218,3 +223,62 @@ async def test_routers_and_groups_each_have_their_own_copy(run: Run) -> None:
 
 def flat(lists: Iterable[Iterable[str]]) -> list[str]:
     return [one for each in lists for one in each]
+
+
+async def test_a_sync_handler_pauses_its_topic_from_its_thread_until_it_is_resumed(run: Run) -> None:
+    app, expect = RocketApp("shop"), Expect("one")
+
+    @app.subscribe("orders", concurrency=1, start="first")
+    def settle(message: Message) -> None:
+        if message.text() == "one":
+            app.pause("orders", reason="the till is closed")
+        expect(message.text())
+
+    running = await run(app)
+    await app.publish("orders", "one")
+    await expect.wait()
+    for text in ("two", "three"):
+        await app.publish("orders", text)
+    # The pause comes from the thread before the message is seen, so it holds by now.
+    assert {*running.standing_still().values()} == {"paused: the till is closed"}
+    assert (await running.idle()).reasons != ()
+    assert expect.seen == ["one"]
+    expect.wait_for("one", "two", "three")
+    await asyncio.to_thread(app.resume, "orders", reason="the till is closed")
+    await expect.wait()
+
+
+async def test_pauses_of_module_level_and_of_start_functions_hold_from_the_first_message_on(run: Run) -> None:
+    app, expect = RocketApp("shop"), Expect("stock")
+    app.pause("orders", reason="migration")
+    app.pause(group="reports")
+
+    @app.subscribe("orders", start="first")
+    @app.subscribe("stock", start="first")
+    @app.subscribe("returns", start="first")
+    @app.subscribe("orders", group="reports", start="first")
+    async def settle(message: Message) -> None:
+        expect(message.topic)
+
+    @app.on_startup
+    async def begin() -> None:
+        for topic in ("orders", "returns", "stock"):
+            await app.publish(topic, "x")
+        app.pause("returns")
+
+    running = await run(app)
+    await expect.wait()
+    assert {*running.standing_still().values()} == {
+        "paused: migration",
+        "paused: paused by the app",
+        "paused: migration, paused by the app",
+    }
+    assert expect.seen == ["stock"]
+    expect.wait_for("orders", "returns", "stock")
+    app.resume("orders", group="shop")
+    app.resume("returns")
+    await expect.wait()
+    expect.wait_for("orders", "orders", "returns", "stock")
+    app.resume(group="reports", reason="paused by the app")
+    app.resume(group="reports", reason="migration")
+    await expect.wait()
