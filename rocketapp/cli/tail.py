@@ -46,7 +46,7 @@ def command(*, topic: str, tag: str, begin: str, count: int | None, as_json: boo
         with contextlib.suppress(KeyboardInterrupt):
             run_in_loop(_follow(settings, topic, tags, begin=begin, count=count, show=show))
     except BrokenPipeError:
-        # Whoever reads us has seen enough, as in `rocketapp tail T | head`. What is still unwritten goes nowhere.
+        # The reader has closed the pipe, as `rocketapp tail T | head` does: discard what is not written yet.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return DONE
 

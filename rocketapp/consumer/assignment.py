@@ -241,7 +241,6 @@ class Assignment:
         context, pull = self._context, self._context.pull
         delivery = self._way.open(queue, lock)
         context.offsets.begin(queue, queue.end_offset, None if lock is None else lock.lease)
-        pull.stall_reasons.moving(self.queue)
         pull.observe(Assigned(context.group, self.queue, queue.end_offset, queue.epoch))
         self.process_queue = queue
         self._stopping = stopping = self._loop.create_future()

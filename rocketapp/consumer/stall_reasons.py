@@ -1,4 +1,4 @@
-"""Why queues do not move: always to be asked, told once per reason."""
+"""Why queues stand still: can be asked at any time, and each reason is reported once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StallReasons:
         self._reasons: dict[MessageQueue, _Reason] = {}
 
     def still(self, queue: MessageQueue, reason: str, *, kind: str | None = None, patience: float = 0.0) -> None:
-        """It stands still. Reasons of one kind are told once; after `patience` seconds, if it stands still then."""
+        """The queue stands still. Reasons of one kind are reported once, if it still does after `patience` seconds."""
         kind = kind or reason
         known = self._reasons.get(queue)
         if known is not None and known.kind == kind:
@@ -35,18 +35,18 @@ class StallReasons:
         self._tell(queue, known)
 
     def moving(self, queue: MessageQueue) -> None:
-        """It moves."""
+        """The queue moves again."""
         if self._reasons:
             known = self._reasons.pop(queue, None)
             if known is not None and known.told:
                 self._observe(Moving(self._group, queue))
 
     def forget(self, queue: MessageQueue) -> None:
-        """It is not ours any more."""
+        """The queue was given back."""
         self._reasons.pop(queue, None)
 
     def tell(self) -> None:
-        """Tell what has lasted long enough by now."""
+        """Report what has lasted for its patience by now."""
         for queue, reason in list(self._reasons.items()):
             self._tell(queue, reason)
 

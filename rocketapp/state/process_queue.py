@@ -5,7 +5,7 @@ everything done? Only that number may be committed. A crash can then repeat a
 message; it can never skip one.
 
 A process queue belongs to one assignment: it carries the assignment's epoch, and once
-it is closed it accepts nothing and names no offset any more, whatever is still finished.
+it is closed it accepts nothing and names no offset any more, even if messages of it are still finished.
 
 No clock, no lock, no task. Offsets come in; an offset comes out.
 """

@@ -137,6 +137,7 @@ class Puller:
     async def run(self) -> Correction:
         """Pull until cancelled, or until the broker has nothing at our offset: where to go on instead."""
         context, queue = self._context, self._queue.message_queue
+        self._moves()
         while True:
             try:
                 return await self._pull_on()

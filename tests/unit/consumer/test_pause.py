@@ -143,6 +143,8 @@ async def test_a_pause_holds_over_rebalances_and_lost_connections(orderly: bool)
     assert len((await first.consumer.idle()).owned & set(queues)) == 4
     assert len(seen) == at_pause
     assert reasons(first.consumer) == {"paused: maintenance"}
+    since = [type(event) for event in first.events.of(Moving) if event.queue in queues]
+    assert since == []
     first.consumer.resume("topic")
     await eventually(lambda: len(seen) >= 800, seconds=120)
     assert len(seen) == 800
