@@ -58,7 +58,12 @@ class Group:
             group=name, brokers=self.brokers, observe=observe, interval=config.commit_interval, trust=self.trust
         )
         rules = {topic.topic: topic.start for topic in topics}
-        self.starts = StartOffsets(self.brokers, rules, lambda queue: self.trust.is_trusted(queue, loop.time()))
+        self.starts = StartOffsets(
+            self.brokers,
+            rules,
+            lambda queue: self.trust.is_trusted(queue, loop.time()),
+            joined=parts.clock.now(),
+        )
         self.leases = Leases(brokers=self.brokers, config=config, observe=observe)
         self.rebalancer = Rebalancer(
             group=name,

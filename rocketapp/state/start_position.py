@@ -25,17 +25,24 @@ StartAt = Edge | int
 """An end of the queue, or the first message stored at or after this time in milliseconds since 1970."""
 
 
-def start_at(topic: str, start: Start, *, is_new: bool) -> StartAt:
+CLOCK_SKEW = 60.0
+"""Seconds by which a broker's clock may be behind ours without a message being missed."""
+
+
+def start_at(topic: str, start: Start, *, joined: float | None) -> StartAt:
     """Where a group without an offset begins.
 
-    `is_new`: the queue had no route when this member joined. Everything in it came later,
-    so nothing of it may be missed, whatever the rule says.
+    `joined`: for a queue that had no route when this member joined, that time in seconds since 1970; None for
+    any other. Such a queue may be new, or old while the name server could not be asked: what came since the
+    join is never missed, and older messages are read only when the rule asks for them.
     """
-    if is_new or is_retry_topic(topic) or start == "first":
+    if is_retry_topic(topic) or start == "first":
         return Edge.MIN
+    since = None if joined is None else joined - CLOCK_SKEW
     if isinstance(start, datetime):
-        return int(start.timestamp() * 1000)
-    return Edge.MAX
+        wanted = start.timestamp()
+        return int((wanted if since is None else min(wanted, since)) * 1000)
+    return Edge.MAX if since is None else int(since * 1000)
 
 
 @dataclass(frozen=True, slots=True)

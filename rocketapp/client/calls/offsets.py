@@ -5,6 +5,9 @@ A failed query is never taken for "no committed offset": such a group would begi
 
 from __future__ import annotations
 
+import asyncio
+from typing import NamedTuple
+
 from rocketapp.client.calls.ask import ask, refusal
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
@@ -20,6 +23,26 @@ from rocketapp.wire.requests.offsets import (
     SearchOffsetRequest,
 )
 
+HONOURS_SET_ZERO = 453
+"""Version of a broker (V5_2_0 in Java's MQVersion) from which `setZeroIfNotFound=false` is surely honoured: brokers
+4.9 and early 5.1 ignore it and answer 0 for a young queue."""
+
+
+class Committed(NamedTuple):
+    """A group's offset of a queue."""
+
+    offset: int | None
+    """None: the broker says that there is none."""
+    is_certain: bool
+    """False for a 0 of an old broker, which may mean "none" as well."""
+
+
+async def query_certain(connection: Connection, group: str, queue: MessageQueue, timeout: float) -> Committed:
+    """The group's committed offset, and whether the answer can mean anything else. Errors as `query`."""
+    response = await _query(connection, group, queue, timeout, set_zero_if_not_found=False)
+    offset = _offset_of(response, connection, group, queue)
+    return Committed(offset, offset != 0 or response.version >= HONOURS_SET_ZERO)
+
 
 async def query(
     connection: Connection,
@@ -33,9 +56,19 @@ async def query(
 
     BrokerError, ProtocolError and TransportError all mean that the offset is not known.
     """
+    response = await _query(connection, group, queue, timeout, set_zero_if_not_found=set_zero_if_not_found)
+    return _offset_of(response, connection, group, queue)
+
+
+def _query(
+    connection: Connection, group: str, queue: MessageQueue, timeout: float, *, set_zero_if_not_found: bool | None
+) -> asyncio.Future[Command]:
     request = QueryOffsetRequest(group, queue.topic, queue.queue_id, set_zero_if_not_found)
     command = Command(RequestCode.QUERY_CONSUMER_OFFSET, request.to_fields())
-    response = await connection.start_request(command, timeout=timeout)
+    return connection.start_request(command, timeout=timeout)
+
+
+def _offset_of(response: Command, connection: Connection, group: str, queue: MessageQueue) -> int | None:
     if response.code == ResponseCode.QUERY_NOT_FOUND:
         return None
     if response.code != ResponseCode.SUCCESS:

@@ -60,6 +60,11 @@ class Brokers:
             connection, self._group, queue, self._config.commit_timeout, set_zero_if_not_found=zero
         )
 
+    async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
+        """The group's offset, and whether that answer is certain: see `client.calls.offsets.Committed`."""
+        connection = await self._master(queue.broker_name)
+        return await offsets.query_certain(connection, self._group, queue, self._config.commit_timeout)
+
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Everything below `offset` is done; returns when the broker has confirmed it."""
         connection = await self._master(queue.broker_name)

@@ -6,7 +6,6 @@ Raises when the broker does not answer. The queue is then not consumed: an offse
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
 
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.errors import TransportError
@@ -18,42 +17,47 @@ from rocketapp.state.start_position import Edge, start_at
 class StartOffsets:
     """First offsets of one group's queues."""
 
-    def __init__(self, brokers: Brokers, rules: Mapping[str, Start], trusted: Callable[[MessageQueue], bool]) -> None:
-        """`rules`: the start of every topic; one that is not named is the retry topic.
+    def __init__(
+        self, brokers: Brokers, rules: Mapping[str, Start], trusted: Callable[[MessageQueue], bool], *, joined: float
+    ) -> None:
+        """`rules`: the start of every topic; the retry topic has none and is read from its beginning.
 
-        `trusted(queue)`: whether it is certainly still ours.
+        `trusted(queue)`: whether this member certainly still owns it. `joined`: when this member joins,
+        in seconds since 1970.
         """
         self._brokers, self._rules, self._trusted = brokers, rules, trusted
+        self._joined = joined
         self._known: set[MessageQueue] | None = None
 
     def joined(self, queues: Iterable[MessageQueue]) -> None:
-        """These queues were there when we joined; whatever appears later is new and is read from its beginning."""
+        """These queues had a route when this member joined; others appear later."""
         self._known = set(queues)
 
     async def offset(self, queue: MessageQueue) -> int:
         """The committed offset; when there is none, what the rule says, committed with an answer."""
-        committed = await self._brokers.committed(queue, exact=True)
-        if committed is not None:
-            return committed
-        start = await self._by_rule(queue)
-        # Asked again: if this took long, somebody else may have begun meanwhile, and gone on.
-        committed = await self._brokers.committed(queue, exact=True)
-        if committed is not None:
-            return committed
+        committed = await self._brokers.committed_for_start(queue)
+        if committed.offset is not None and committed.is_certain:
+            return committed.offset
+        # A 0 that may mean "none" is where we begin all the same; committed, it holds when the queue is old.
+        start = await self._by_rule(queue) if committed.offset is None else committed.offset
+        # Asked again: if this took long, another member may have begun meanwhile, and gone on.
+        again = await self._brokers.committed_for_start(queue)
+        if again.offset is not None and (again.is_certain or committed.offset is None):
+            return again.offset
         if not self._trusted(queue):
-            raise TransportError(queue.broker_name, f"{queue} may be somebody else's by now: looking again first")
+            raise TransportError(queue.broker_name, f"{queue} may belong to another member by now: looking again first")
         await self._brokers.commit(queue, start)
         return start
 
     async def _by_rule(self, queue: MessageQueue) -> int:
         rule = self._rules.get(queue.topic, "first")
-        is_new = self._known is not None and queue not in self._known
-        if not isinstance(rule, datetime):
+        appeared_later = self._known is not None and queue not in self._known
+        if rule == "last" and not appeared_later:
             # Of a young queue brokers say 0 to a new group, wherever it wants to begin: so do we.
             young = await self._brokers.committed(queue)
             if young is not None:
                 return young
-        place = start_at(queue.topic, rule, is_new=is_new)
+        place = start_at(queue.topic, rule, joined=self._joined if appeared_later else None)
         if place is Edge.MIN:
             return max(0, await self._brokers.min_offset(queue))
         if place is Edge.MAX:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
+from rocketapp.client.calls.offsets import HONOURS_SET_ZERO
 from rocketapp.client.instance import ClientInstance
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
@@ -31,7 +32,7 @@ from rocketapp.transport.listener import Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import Command
+from rocketapp.wire.command import VERSION, Command
 from rocketapp.wire.java import tags_code
 from rocketapp.wire.record import Record, encode_record
 from rocketapp.wire.requests.clients import GroupChanged, Heartbeat, UnregisterRequest, encode_members
@@ -96,6 +97,8 @@ class FakeCluster:
         """By code: returns a response, None for no answer, or True to behave."""
         self.young = False
         """Brokers answer 0 for groups without an offset."""
+        self.version = VERSION
+        """What brokers say of their version. Old ones do not know `setZeroIfNotFound`."""
         self._names = [f"broker-{chr(ord('a') + index)}" for index in range(brokers)]
         self._name_server: Listener
 
@@ -214,6 +217,8 @@ class FakeCluster:
                 return Command.response(command, answer.code, remark=answer.remark, fields=answer.fields)
         handler = getattr(self, f"_{RequestCode(command.code).name.lower()}")
         answered: Command | None = handler(name, connection, command)
+        if answered is not None:
+            answered.version = self.version
         return answered
 
     def _heart_beat(self, name: str, connection: Connection, command: Command) -> Command:
@@ -254,7 +259,8 @@ class FakeCluster:
         request = QueryOffsetRequest.from_fields(command.fields)
         queue = MessageQueue(request.topic, name, request.queue_id)
         offset = self.offsets.get((request.group, queue))
-        if offset is None and self.young and self.log[queue] and request.set_zero_if_not_found is not False:
+        honours = self.version >= HONOURS_SET_ZERO and request.set_zero_if_not_found is False
+        if offset is None and self.young and self.log[queue] and not honours:
             offset = 0
         if offset is None:
             return Command.response(command, ResponseCode.QUERY_NOT_FOUND, remark="Not found")

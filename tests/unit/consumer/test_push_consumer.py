@@ -222,6 +222,42 @@ async def test_a_topic_that_appears_later_is_read_from_its_beginning() -> None:
 
 
 @in_virtual_time
+async def test_of_an_old_topic_without_a_route_at_the_join_only_what_came_since_is_read() -> None:
+    cluster, seen = await started(), Seen()
+    cluster.create("other")
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 3)
+    await asyncio.sleep(3600)
+    route = cluster.topics.pop("topic")
+    member = await cluster.member(consumed(seen, start="last"), consumed(Seen(), topic="other")).start()
+    cluster.send(queue, b"since")
+    await asyncio.sleep(300)
+    cluster.topics["topic"] = route
+    await eventually(lambda: seen == [b"since"], 40.0)
+    assert next(offset for _, at, offset in cluster.commits if at == queue) == 3
+    await member.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("version", [401, 435])
+def test_where_an_old_broker_answers_0_for_none_the_start_is_committed_all_the_same(version: int) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster = await started()
+        cluster.young, cluster.version = True, version
+        (queue,) = cluster.create("topic")
+        cluster.send_many(queue, 3)
+        member = cluster.member(consumed(Seen(), start="last"))
+        await member.client.start()
+        await member.consumer.join()
+        assert cluster.committed(queue) == 0
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
 async def test_nothing_is_pulled_before_begin() -> None:
     cluster = await started()
     cluster.send_many(cluster.create("topic")[0], 3)

@@ -13,18 +13,41 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("topic", "start", "is_new", "expected"),
+    ("topic", "start", "joined", "expected"),
     [
-        ("t", "first", False, Edge.MIN),
-        ("t", "last", False, Edge.MAX),
-        ("t", NOON, False, 1_767_268_800_000),
-        ("t", "last", True, Edge.MIN),
-        ("t", NOON, True, Edge.MIN),
-        ("%RETRY%g", "last", False, Edge.MIN),
+        ("t", "first", None, Edge.MIN),
+        ("t", "last", None, Edge.MAX),
+        ("t", NOON, None, 1_767_268_800_000),
+        ("t", "first", 1e9, Edge.MIN),
+        ("t", "last", 1e9, 999_999_940_000),
+        ("t", NOON, 1e9, 999_999_940_000),
+        ("t", NOON, 2e9, 1_767_268_800_000),
+        ("%RETRY%g", "last", None, Edge.MIN),
+        ("%RETRY%g", "last", 1e9, Edge.MIN),
     ],
 )
-def test_where_a_group_without_an_offset_begins(topic: str, start: Start, is_new: bool, expected: StartAt) -> None:
-    assert start_at(topic, start, is_new=is_new) == expected
+def test_where_a_group_without_an_offset_begins(
+    topic: str, start: Start, joined: float | None, expected: StartAt
+) -> None:
+    assert start_at(topic, start, joined=joined) == expected
+
+
+@given(
+    st.lists(st.floats(0, 2e9), max_size=20),
+    st.floats(1e6, 2e9),
+    st.floats(-60, 60),
+    st.sampled_from(["last", NOON]),
+)
+def test_of_a_queue_that_appears_after_the_join_nothing_that_came_since_is_missed(
+    stored: list[float], joined: float, skew: float, start: Start
+) -> None:
+    """`skew`: seconds by which the broker's clock, which dates the messages, is behind."""
+    place = start_at("t", start, joined=joined)
+    assert not isinstance(place, Edge)
+    read = [time for time in stored if int((time - skew) * 1000) >= place]
+    assert [time for time in stored if time > joined] == [time for time in read if time > joined]
+    if start == "last":
+        assert all(time >= joined - 121 for time in read)
 
 
 def test_a_broker_that_lost_its_tail_is_followed_to_its_end() -> None:
