@@ -7,19 +7,20 @@ from collections.abc import Callable
 from rocketapp.transport.connection import Connection, not_supported
 from rocketapp.wire.command import Command
 
-Handler = Callable[[Connection, Command], Command | None]
+ServeRequest = Callable[[Connection, Command], Command | None]
+"""Answers one request of a broker; None sends no answer."""
 
 
 class Inbound:
     """The requests that this process serves."""
 
     def __init__(self) -> None:
-        self._handlers: dict[int, Handler] = {}
+        self._by_code: dict[int, ServeRequest] = {}
 
-    def register(self, code: int, handler: Handler) -> None:
-        """Answer requests with this code by `handler`, which must not block."""
-        self._handlers[int(code)] = handler
+    def register(self, code: int, serve: ServeRequest) -> None:
+        """Answer requests with this code by `serve`, which must not block."""
+        self._by_code[int(code)] = serve
 
     def serve(self, connection: Connection, request: Command) -> Command | None:
-        handler = self._handlers.get(request.code)
-        return not_supported(request) if handler is None else handler(connection, request)
+        serve = self._by_code.get(request.code)
+        return not_supported(request) if serve is None else serve(connection, request)

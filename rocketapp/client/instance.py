@@ -35,6 +35,10 @@ from rocketapp.wire.requests.clients import GroupChanged
 
 __all__ = ["ClientInstance", "ConsumerMember"]
 
+LEAVING_TIMEOUT = 1.0
+"""Seconds that brokers may take, all at once, to confirm that a group is left. One that is frozen does not hold up a
+stop: it notices when the client expires."""
+
 
 class ClientInstance:
     """Owns the pools and the loops that all producers and consumers of one cluster share."""
@@ -160,7 +164,7 @@ class ClientInstance:
         self._loops.append(asyncio.get_running_loop().create_task(loop, name=f"{name} of {self.client_id}"))
 
     async def _tell_leaving(self, **group: str) -> None:
-        timeout = self._config.request_timeout
+        timeout = min(self._config.request_timeout, LEAVING_TIMEOUT)
         connections = [self._brokers.peek(address) for address in self._brokers.addresses()]
         calls = [clients.unregister(each, self.client_id, timeout, **group) for each in connections if each]
         for problem in await asyncio.gather(*calls, return_exceptions=True):

@@ -289,6 +289,24 @@ async def test_a_group_is_registered_once_and_left_at_every_broker() -> None:
 
 
 @in_virtual_time
+async def test_leaving_and_stopping_wait_a_second_for_a_frozen_broker_and_for_no_dial() -> None:
+    cluster = await Cluster(brokers=3).start()
+    frozen, dialled = cluster.brokers[1:]
+    await dialled.stop()
+    async with running(cluster) as client:
+        client.register_producer("p")
+        await client.heartbeat()
+        frozen.answers.clear()
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        await client.unregister("g")
+        assert frozen.codes()[-1] == cluster.brokers[0].codes()[-1] == RequestCode.UNREGISTER_CLIENT
+        await client.unregister_producer("p")
+        await client.stop()
+        assert loop.time() - begun <= 2.1
+
+
+@in_virtual_time
 async def test_a_broker_that_refuses_heartbeats_may_still_be_asked() -> None:
     cluster = await Cluster().start()
     (broker,) = cluster.brokers
