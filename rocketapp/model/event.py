@@ -132,7 +132,7 @@ class DeadLettered(Event):
 
 @dataclass(frozen=True, slots=True)
 class SendBackFailed(Event):
-    """The broker did not take a failed message back. The message stays in memory and the send-back is repeated."""
+    """The broker did not take a failed message back. `error` says why, and whether the message is tried again."""
 
     group: str
     handler: str

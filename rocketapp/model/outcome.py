@@ -31,17 +31,19 @@ class Retry(Outcome):
 class Skip(Outcome):
     """The message is done; the handler ignored it on purpose."""
 
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(self, reason: object = "") -> None:
+        """`reason`: a text. Of an exception it is `Class: text`, of anything else its `str`."""
+        self.reason = _text_of(reason)
+        super().__init__(self.reason)
 
 
 class DeadLetter(Outcome):
     """Send the message to the group's dead-letter topic at once, with the reason as a property."""
 
-    def __init__(self, reason: str = "") -> None:
-        super().__init__(reason)
-        self.reason = reason
+    def __init__(self, reason: object = "") -> None:
+        """`reason`: a text. Of an exception it is `Class: text`, of anything else its `str`."""
+        self.reason = _text_of(reason)
+        super().__init__(self.reason)
 
 
 class Outcomes(dict[Any, Outcome]):
@@ -52,3 +54,16 @@ class Outcomes(dict[Any, Outcome]):
 
     def __init__(self, outcomes: Mapping[Any, Outcome] | None = None) -> None:
         super().__init__(outcomes or {})
+
+
+def _text_of(reason: object) -> str:
+    """The reason as text. Never raises: a bad reason must not keep a message from its dead letters."""
+    if reason is None:
+        return ""
+    try:
+        text = str(reason)
+    except Exception as error:
+        text = f"(its text raised {type(error).__name__})"
+    if not isinstance(reason, BaseException):
+        return text
+    return f"{type(reason).__name__}: {text}" if text else type(reason).__name__

@@ -58,7 +58,7 @@ _HOW: Final[dict[type[Event], _How]] = {
     ),
     events.SendBackFailed: _How(
         logging.WARNING,
-        lambda e: f"handing back failed, tried again: {e.handler} at {e.topic} {e.message_id}: {e.error}",
+        lambda e: f"handing back failed: {e.handler} at {e.topic} {e.message_id}: {e.error}",
         is_about_message=True,
         repeats=True,
     ),

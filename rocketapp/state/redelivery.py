@@ -8,7 +8,8 @@ and retries that go through a normal send, carry the properties made here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from rocketapp.model.names import DELAY_SECONDS, delay_level_at_least
 
@@ -82,6 +83,87 @@ def orderly_step(failure: Failure, *, reconsume_times: int, retries: int, suspen
 def max_reconsume_times(retries: int) -> int:
     """The limit of retries that is sent to a broker (Java: 2**31-1 for unlimited)."""
     return 2**31 - 1 if retries == UNLIMITED else retries
+
+
+class Path(Enum):
+    """One way to have a copy of a failed message stored."""
+
+    SEND_BACK = "send back"
+    """The broker copies the message to the retry topic (CONSUMER_SEND_MSG_BACK)."""
+    RETRY_COPY = "retry copy"
+    """This client sends a copy to the retry topic."""
+    DEAD_COPY = "dead copy"
+    """This client sends a copy that becomes a dead letter, with the reasons in its properties."""
+    DEAD_SEND_BACK = "dead send back"
+    """The broker copies the message to the dead-letter topic (level -1), without reasons."""
+
+
+class Problem(Enum):
+    """What an error says about the copy."""
+
+    UNKNOWN = "unknown"
+    """Perhaps stored: the answer was lost, or it says so."""
+    PASSING = "passing"
+    """Not stored: the broker is busy or cannot be reached."""
+    UNCLEAR = "unclear"
+    """Not stored, for a reason that may pass or not."""
+    LASTING = "lasting"
+    """Not stored, and this path will never store it."""
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """What follows a failed attempt."""
+
+    first: Path
+    """The path with which the next round begins."""
+    at_once: Path | None = None
+    """The path to try in this round; None ends this round."""
+
+
+PATIENCE = 30
+"""Rounds after which an unclear refusal counts as a lasting one: about five minutes."""
+LONGEST_ATTEMPT = 60.0
+"""Most seconds of one attempt."""
+
+
+def after_failure(path: Path, problem: Problem, *, first: Path, mixed: bool, rounds: int) -> After:
+    """What follows when an attempt by `path` met a problem, in a round that began with `first`.
+
+    `mixed`: the group has an orderly topic too. Its locks turn a copy that this client sends to the retry topic
+    into a dead letter, so only the broker can retry. `rounds`: how many rounds failed before this one.
+
+    After an unknown outcome no other path is tried in the same round: it could only store a second copy.
+    A dead letter that cannot be sent with its reasons is sent without them.
+    """
+    if problem is Problem.UNKNOWN:
+        return After(first)
+    is_lasting = problem is Problem.LASTING or (problem is Problem.UNCLEAR and rounds >= PATIENCE)
+    match path:
+        case Path.SEND_BACK if mixed:
+            return After(Path.DEAD_COPY, Path.DEAD_COPY) if is_lasting else After(first)
+        case Path.SEND_BACK:
+            return After(Path.RETRY_COPY if is_lasting else first, Path.RETRY_COPY)
+        case Path.RETRY_COPY:
+            is_last_path = is_lasting and first is Path.RETRY_COPY
+            return After(Path.DEAD_COPY, Path.DEAD_COPY) if is_last_path else After(first)
+        case Path.DEAD_COPY:
+            return After(Path.DEAD_COPY, Path.DEAD_SEND_BACK)
+        case Path.DEAD_SEND_BACK:
+            return After(Path.DEAD_COPY)
+
+
+def attempt_timeout(base: float, unknowns: int) -> float:
+    """Seconds that an attempt may take after `unknowns` attempts with an unknown outcome: 5, 10, 20, 40, 60, 60 ...
+
+    With a constant timeout, a broker that answers later than that would store a copy with every attempt.
+    """
+    return min(base * 2.0 ** min(unknowns, 10), max(base, LONGEST_ATTEMPT))
+
+
+def not_taken_back(failure: Failure, problem: str) -> Failure:
+    """The failure of a message that should be retried, with the reason why it becomes a dead letter instead."""
+    return replace(failure, text=f"not retried, because the broker does not take it back ({problem}): {failure.text}")
 
 
 @dataclass(frozen=True, slots=True)

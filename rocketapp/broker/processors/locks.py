@@ -1,6 +1,6 @@
 """Queue locks for orderly consumers: codes LOCK_BATCH_MQ 41, UNLOCK_BATCH_MQ 42 (Java: RebalanceLockManager).
 
-A lock that is granted to a new owner is on disk before the owner hears of it: after a restart it is still his.
+A lock that is granted to a new owner is on disk before the answer is sent, so a restart does not lose it.
 """
 
 from __future__ import annotations

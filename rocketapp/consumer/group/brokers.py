@@ -148,7 +148,9 @@ class Brokers:
     def _lock_name(self, sign: bool) -> str:
         return f"%HANDOVER%{self._group}" if sign else self._group
 
-    async def send_back(self, message: Message, broker_name: str, *, delay_level: int, max_retries: int) -> None:
+    async def send_back(
+        self, message: Message, broker_name: str, *, delay_level: int, max_retries: int, timeout: float
+    ) -> None:
         """Hand a failed message back; returns when the broker has stored it for later."""
         request = SendBackRequest(
             message.physical_offset,
@@ -159,4 +161,4 @@ class Brokers:
             max_retries,
             broker_name,
         )
-        await send_back.send_back(await self._master(broker_name), request, self._config.send_back_timeout)
+        await send_back.send_back(await self._master(broker_name), request, timeout)

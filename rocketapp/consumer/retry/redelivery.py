@@ -1,8 +1,10 @@
 """Failed messages go back to the broker, or to the dead letters, and stay ours until that is certain.
 
 A failed message keeps its place in its process queue, so that its offset is not committed,
-until a broker has confirmed that it stored the copy. There is a retry_queue per broker, a few
+until a broker has confirmed that it stored the copy. There is a retry queue per broker, a few
 attempts wide: a broker that is down holds up its own failures only, and no handler.
+
+Every attempt takes one path; `state.redelivery.after_failure` decides which path comes next.
 """
 
 from __future__ import annotations
@@ -11,37 +13,60 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass, field
 from random import Random
+from typing import Protocol
 
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.retry.problems import UnsendableError, problem_of
 from rocketapp.consumer.retry.sender import RawSender
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import DeadLettered, Observe, Retried, SendBackFailed
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.state.backoff import Backoff
-from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import (
     Dead,
     Failure,
     Origin,
+    Path,
+    Problem,
     SendBack,
+    after_failure,
+    attempt_timeout,
     concurrent_step,
     dead_letter_properties,
     max_reconsume_times,
+    not_taken_back,
     retry_properties,
 )
 from rocketapp.tasks import Tasks
+from rocketapp.wire import properties as names
 from rocketapp.wire.compression import COMPRESSED, KIND_MASK
-from rocketapp.wire.properties import ORIGIN_MESSAGE_ID
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.send_back import DEAD
 
-_LANE_WIDTH = 16
+_WIDTH = 16
 """Attempts in flight per broker."""
 _FIRST_WAIT, _MOST_WAIT = 0.5, 10.0
-"""Seconds until a retry_queue tries again after a failure."""
+"""Seconds until a retry queue tries again after a failure."""
 _LATE = 2.0
 """Seconds that a broker may be late with a retry (it looks at its delay levels every 100 ms)."""
+
+
+class Acknowledgement(Protocol):
+    """Where a failed message came from, and how it is acknowledged once a broker has stored its copy."""
+
+    @property
+    def message_queue(self) -> MessageQueue: ...
+
+    @property
+    def closed(self) -> bool:
+        """The queue was given up: its next owner gets the message again."""
+        ...
+
+    def finish(self, message: Message, /) -> object:
+        """The message needs no further attempt."""
+        ...
 
 
 @dataclass(slots=True)
@@ -49,12 +74,17 @@ class _Job:
     """One failed message."""
 
     handler: Handler
-    queue: ProcessQueue[Message]
+    queue: Acknowledgement
     message: Message
     failure: Failure
     step: SendBack | Dead
     settled: asyncio.Future[None] | None = None
-    """Tells whoever waits that a broker took it."""
+    """Done when a broker has stored the copy."""
+    path: Path = Path.DEAD_COPY
+    """What the next round begins with."""
+    rounds: int = 0
+    unknowns: int = 0
+    """Attempts whose outcome is unknown."""
 
 
 class Redelivery:
@@ -72,7 +102,10 @@ class Redelivery:
         mixed: bool,
         app_version: str,
     ) -> None:
-        """`mixed`: the group has an orderly topic, whose locks turn a send to the retry topic into a dead letter."""
+        """`send_timeout`: seconds of a first attempt; each attempt with an unknown outcome doubles it, up to 60.
+
+        `mixed`: the group has an orderly topic, whose locks turn a send to the retry topic into a dead letter.
+        """
         self._group, self._brokers, self._sender, self._observe = group, brokers, sender, observe
         self._random, self._send_timeout = random, send_timeout
         self._mixed, self._app_version = mixed, app_version
@@ -90,22 +123,23 @@ class Redelivery:
         """Failed messages that no broker has taken yet."""
         return sum(len(retry_queue.jobs) + retry_queue.running for retry_queue in self._retry_queues.values())
 
-    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
-        """A concurrent handler failed on it: decide, and see to it."""
+    def fail(self, handler: Handler, queue: Acknowledgement, message: Message, failure: Failure) -> None:
+        """A concurrent handler failed on this message: send it back for a retry, or to the dead letters."""
         retries = handler.subscription.retries
         step = concurrent_step(failure, reconsume_times=message.reconsume_times, retries=retries)
-        self._add(_Job(handler, queue, message, failure, step))
+        path = Path.SEND_BACK if isinstance(step, SendBack) else Path.DEAD_COPY
+        self._add(_Job(handler, queue, message, failure, step, path=path))
 
     def send_to_dlq(
-        self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure
+        self, handler: Handler, queue: Acknowledgement, message: Message, failure: Failure
     ) -> asyncio.Future[None]:
-        """An orderly handler gave up: to the dead letters, however long it takes. The future tells when it is there."""
+        """An orderly handler gave up: send the message to the dead letters. Done when the copy is stored."""
         settled: asyncio.Future[None] = self._loop.create_future()
         self._add(_Job(handler, queue, message, failure, Dead(), settled))
         return settled
 
     async def stop(self) -> None:
-        """Give up what is waiting: it was not committed, so somebody gets it again."""
+        """Give up what is waiting: it was not committed, so the queue's next owner gets it again."""
         await self._tasks.close()
 
     def _add(self, job: _Job) -> None:
@@ -114,7 +148,7 @@ class Redelivery:
         if retry_queue is None:
             retry_queue = self._retry_queues[broker_name] = _RetryQueue(Backoff(_FIRST_WAIT, _MOST_WAIT))
         retry_queue.jobs.append(job)
-        if retry_queue.running < _LANE_WIDTH:
+        if retry_queue.running < _WIDTH:
             retry_queue.running += 1
             self._tasks.start(self._run(retry_queue), f"send back to {broker_name}")
 
@@ -125,35 +159,58 @@ class Redelivery:
                     await asyncio.sleep(wait)
                     continue
                 job = retry_queue.jobs.popleft()
-                # Of a queue that was given up somebody else gets the message again.
-                if not job.queue.closed and not await self._attempt(retry_queue, job):
+                # Of a queue that was given up its next owner gets the message again.
+                if not job.queue.closed and not await self._round(retry_queue, job):
                     retry_queue.jobs.append(job)
         finally:
             retry_queue.running -= 1
 
-    async def _attempt(self, retry_queue: _RetryQueue, job: _Job) -> bool:
-        try:
-            if isinstance(job.step, SendBack):
-                await self._give_back(job, job.step)
-            else:
-                await self._send_to_dlq(job)
-        except Exception as error:
-            # A bug here must not lose a message either: it stays, and is tried again.
-            now = self._loop.time()
-            if retry_queue.not_before <= now:
-                # Attempts that fail side by side are one failure: their broker may be back in a moment.
-                retry_queue.not_before = now + retry_queue.backoff.next(self._random.random())
-            message, name = job.message, job.handler.name
-            text = str(error) if isinstance(error, RocketAppError) else f"{type(error).__name__}: {error}"
-            self._observe(SendBackFailed(self._group, name, message.topic, message.message_id, text))
-            return False
-        retry_queue.backoff.reset()
-        retry_queue.not_before = 0.0
-        self._settled(job)
-        return True
+    async def _round(self, retry_queue: _RetryQueue, job: _Job) -> bool:
+        """Try one path after the other until a broker has the copy, or another round has to follow."""
+        path = job.path
+        while True:
+            try:
+                await self._attempt(job, path)
+            except Exception as error:
+                # A bug here must not lose a message either: it stays, and another path is tried.
+                problem = problem_of(error)
+                job.unknowns += problem is Problem.UNKNOWN
+                after = after_failure(path, problem, first=job.path, mixed=self._mixed, rounds=job.rounds)
+                self._turn_dead(job, after.first, error)
+                job.path = after.first
+                if after.at_once is not None:
+                    path = after.at_once
+                    continue
+                job.rounds += 1
+                self._wait_after(retry_queue)
+                self._tell(job, f"{_text(error)}; it is tried again")
+                return False
+            retry_queue.backoff.reset()
+            retry_queue.not_before = 0.0
+            self._settled(job)
+            return True
+
+    def _wait_after(self, retry_queue: _RetryQueue) -> None:
+        now = self._loop.time()
+        if retry_queue.not_before <= now:
+            # Attempts that fail side by side are one failure: their broker may be back in a moment.
+            retry_queue.not_before = now + retry_queue.backoff.next(self._random.random())
+
+    def _turn_dead(self, job: _Job, first: Path, error: Exception) -> None:
+        """Say so, once, when a message that was to be retried goes to the dead letters instead."""
+        if first is Path.DEAD_COPY and isinstance(job.step, SendBack):
+            job.step, job.failure = Dead(), not_taken_back(job.failure, _text(error))
+            self._tell(job, f"{_text(error)}; no retry is possible, so it goes to the dead letters")
+
+    def _tell(self, job: _Job, problem: str) -> None:
+        message = job.message
+        self._observe(SendBackFailed(self._group, job.handler.name, message.topic, message.message_id, problem))
 
     def _settled(self, job: _Job) -> None:
         message, handler = job.message, job.handler
+        job.queue.finish(message)
+        if job.settled is not None and not job.settled.done():
+            job.settled.set_result(None)
         about = self._group, handler.name, message.topic, message.message_id, message.attempt
         if isinstance(job.step, SendBack):
             handler.stats.retried += 1
@@ -162,50 +219,52 @@ class Redelivery:
         else:
             handler.stats.dead_lettered += 1
             self._observe(DeadLettered(*about, str(job.failure)))
-        job.queue.finish(message)
-        if job.settled is not None and not job.settled.done():
-            job.settled.set_result(None)
 
-    async def _give_back(self, job: _Job, step: SendBack) -> None:
-        message, broker_name = job.message, job.queue.message_queue.broker_name
+    async def _attempt(self, job: _Job, path: Path) -> None:
+        """Have a copy stored by this path; raises when it is not certain that it is."""
+        message, step = job.message, job.step
         retries = max_reconsume_times(job.handler.subscription.retries)
-        try:
-            await self._brokers.send_back(message, broker_name, delay_level=step.level, max_retries=retries)
-        except RocketAppError:
-            if self._mixed:
-                raise
-            properties = retry_properties(_origin(message), level=step.level, retries=retries)
-            await self._send(job, properties, message.reconsume_times + 1, retries)
-
-    async def _send_to_dlq(self, job: _Job) -> None:
-        message, handler = job.message, job.handler
-        properties = dead_letter_properties(
-            _origin(message),
-            job.failure,
-            handler=handler.name,
-            attempts=message.attempt,
-            app_version=self._app_version,
-        )
-        try:
-            await self._send(job, properties, message.reconsume_times + 1, message.reconsume_times)
-        except RocketAppError:
-            # Without the reasons, but there: the broker copies the message itself.
-            retries = max_reconsume_times(handler.subscription.retries)
+        timeout = attempt_timeout(self._send_timeout, job.unknowns)
+        if path is Path.SEND_BACK or path is Path.DEAD_SEND_BACK:
+            level = step.level if isinstance(step, SendBack) else DEAD
             broker_name = job.queue.message_queue.broker_name
-            await self._brokers.send_back(message, broker_name, delay_level=DEAD, max_retries=retries)
-
-    async def _send(self, job: _Job, properties: dict[str, str], times: int, most: int) -> None:
+            await self._brokers.send_back(message, broker_name, delay_level=level, max_retries=retries, timeout=timeout)
+            return
+        properties = self._properties(job)
+        most = retries if isinstance(step, SendBack) else message.reconsume_times
         await self._sender.send_raw(
             retry_topic(self._group),
-            job.message.stored_body,
+            message.stored_body,
             properties,
             broker_name=job.queue.message_queue.broker_name,
-            reconsume_times=times,
+            reconsume_times=message.reconsume_times + 1,
             max_reconsume_times=most,
-            sys_flag=job.message.sys_flag & (COMPRESSED | KIND_MASK),
-            flag=job.message.flag,
-            timeout=self._send_timeout,
+            sys_flag=message.sys_flag & (COMPRESSED | KIND_MASK),
+            flag=message.flag,
+            timeout=timeout,
         )
+
+    def _properties(self, job: _Job) -> dict[str, str]:
+        """Those of a copy that we send ourselves; UnsendableError when they cannot travel."""
+        try:
+            origin = _origin(job.message)
+            if isinstance(job.step, SendBack):
+                retries = max_reconsume_times(job.handler.subscription.retries)
+                properties = retry_properties(origin, level=job.step.level, retries=retries)
+            else:
+                properties = dead_letter_properties(
+                    origin,
+                    job.failure,
+                    handler=job.handler.name,
+                    attempts=job.message.attempt,
+                    app_version=self._app_version,
+                )
+            size = len(names.encode(properties))
+        except Exception as error:
+            raise UnsendableError(_text(error)) from error
+        if size > names.LONGEST:
+            raise UnsendableError(f"its properties have {size} bytes, limit {names.LONGEST}")
+        return properties
 
 
 @dataclass(slots=True)
@@ -222,5 +281,9 @@ class _RetryQueue:
 
 def _origin(message: Message) -> Origin:
     properties = message.properties
-    message_id = properties.get(ORIGIN_MESSAGE_ID) or message.message_id
+    message_id = properties.get(names.ORIGIN_MESSAGE_ID) or message.message_id
     return Origin(message.topic, message_id, message.reconsume_times, properties)
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, RocketAppError) else f"{type(error).__name__}: {error}"

@@ -5,12 +5,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rocketapp.state.redelivery import (
+    PATIENCE,
     UNLIMITED,
+    After,
     Dead,
     Failure,
     InPlace,
     Origin,
+    Path,
+    Problem,
     SendBack,
+    after_failure,
+    attempt_timeout,
     clean,
     concurrent_step,
     dead_letter_properties,
@@ -116,3 +122,57 @@ def test_a_reason_is_short_and_can_stand_in_a_property(text: str) -> None:
     assert len(cleaned) <= 500
     assert not any(ord(sign) < 32 or ord(sign) == 127 for sign in cleaned)
     cleaned.encode()
+
+
+@pytest.mark.parametrize(
+    ("path", "problem", "mixed", "expected"),
+    [
+        (Path.SEND_BACK, Problem.PASSING, False, After(Path.SEND_BACK, Path.RETRY_COPY)),
+        (Path.SEND_BACK, Problem.UNCLEAR, False, After(Path.SEND_BACK, Path.RETRY_COPY)),
+        (Path.SEND_BACK, Problem.LASTING, False, After(Path.RETRY_COPY, Path.RETRY_COPY)),
+        (Path.SEND_BACK, Problem.PASSING, True, After(Path.SEND_BACK)),
+        (Path.SEND_BACK, Problem.UNCLEAR, True, After(Path.SEND_BACK)),
+        (Path.SEND_BACK, Problem.LASTING, True, After(Path.DEAD_COPY, Path.DEAD_COPY)),
+        (Path.RETRY_COPY, Problem.PASSING, False, After(Path.RETRY_COPY)),
+        (Path.RETRY_COPY, Problem.LASTING, False, After(Path.DEAD_COPY, Path.DEAD_COPY)),
+        (Path.DEAD_COPY, Problem.PASSING, True, After(Path.DEAD_COPY, Path.DEAD_SEND_BACK)),
+        (Path.DEAD_SEND_BACK, Problem.LASTING, True, After(Path.DEAD_COPY)),
+    ],
+)
+def test_what_follows_a_failed_attempt(path: Path, problem: Problem, mixed: bool, expected: After) -> None:
+    assert after_failure(path, problem, first=path, mixed=mixed, rounds=0) == expected
+
+
+def test_an_unclear_refusal_is_not_met_in_the_same_way_for_ever() -> None:
+    after = after_failure(Path.SEND_BACK, Problem.UNCLEAR, first=Path.SEND_BACK, mixed=True, rounds=PATIENCE)
+    assert after.first is Path.DEAD_COPY
+
+
+@given(
+    st.sampled_from([Path.SEND_BACK, Path.DEAD_COPY]),
+    st.booleans(),
+    st.lists(st.sampled_from(Problem), max_size=200),
+)
+def test_every_round_ends_and_makes_at_most_one_copy_whose_fate_is_unknown(
+    first: Path, mixed: bool, problems: list[Problem]
+) -> None:
+    path, rounds, tried, has_refused = first, 0, [first], first is Path.DEAD_COPY
+    for problem in problems:
+        after = after_failure(path, problem, first=first, mixed=mixed, rounds=rounds)
+        has_refused |= path is Path.SEND_BACK and problem is Problem.LASTING
+        if after.at_once is None:
+            path, rounds, tried = after.first, rounds + 1, [after.first]
+        else:
+            assert problem is not Problem.UNKNOWN, "a second path may store a second copy"
+            assert after.at_once not in tried
+            path = after.at_once
+            tried.append(path)
+        assert not (mixed and path is Path.RETRY_COPY), "its lock would make that a dead letter"
+        assert not (has_refused and path is Path.SEND_BACK), "refused for good, and asked again"
+        first = after.first
+
+
+def test_attempts_take_longer_and_longer_when_answers_are_lost() -> None:
+    assert [attempt_timeout(5.0, unknowns) for unknowns in range(6)] == [5, 10, 20, 40, 60, 60]
+    assert attempt_timeout(90.0, 3) == 90
+    assert attempt_timeout(5.0, 100_000) == 60

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 from typing import Any
 
@@ -13,6 +14,7 @@ from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.model.stats import HandlerStats
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
 from tests.unit.scripted import eventually, in_virtual_time
@@ -231,6 +233,155 @@ async def test_dead_letter_needs_no_further_attempt() -> None:
     await eventually(lambda: cluster.bodies("%DLQ%group") == [b"poison"])
     assert len(attempts) == 1
     await member.stop()
+    await cluster.stop()
+
+
+class Raises:
+    """A reason that does not tell what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        (ValueError("no such order"), "ValueError: no such order"),
+        (KeyError(), "KeyError"),
+        (7, "7"),
+        (None, ""),
+        (b"raw", "b'raw'"),
+        ({"order": 7}, "{'order': 7}"),
+        (Raises(), "(its text raised RuntimeError)"),
+        ("half \ud800 and \x02 and \x01", "half ? and   and  "),
+        ("long" * 10_000, ("long" * 1000)[:500]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_dead_letter_takes_any_reason(reason: Any, text: str) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queue = await one_message()
+        member = await cluster.member(consumed(Attempts(cluster, DeadLetter(reason)))).start()
+        await eventually(lambda: cluster.bodies("%DLQ%group") == [b"poison"])
+        (dead,) = [record for at, record in cluster.records if at.topic == "%DLQ%group"]
+        assert names.decode(dead.raw_properties).get("rocketapp.reason", "") == text
+        assert await member.stop()
+        assert cluster.committed(queue) == 1
+        await cluster.stop()
+
+    story()
+
+
+def test_a_reason_to_skip_may_be_an_exception_as_well() -> None:
+    assert Skip(ValueError("no such order")).reason == "ValueError: no such order"
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_dead_letter_whose_properties_leave_no_room_for_reasons_goes_without_them(orderly: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queue = await one_message(padding="x" * 32_600)
+        member = await cluster.member(consumed(Attempts(cluster, DeadLetter("a reason")), orderly=orderly)).start()
+        await eventually(lambda: cluster.bodies("%DLQ%group") == [b"poison"])
+        assert [asked.fields["delayLevel"] for asked in cluster.requests(SEND_BACK)] == ["-1"]
+        assert not cluster.requests(SEND)
+        assert await member.stop()
+        assert cluster.committed(queue) == 1
+        await cluster.stop()
+
+    story()
+
+
+def expired(_: Any) -> Command:
+    return Command(1, remark="look message by offset failed, 4711")
+
+
+@in_virtual_time
+async def test_a_send_back_that_is_refused_for_good_is_not_repeated_and_the_copy_is_ours() -> None:
+    cluster, queue = await one_message()
+    cluster.misbehave[SEND_BACK] = expired
+    cluster.refuse(SEND, 14)
+    attempts = Attempts(cluster, ValueError(), None)
+    member = await cluster.member(consumed(attempts)).start()
+    await asyncio.sleep(30)
+    assert len(cluster.requests(SEND_BACK)) == 1
+    assert cluster.committed(queue) == 0
+    cluster.behave(SEND)
+    await eventually(lambda: len(attempts) == 2, 25)
+    assert len(cluster.requests(SEND_BACK)) == 1
+    assert await member.stop()
+    assert cluster.committed(queue) == 1
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_in_a_mixed_group_a_message_that_is_not_taken_back_is_a_dead_letter_that_says_so_with_one_warning() -> (
+    None
+):
+    cluster, queue = await one_message()
+    cluster.create("orders")
+    cluster.misbehave[SEND_BACK] = expired
+
+    async def orderly(_: Message) -> None: ...
+
+    failing = consumed(Attempts(cluster, ValueError("first of all")))
+    member = await cluster.member(failing, consumed(orderly, topic="orders", orderly=True)).start()
+    await eventually(lambda: cluster.bodies("%DLQ%group") == [b"poison"])
+    (dead,) = [record for at, record in cluster.records if at.topic == "%DLQ%group"]
+    properties = names.decode(dead.raw_properties)
+    assert properties["rocketapp.exception"] == "ValueError"
+    assert "look message by offset failed, 4711" in properties["rocketapp.reason"]
+    assert "first of all" in properties["rocketapp.reason"]
+    await asyncio.sleep(60)
+    assert len(cluster.requests(SEND_BACK)) == 1
+    assert len(member.events.of(SendBackFailed)) == len(member.events.of(DeadLettered)) == 1
+    assert member.consumer.counters == HandlerStats(dead_lettered=1)
+    assert await member.stop()
+    assert cluster.committed(queue) == 1
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("outcome", [ValueError(), DeadLetter("x")])
+def test_one_lost_answer_makes_at_most_two_copies(outcome: BaseException) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queue = await one_message()
+        lost = []
+
+        def stored_but_not_answered(asked: Any) -> Command | bool | None:
+            if lost:
+                return True
+            lost.append(asked)
+            cluster.send(queue._replace(topic="%COPY%"), b"copy")
+            return None
+
+        for code in (SEND_BACK, SEND):
+            cluster.misbehave[code] = stored_but_not_answered
+        member = await cluster.member(consumed(Attempts(cluster, outcome, None))).start()
+        await eventually(lambda: cluster.committed(queue) == 1, 60)
+        assert len(cluster.requests(SEND_BACK)) + len(cluster.requests(SEND)) == 2
+        assert await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_a_broker_that_never_answers_gets_few_copies_and_the_message_stays() -> None:
+    cluster, queue = await one_message()
+    cluster.ignore(SEND_BACK)
+    member = await cluster.member(consumed(Attempts(cluster, ValueError(), None))).start()
+    await asyncio.sleep(600)
+    assert not cluster.requests(SEND)
+    times = [asked.time for asked in cluster.requests(SEND_BACK)]
+    assert 8 <= len(times) <= 12
+    waits = [int(after - before) for before, after in itertools.pairwise(times)]
+    assert [least <= wait < least + 11 for least, wait in zip([5, 10, 20, 40, 60, 60], waits, strict=False)] == [
+        True
+    ] * 6
+    assert cluster.committed(queue) == 0
+    assert not await member.stop(drain_timeout=1.0)
     await cluster.stop()
 
 
