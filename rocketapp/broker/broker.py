@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -235,6 +236,10 @@ class Broker:
                 await asyncio.sleep(RESTART_DELAY)
 
 
+def _soon(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
+    loop.call_soon(work)
+
+
 def _recover(
     store: MessageStore, files: Files, *, config: BrokerConfig, clock: Clock, random: Random, observe: Observe
 ) -> tuple[Core, Saving]:
@@ -248,7 +253,8 @@ def _recover(
         queues=config.topic_queues,
     )
     groups, offsets = GroupTable(DataVersion(now)), OffsetTable(DataVersion(now))
-    locks, monotonic = LockTable(config.lock_expiry), asyncio.get_running_loop().time
+    loop = asyncio.get_running_loop()
+    locks, monotonic = LockTable(config.lock_expiry), loop.time
     saving = Saving(
         files,
         clock=clock,
@@ -279,6 +285,7 @@ def _recover(
         locks=locks,
         save=saving.save_names,
         save_locks=saving.save_locks,
+        save_locks_soon=partial(_soon, loop, saving.save_freed_locks),
         unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
     )
     return core, saving

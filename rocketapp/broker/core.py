@@ -83,6 +83,9 @@ class Core:
     """Writes changed topics and groups to their files, before they are announced. Raises StoreError."""
     save_locks: Callable[[], None]
     """Writes the queue locks to their file if they changed. Raises StoreError."""
+    save_locks_soon: Callable[[], None]
+    """Write them in a moment, once for many locks that are freed together. A restart before that only keeps a free lock
+    for its last owner until it expires."""
     unique_ids: UniqueIds
     on_topic_created: Callable[[str], None] = lambda topic: None
     """Called with the name of every new topic."""

@@ -8,6 +8,7 @@ starts and grants no lock.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -117,6 +118,11 @@ class Saving:
         except OSError as error:
             self._locks.dirty = True
             raise StoreError(f"{self._locks_file.place} cannot be written: {error}") from error
+
+    def save_freed_locks(self) -> None:
+        """Write the queue locks if they changed; when that fails, the next round of saving tries again."""
+        with contextlib.suppress(StoreError):
+            self.save_locks()
 
     def save_names(self) -> None:
         """Write topics and groups if they changed. After a StoreError the change must not be announced."""

@@ -8,12 +8,10 @@ The short form of the heartbeat (IS_SUPPORT_HEART_BEAT_V2) is not offered, so ev
 
 from __future__ import annotations
 
-import contextlib
-
 from rocketapp.broker.core import Core
 from rocketapp.broker.dispatch import Process
 from rocketapp.broker.members import Member
-from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, StoreError
+from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import lenient_json
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -73,8 +71,7 @@ class ClientProcessor:
         if group is not None:
             # More than Apache RocketMQ does: the client says that it is gone, so its queues need not wait.
             core.locks.client_left(group, request.client_id)
-            with contextlib.suppress(StoreError):
-                core.save_locks()
+            core.save_locks_soon()
         if group is not None and core.consumers.unregister(connection, group):
             config = core.groups.get(group)
             if config is None or config.notify_enable:

@@ -5,8 +5,6 @@ A lock that is granted to a new owner is on disk before the answer is sent, so a
 
 from __future__ import annotations
 
-import contextlib
-
 from rocketapp.broker.core import Core
 from rocketapp.broker.dispatch import Process
 from rocketapp.errors import StoreError
@@ -43,7 +41,5 @@ class LockProcessor:
     def unlock(self, connection: Connection, command: Command) -> Command:
         given_up = LockBody.decode(command.body)
         self._core.locks.unlock(given_up.group, given_up.queues, given_up.client_id)
-        with contextlib.suppress(StoreError):
-            # Written later then: until that, a restart only keeps a free lock for its last owner.
-            self._core.save_locks()
+        self._core.save_locks_soon()
         return Command.response(command, ResponseCode.SUCCESS)
