@@ -30,7 +30,7 @@ _THREAD_RETRY = 0.1
 class _Worker:
     """What one thread works on."""
 
-    __workers__ = ("active", "item", "seen")
+    __slots__ = ("active", "item", "seen")
 
     def __init__(self) -> None:
         self.active = False
