@@ -1,17 +1,20 @@
-"""Where in the user's code an exception was raised: for the reason of a failed attempt, never for one that succeeds."""
+"""Where in the user's code an exception was raised, or a thread stands: never asked for a message that succeeds."""
 
 from __future__ import annotations
 
 import logging
 import os
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 
 from rocketapp.model.subscription import Subscription
 
 _OURS = f"{Path(__file__).parent}{os.sep}"
 _STANDARD = f"{Path(os.__file__).parent}{os.sep}"
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
+_ASYNCIO = f"{_STANDARD}asyncio{os.sep}"
+_LOOP_CALLS = ("_run", "_run_once", "run_forever", "run_until_complete", "run")
+"""Functions of asyncio by which a loop, or a program that runs a loop, calls callbacks."""
 _log = logging.getLogger("rocketapp.failures")
 
 
@@ -27,6 +30,18 @@ def place_of_error(error: BaseException, home: str) -> str:
             found = f"{Path(filename).name}:{at.tb_lineno}"
         at = at.tb_next
     return found
+
+
+def place_of_frame(frame: FrameType | None, home: str) -> str:
+    """`file:line` of the innermost frame of the user's code that the event loop has called; "" when there is none."""
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if filename == home or not is_foreign(filename):
+            return f"{Path(filename).name}:{frame.f_lineno}"
+        if filename.startswith(_ASYNCIO) and frame.f_code.co_name in _LOOP_CALLS:
+            return ""  # frames beyond are those of the program that started the loop
+        frame = frame.f_back
+    return ""
 
 
 def log_traceback(error: BaseException, subscription: Subscription) -> None:

@@ -13,6 +13,7 @@ from typing import Any, cast
 from dependency_injector import containers, providers
 
 from rocketapp.client.instance import ClientInstance
+from rocketapp.consumer.blocked_loop import BlockedLoop
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
@@ -35,6 +36,7 @@ class Container(containers.DeclarativeContainer):
     random: providers.Provider[Any] = providers.Dependency()
     dial: providers.Provider[Any] = providers.Dependency()
     flow_control: providers.Provider[Any] = providers.Singleton(FlowControl, settings.provided.consumer.cache_max_bytes)
+    blocked_loop: providers.Provider[Any] = providers.Singleton(BlockedLoop, observe)
     client: providers.Provider[Any] = providers.Factory(
         ClientInstance, dial=dial, clock=clock, random=random, observe=observe
     )
@@ -49,6 +51,7 @@ class Container(containers.DeclarativeContainer):
         random=random,
         observe=observe,
         flow_control=flow_control,
+        blocked_loop=blocked_loop,
         max_inflated_bytes=settings.provided.client.max_inflated_bytes,
     )
     consumer: providers.Provider[Any] = providers.Factory(PushConsumer)

@@ -8,6 +8,7 @@ from random import Random
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.blocked_loop import BlockedLoop
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.retry.sender import RawSender
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
@@ -32,5 +33,7 @@ class ConsumerParts:
     """Written into dead letters."""
     max_inflated_bytes: int = 16_777_216
     """The most bytes that a compressed message may become."""
+    blocked_loop: BlockedLoop | None = None
+    """One for all groups of an app: it names the line that blocks the loop. None: the loop is not watched."""
     threads: MakeThreads = Threads
     """(name, most): makes the threads of one sync handler."""

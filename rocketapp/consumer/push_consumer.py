@@ -40,6 +40,7 @@ class PushConsumer:
     ) -> None:
         """`expected_members`: how many processes of the app join the group together (`run --workers`)."""
         self._name, self._client, self._config, self._observe = group, parts.client, parts.config, parts.observe
+        self._blocked_loop = parts.blocked_loop
         self._topics, self._expected_members = tuple(topics), expected_members
         self._loop = asyncio.get_running_loop()
         self._group = Group(group, self._topics, parts)
@@ -117,6 +118,8 @@ class PushConsumer:
         self._rebalancing = self._tasks.start(self._rebalancer.run(), f"rebalance {self._name}")
         self._tasks.start(self._group.offsets.run(), f"commit {self._name}")
         self._tasks.start(self._group.watch.run(), f"watch {self._name}")
+        if self._blocked_loop is not None:
+            self._blocked_loop.join(self)
 
     def begin(self) -> None:
         """Pull: at once, or when all expected members are there."""
@@ -139,6 +142,8 @@ class PushConsumer:
         await self._group.leases.stop()
         await self._tasks.close()
         self._group.watch.look()
+        if self._blocked_loop is not None:
+            self._blocked_loop.leave(self)
         await self._client.unregister(self._name)
         for topic in self._watched:
             self._client.routes.unwatch(topic)

@@ -174,6 +174,17 @@ class HandlerSlow(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class LoopBlocked(Event):
+    """Code has blocked the event loop: nothing else of this process ran meanwhile."""
+
+    seconds: float
+    place: str
+    """`file:line` where it stood."""
+    handler: str
+    """The handler that was called; empty when it was other code."""
+
+
+@dataclass(frozen=True, slots=True)
 class DrainCut(Event):
     """A handler still ran when the drain timed out. Its message was not committed and will be delivered again."""
 

@@ -77,6 +77,13 @@ _HOW: Final[dict[type[Event], _How]] = {
         lambda e: f"{e.handler} runs for {e.seconds:g} s at {e.topic} {e.message_id}: its queue waits for it",
         is_about_message=True,
     ),
+    events.LoopBlocked: _How(
+        logging.WARNING,
+        lambda e: (
+            f"{e.handler or 'code'} blocked the event loop for {e.seconds:.1f} s at {e.place}: "
+            "nothing else ran meanwhile; a handler that blocks must be a sync function"
+        ),
+    ),
     events.DrainCut: _How(
         logging.WARNING,
         lambda e: (

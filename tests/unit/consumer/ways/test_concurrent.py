@@ -1,26 +1,23 @@
-"""What becomes of works that nobody has started when their queue is given up."""
+"""Messages that are held, withdrawn or discarded before they were started."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any, cast
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.wire.properties import encode
-from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from rocketapp.wire.record import Message
+from tests.simulation.virtual_time import run_virtual
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
+from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import Events, in_virtual_time
-
-QUEUE = MessageQueue("topic", "broker-a", 0)
-
-
-def message(offset: int, tag: str) -> Message:
-    record = Record("topic", b"body", raw_properties=encode({"TAGS": tag}), queue_offset=offset)
-    return decode_records(encode_record(record), QUEUE)[0]
 
 
 @in_virtual_time
@@ -56,3 +53,173 @@ async def test_what_lies_below_a_started_message_is_finished_but_not_when_all_is
     await asyncio.sleep(5)
     assert sorted(called) == [0, 1, 2, 9]
     await concurrently.stop()
+
+
+class Paused:
+    """A delivery of one concurrent handler, which takes a second per message."""
+
+    def __init__(self, queue: MessageQueue = QUEUE, *topics: str, batch: int | None = None) -> None:
+        self.called: list[Any] = []
+        options: dict[str, Any] = {"concurrency": 2, "batch": batch}
+        handlers = [Handler(subscription(topic=topic, **options), self._call) for topic in topics or ("topic",)]
+        self.process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
+        self.way = ConcurrentWay(
+            [consumed_by(handler) for handler in handlers],
+            stats=GroupStats(handlers),
+            redelivery=cast(Any, None),
+            observe=Events(),
+        )
+        self.delivery = self.way.open(self.process_queue)
+
+    async def _call(self, item: Any) -> None:
+        self.called.append(item.offset if isinstance(item, Message) else [message.offset for message in item])
+        await asyncio.sleep(1)
+
+    def deliver(self, *messages: Message) -> None:
+        self.process_queue.put(messages)
+        self.delivery.deliver(messages)
+
+
+@in_virtual_time
+async def test_a_held_delivery_starts_nothing_keeps_its_messages_and_goes_on_in_their_order() -> None:
+    paused = Paused()
+    paused.deliver(*map(message, range(6)))
+    await asyncio.sleep(0.5)
+    paused.delivery.hold()
+    paused.deliver(message(6))
+    await asyncio.sleep(10)
+    assert paused.called == [0, 1]
+    assert paused.process_queue.commit_offset == 2
+    paused.delivery.go_on()
+    await asyncio.sleep(10)
+    assert paused.called == list(range(7))
+    assert paused.process_queue.commit_offset == 7
+    await paused.way.stop()
+
+
+@in_virtual_time
+async def test_a_held_batch_waits_for_the_end_of_the_hold() -> None:
+    paused = Paused(batch=4)
+    paused.deliver(*map(message, range(3)))
+    paused.delivery.hold()
+    paused.deliver(*map(message, range(3, 7)))
+    await asyncio.sleep(10)
+    assert paused.called == []
+    paused.delivery.go_on()
+    await asyncio.sleep(10)
+    assert paused.called == [[0, 1, 2, 3], [4, 5, 6]]
+    await paused.way.stop()
+
+
+@in_virtual_time
+async def test_a_hold_of_one_topic_leaves_the_other_topics_of_a_retry_queue_alone() -> None:
+    queue = MessageQueue("%RETRY%group", "broker-a", 0)
+    paused = Paused(queue, "held", "other")
+    paused.delivery.hold("held")
+    held = [message(offset, queue=queue, origin="held") for offset in (0, 2)]
+    other = [message(offset, queue=queue, origin="other") for offset in (1, 3)]
+    paused.deliver(held[0], other[0], held[1], other[1])
+    await asyncio.sleep(10)
+    assert paused.called == [1, 3]
+    paused.delivery.go_on("held")
+    await asyncio.sleep(10)
+    assert paused.called == [1, 3, 0, 2]
+    await paused.way.stop()
+
+
+@in_virtual_time
+async def test_a_held_queue_is_given_up_without_starting_what_it_kept() -> None:
+    paused = Paused()
+    paused.deliver(*map(message, range(6)))
+    await asyncio.sleep(0.5)
+    paused.delivery.hold()
+    paused.delivery.end()
+    async with asyncio.timeout(2):
+        await paused.delivery.drained()
+    assert paused.called == [0, 1]
+    assert paused.process_queue.commit_offset == 2
+    await paused.way.stop()
+
+
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("deliver"), st.lists(st.sampled_from("ab"), min_size=1, max_size=5)),
+        st.tuples(st.sampled_from(["hold", "go_on", "end", "discard"]), st.none()),
+        st.tuples(st.just("finish"), st.integers(0, 7)),
+        st.tuples(st.just("turn"), st.none()),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(steps=_STEPS, batch=st.sampled_from([None, 3]))
+def test_no_interleaving_commits_past_an_unfinished_message_or_starts_one_twice(
+    steps: list[tuple[str, Any]], batch: int | None
+) -> None:
+    """Two handlers told apart by tag; any of the running calls may end next."""
+
+    async def story() -> None:
+        running: dict[int, asyncio.Future[None]] = {}
+        started: list[int] = []
+        finished: set[int] = set()
+
+        async def call(item: Any) -> None:
+            messages: list[Message] = [item] if isinstance(item, Message) else item
+            assert not is_held
+            started.extend(each.offset for each in messages)
+            running[messages[0].offset] = end = asyncio.get_running_loop().create_future()
+            await end
+            finished.update(each.offset for each in messages)
+
+        options: dict[str, Any] = {"concurrency": 2, "batch": batch}
+        handlers = [Handler(subscription(tag, tags=tag, **options), call) for tag in "ab"]
+        way = ConcurrentWay(
+            [consumed_by(*handlers)],
+            stats=GroupStats(handlers),
+            redelivery=cast(Any, None),
+            observe=Events(),
+        )
+        process_queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
+        delivery = way.open(process_queue)
+        is_held, is_given_up, is_void = False, False, False
+
+        async def check() -> None:
+            await asyncio.sleep(1)
+            assert len(started) == len(set(started))
+            assert finished.issuperset(range(process_queue.commit_offset))
+
+        for kind, argument in steps:
+            if kind == "deliver" and not is_given_up:
+                first = process_queue.end_offset
+                messages = process_queue.put([message(first + index, tag) for index, tag in enumerate(argument)])
+                delivery.deliver(messages)
+            elif kind == "hold":
+                delivery.hold()
+                is_held = True
+            elif kind == "go_on":
+                is_held = False
+                delivery.go_on()
+            elif kind == "end":
+                is_given_up = True
+                delivery.end()
+            elif kind == "discard":
+                is_given_up = is_void = True
+                delivery.discard()
+            elif kind == "finish" and running:
+                running.pop(sorted(running)[argument % len(running)]).set_result(None)
+            await check()
+        if not is_void:
+            delivery.end()
+            drained = asyncio.ensure_future(delivery.drained())
+            for _ in range(100):
+                for end in running.values():
+                    end.set_result(None)
+                running.clear()
+                await check()
+            # Everything that was started is finished, and only a hold leaves messages behind.
+            assert drained.done()
+            assert is_held or process_queue.commit_offset == process_queue.end_offset
+        await way.stop()
+
+    run_virtual(story)

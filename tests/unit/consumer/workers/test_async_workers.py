@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -13,38 +12,23 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.work import Work
 from rocketapp.model.event import LoopFailed
-from rocketapp.model.message_queue import MessageQueue
 from rocketapp.tasks import PATIENCE, Tasks
-from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import subscription
+from tests.unit.consumer.reports import Reports, message
 from tests.unit.scripted import Events, eventually, in_virtual_time
 
-QUEUE = MessageQueue("topic", "broker-a", 0)
 Call = Callable[[Message], Awaitable[object]]
 
 
-def message(offset: int) -> Message:
-    return decode_records(encode_record(Record("topic", b"body", queue_offset=offset)), QUEUE)[0]
-
-
-class Bench:
+class Bench(Reports):
     """Workers of one handler, and what they report."""
 
     def __init__(self, call: Call, *, concurrency: int = 1) -> None:
-        self.finished: list[int] = []
-        self.judged: list[Any] = []
+        super().__init__()
         self.events = Events()
         self.tasks = Tasks(self.events)
         self.workers = AsyncWorkers(Handler(subscription(concurrency=concurrency), call), self.tasks)
-
-    def done(self, message: Message) -> None:
-        self.finished.append(message.offset)
-
-    def done_all(self, messages: Sequence[Message]) -> None:
-        self.finished += [message.offset for message in messages]
-
-    def judge(self, item: Any, result: object, raised: bool) -> None:
-        self.judged.append((item.offset, result, raised))
 
     def submit(self, *offsets: int) -> None:
         self.workers.submit(Work([message(offset) for offset in offsets], self))

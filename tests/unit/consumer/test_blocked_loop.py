@@ -1,0 +1,103 @@
+"""The line that blocks the event loop is named."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from rocketapp.consumer.blocked_loop import BlockedLoop
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.workers.async_workers import AsyncWorkers
+from rocketapp.consumer.workers.work import Work
+from rocketapp.model.event import LoopBlocked
+from rocketapp.plugins.log_lines import line_of
+from rocketapp.tasks import Tasks
+from rocketapp.user_line import place_of_frame
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import subscription
+from tests.unit.consumer.reports import Reports, message
+from tests.unit.scripted import Events, in_virtual_time
+
+
+def blocks() -> None:
+    threading.Event().wait(0.4)
+
+
+LINE = f"test_blocked_loop.py:{blocks.__code__.co_firstlineno + 1}"
+
+
+def watching_threads() -> int:
+    return sum(thread.name == "blocked loop" for thread in threading.enumerate())
+
+
+async def told(events: Events) -> LoopBlocked:
+    async with asyncio.timeout(5):
+        while not events:  # noqa: ASYNC110 - the watch sets no event of the loop
+            await asyncio.sleep(0.01)
+    (event,) = events
+    assert isinstance(event, LoopBlocked)
+    return event
+
+
+async def test_a_handler_that_blocks_the_loop_is_named_with_its_line() -> None:
+    async def call(_: Message) -> None:
+        blocks()
+
+    events = Events()
+    watch = BlockedLoop(events, after=0.1)
+    watch.join("consumer")
+    workers = AsyncWorkers(Handler(subscription("app:charge"), call), Tasks(events))
+    workers.submit(Work([message(0)], Reports()))
+    event = await told(events)
+    assert (event.handler, event.place) == ("app:charge", LINE)
+    assert 0.3 < event.seconds < 5
+    assert f"app:charge blocked the event loop for {event.seconds:.1f} s at {LINE}" in line_of(event).text
+    await workers.stop()
+    watch.leave("consumer")
+
+
+async def test_other_code_that_blocks_the_loop_is_named_by_its_line_alone() -> None:
+    events = Events()
+    watch = BlockedLoop(events, after=0.1)
+    watch.join("consumer")
+    asyncio.get_running_loop().call_soon(blocks)
+    event = await told(events)
+    assert (event.handler, event.place) == ("", LINE)
+    watch.leave("consumer")
+
+
+async def test_one_thread_watches_for_all_consumers_and_ends_with_the_last() -> None:
+    watch = BlockedLoop(Events(), after=0.01)
+    watch.join("first")
+    watch.join("second")
+    assert watching_threads() == 1
+    watch.leave("first")
+    assert watching_threads() == 1
+    watch.leave("second")
+    async with asyncio.timeout(5):
+        while watching_threads():  # noqa: ASYNC110 - a thread sets no event of the loop
+            await asyncio.sleep(0.005)
+
+
+@in_virtual_time
+async def test_a_loop_in_virtual_time_is_not_watched() -> None:
+    watch = BlockedLoop(Events())
+    watch.join("consumer")
+    assert watching_threads() == 0
+    watch.leave("consumer")
+
+
+def test_the_program_that_runs_a_loop_is_not_to_blame_for_it() -> None:
+    frames = []
+
+    async def in_selector() -> None:
+        # What the loop's own frame looks like from outside: the frame below this coroutine's.
+        import sys
+
+        frame = sys._getframe()
+        while frame is not None and frame.f_code.co_name != "_run_once":
+            frame = frame.f_back
+        frames.append(place_of_frame(frame, ""))
+
+    asyncio.run(in_selector())
+    assert frames == [""]

@@ -1,0 +1,240 @@
+"""An orderly delivery and its lock: suspended, usable again, lost; and attempts that outlive a session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.ways.orderly import OrderlyDelivery, OrderlyWay
+from rocketapp.model.stats import HandlerStats
+from rocketapp.state.lease import Lease
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.redelivery import Failure
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import consumed_by, subscription
+from tests.unit.consumer.reports import QUEUE, message
+from tests.unit.scripted import Events, eventually, in_virtual_time
+
+RETRIES = 2
+
+
+class ScriptedLock:
+    """A lock whose lease a test ends and grants."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.lease = Lease(trust=1e9, renew_interval=20)
+        self.lease.granted(self._loop.time())
+        self._decided: asyncio.Future[bool] = self._loop.create_future()
+
+    def suspend(self) -> None:
+        self.lease.trusted_until = self._loop.time()
+
+    def decide(self, usable: bool) -> None:
+        if usable:
+            self.lease.trusted_until = self._loop.time() + 1e9
+        self._decided.set_result(usable)
+
+    async def usable(self) -> bool:
+        return await self._decided
+
+
+class DeadLetters:
+    """Takes dead letters at once."""
+
+    def __init__(self) -> None:
+        self.letters: list[tuple[int, str]] = []
+
+    def send_to_dlq(self, handler: Handler, queue: Any, message: Message, failure: Failure) -> asyncio.Future[None]:
+        self.letters.append((message.offset, str(failure)))
+        handler.stats.dead_lettered += 1
+        queue.finish(message)
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        stored.set_result(None)
+        return stored
+
+
+class Bench:
+    """Sessions of one orderly queue with one handler."""
+
+    def __init__(self, call: Callable[[Any], Any], **options: Any) -> None:
+        self.handler = Handler(subscription(orderly=True, retries=RETRIES, **options), call)
+        self.dead_letters = DeadLetters()
+        self.prompted: list[int] = []
+        self.way = OrderlyWay(
+            [consumed_by(self.handler)],
+            group="group",
+            stats=GroupStats([self.handler]),
+            redelivery=cast(Any, self.dead_letters),
+            observe=Events(),
+            suspend=1.0,
+            prompt=lambda process_queue: self.prompted.append(process_queue.commit_offset),
+        )
+        self.process_queue: ProcessQueue[Message]
+        self.lock: ScriptedLock
+        self.delivery: OrderlyDelivery
+
+    def begin(self, first: int, end: int) -> None:
+        """A new session, which pulls these messages."""
+        self.lock, self.process_queue = ScriptedLock(), ProcessQueue(QUEUE, first)
+        self.delivery = self.way.open(self.process_queue, self.lock)
+        messages = [message(offset) for offset in range(first, end)]
+        self.process_queue.put(messages)
+        self.delivery.deliver(messages)
+
+
+@in_virtual_time
+async def test_a_suspended_queue_starts_nothing_and_goes_on_when_its_lock_is_usable_again() -> None:
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+        await asyncio.sleep(1)
+
+    bench = Bench(call)
+    bench.begin(0, 4)
+    await asyncio.sleep(1.5)
+    bench.lock.suspend()
+    await asyncio.sleep(30)
+    assert called == [0, 1]
+    # The call that ran is judged when it is certain that the queue was ours.
+    assert bench.process_queue.commit_offset == 1
+    bench.lock.decide(True)
+    await eventually(lambda: bench.process_queue.commit_offset == 4)
+    assert called == [0, 1, 2, 3]
+    assert bench.handler.stats == HandlerStats(handled=4)
+    assert not bench.delivery.over.done()
+    await bench.way.stop()
+
+
+@in_virtual_time
+async def test_a_call_during_which_the_lock_was_lost_is_not_done_and_its_attempt_counts() -> None:
+    attempts: list[int] = []
+
+    async def call(message: Message) -> None:
+        attempts.append(message.attempt)
+        await asyncio.sleep(40)
+
+    bench = Bench(call)
+    for session in range(RETRIES + 1):
+        bench.begin(0, 1)
+        await asyncio.sleep(20)
+        bench.lock.suspend()
+        bench.lock.decide(False)
+        await asyncio.sleep(30)
+        assert bench.delivery.over.done()
+        assert attempts == list(range(1, session + 2))
+        assert bench.handler.stats.handled == 0
+    bench.begin(0, 2)
+    await eventually(lambda: bench.process_queue.commit_offset == 2, 60)
+    ((offset, reason),) = bench.dead_letters.letters
+    assert (offset, reason) == (0, "LockLost: the lock of its queue was lost during the last of 3 attempts")
+    assert attempts == [1, 2, 3, 1]
+    assert bench.handler.stats == HandlerStats(handled=1, dead_lettered=1)
+    await bench.way.stop()
+
+
+@in_virtual_time
+async def test_attempts_are_forgotten_once_another_member_has_finished_the_message() -> None:
+    attempts: list[tuple[int, int]] = []
+
+    async def call(message: Message) -> None:
+        attempts.append((message.offset, message.attempt))
+        if message.offset == 0:
+            raise ValueError
+
+    bench = Bench(call)
+    bench.begin(0, 2)
+    await asyncio.sleep(0.5)
+    bench.lock.suspend()
+    bench.lock.decide(False)
+    await asyncio.sleep(5)
+    assert bench.delivery.over.done()
+    bench.begin(1, 3)
+    await eventually(lambda: bench.process_queue.commit_offset == 3)
+    bench.delivery.end()
+    await bench.delivery.drained()
+    bench.begin(0, 1)
+    await eventually(lambda: len(attempts) == 4)
+    assert attempts == [(0, 1), (1, 1), (2, 1), (0, 1)]
+    await bench.way.stop()
+
+
+@in_virtual_time
+async def test_a_queue_that_is_released_while_it_is_suspended_waits_for_no_lock() -> None:
+    async def call(_: Message) -> None:
+        await asyncio.sleep(1)
+
+    bench = Bench(call)
+    bench.begin(0, 4)
+    await asyncio.sleep(1.5)
+    bench.lock.suspend()
+    await asyncio.sleep(5)
+    bench.delivery.end()
+    async with asyncio.timeout(1):
+        await bench.delivery.drained()
+    assert bench.process_queue.commit_offset == 1
+    await bench.way.stop()
+
+
+@in_virtual_time
+async def test_a_held_queue_ends_its_running_call_and_starts_the_next_when_it_goes_on() -> None:
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+        await asyncio.sleep(1)
+
+    bench = Bench(call)
+    bench.begin(0, 4)
+    await asyncio.sleep(1.5)
+    bench.delivery.hold()
+    await asyncio.sleep(30)
+    assert called == [0, 1]
+    assert bench.process_queue.commit_offset == 2
+    bench.delivery.go_on()
+    await eventually(lambda: bench.process_queue.commit_offset == 4)
+    bench.delivery.hold()
+    bench.delivery.end()
+    async with asyncio.timeout(1):
+        await bench.delivery.drained()
+    await bench.way.stop()
+
+
+@in_virtual_time
+async def test_offsets_are_prompted_after_32_messages_at_most() -> None:
+    async def call(_: Message) -> None: ...
+
+    bench = Bench(call)
+    bench.begin(0, 1000)
+    await eventually(lambda: bench.process_queue.commit_offset == 1000)
+    steps = [after - before for before, after in zip([0, *bench.prompted], bench.prompted, strict=False)]
+    assert sum(steps) == 1000
+    assert max(steps) <= 32
+    await bench.way.stop()
+
+
+async def test_a_sync_handler_during_which_the_lock_was_lost_counts_its_attempt() -> None:
+    attempts: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def call(message: Message) -> None:
+        attempts.append(message.attempt)
+        if len(attempts) == 1:
+            bench.lock.suspend()
+            loop.call_soon_threadsafe(bench.lock.decide, False)
+
+    bench = Bench(call, is_async=False)
+    bench.begin(0, 1)
+    async with asyncio.timeout(5):
+        await bench.delivery.over
+    assert bench.handler.stats == HandlerStats()
+    bench.begin(0, 1)
+    async with asyncio.timeout(5):
+        while len(bench.process_queue):  # noqa: ASYNC110 - a thread sets no event of the loop
+            await asyncio.sleep(0.002)
+    assert attempts == [1, 2]
+    await bench.way.stop()
