@@ -122,8 +122,10 @@ class ConcurrentDelivery:
         self._held_topics: set[str] = set()
         self._kept: list[tuple[Workers, list[Any]]] = []
         """Items that wait for the end of a hold, in the order of their delivery."""
+        self._given_up = False
         self._left_behind = 0
-        """Messages that are neither started nor withdrawn, because they were held when the queue was given up."""
+        """Messages that are neither started nor withdrawn, because they were held as the queue was given up."""
+        self._drained = asyncio.Event()
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""
@@ -149,8 +151,11 @@ class ConcurrentDelivery:
                 continue
             items, started_to = work.withdraw()
             self._started_to = max(self._started_to, started_to)
-            if items:
+            if items and self._given_up:
+                self._left_behind += len(_messages(workers, items))
+            elif items:
                 self._kept.append((workers, items))
+        self._check_drained()
         for workers, batches in self._batches.values():
             if self._is_held(workers):
                 batches.hold()
@@ -170,6 +175,7 @@ class ConcurrentDelivery:
 
     def end(self) -> None:
         """Withdraw what was not started, except what lies below something that was started."""
+        self._given_up = True
         left: list[tuple[Workers, list[Message]]] = []
         for workers, work in self._works:
             items, started_to = work.withdraw()
@@ -196,18 +202,17 @@ class ConcurrentDelivery:
 
     async def drained(self) -> None:
         """Returns when everything that was started has been finished. Call `end` first."""
-        event, process_queue = asyncio.Event(), self._process_queue
-
-        def look() -> None:
-            if len(process_queue) <= self._left_behind:
-                event.set()
-
-        process_queue.watch(look)
+        self._drained.clear()
+        self._process_queue.watch(self._check_drained)
         try:
-            look()
-            await event.wait()
+            self._check_drained()
+            await self._drained.wait()
         finally:
-            process_queue.unwatch(look)
+            self._process_queue.unwatch(self._check_drained)
+
+    def _check_drained(self) -> None:
+        if len(self._process_queue) <= self._left_behind:
+            self._drained.set()
 
     async def abandon(self) -> bool:
         """False: the workers are shared with other queues, so running calls go on until the way is stopped."""

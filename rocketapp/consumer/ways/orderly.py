@@ -1,35 +1,23 @@
-"""Messages of an orderly queue → their handlers, one by one, under the queue's lock.
-
-Each session has one runner, so two handlers of a queue never overlap. Around every call
-the lease is compared with the clock: when it is over, nothing more starts, and nothing is
-acknowledged, before the lock is certain again. A message that failed is tried again in
-place, and nothing behind it starts before it is done, skipped, or stored as a dead letter.
-"""
+"""The orderly way: messages of one queue one by one, under a lock that a broker holds for the group."""
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
-from rocketapp.consumer.workers.serial import Permit, SerialExecutor, SerialInThreads, SerialOnLoop
+from rocketapp.consumer.ways.orderly_delivery import OrderlyContext, OrderlyDelivery
+from rocketapp.consumer.workers.serial import SerialExecutor, SerialInThreads, SerialOnLoop
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.model.event import Observe, Retried
+from rocketapp.model.event import Observe
 from rocketapp.state.attempts import Attempts
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
-
-_RUN = 32
-"""Most messages that an executor is given at once (a batch is never cut): offsets may be committed after each run."""
 
 
 class OrderlyWay:
@@ -54,12 +42,9 @@ class OrderlyWay:
 
         `prompt` is called after every run of messages of a queue; `threads(name, most)` makes a sync handler's threads.
         """
-        self.group, self.stats, self.redelivery, self.observe = group, stats, redelivery, observe
-        self.suspend, self.prompt = suspend, prompt
-        self.tasks = Tasks(observe)
-        self.attempts = Attempts()
-        self.deliveries: dict[OrderlyDelivery, None] = {}
-        """Those whose runner has not ended, in the order of their opening."""
+        self._context = OrderlyContext(
+            group, stats, redelivery, observe, suspend, prompt, tasks=Tasks(observe), attempts=Attempts()
+        )
         self._threads = threads
         self._executors: list[SerialExecutor] = []
         self._tables = {
@@ -77,266 +62,16 @@ class OrderlyWay:
         """The delivery of a new session under this lock."""
         if lock is None:
             raise ValueError(f"{process_queue} is orderly: it needs a lock")
-        return OrderlyDelivery(process_queue, lock, self._tables[process_queue.message_queue.topic], self)
+        return OrderlyDelivery(process_queue, lock, self._tables[process_queue.message_queue.topic], self._context)
 
     def in_hand(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
-        return [hand for delivery in self.deliveries if (hand := delivery.in_hand()) is not None]
+        return [hand for delivery in self._context.deliveries if (hand := delivery.in_hand()) is not None]
 
     async def stop(self) -> None:
         """Cancel what can be cancelled."""
-        for delivery in list(self.deliveries):
+        for delivery in list(self._context.deliveries):
             delivery.abandon_soon()
-        await self.tasks.close()
+        await self._context.tasks.close()
         for executor in self._executors:
             executor.stop()
-
-
-class OrderlyDelivery:
-    """The messages of one session on their way, one at a time."""
-
-    def __init__(
-        self, process_queue: ProcessQueue[Message], lock: QueueLock, table: TagTable[SerialExecutor], way: OrderlyWay
-    ) -> None:
-        self._process_queue, self._lock, self._table, self._way = process_queue, lock, table, way
-        self._loop = asyncio.get_running_loop()
-        self._permit = Permit(lock.lease)
-        self._ready: deque[tuple[SerialExecutor | None, list[Message]]] = deque()
-        self._changed = asyncio.Event()
-        """Messages came, a hold ended, or the delivery was ended."""
-        self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._held = False
-        self._executor: SerialExecutor | None = None
-        self._completions: dict[int, ByOffset] = {}
-        queue = process_queue.message_queue
-        self._earlier = way.attempts.take(queue, process_queue.end_offset)
-        """Failed attempts of earlier sessions, by offset; of messages that were not started in this one."""
-        self._failed: dict[int, int] = {}
-        """Failed attempts of messages that were started in this session."""
-        self.over: asyncio.Future[None] = self._loop.create_future()
-        """Done when nothing more may start: the lock is lost, or after `end`."""
-        way.deliveries[self] = None
-        self._runner = way.tasks.start(self._run(), f"orderly {queue}")
-        self._runner.add_done_callback(self._close)
-
-    def __repr__(self) -> str:
-        return f"<OrderlyDelivery {self._process_queue}>"
-
-    def deliver(self, messages: Sequence[Message]) -> None:
-        """Messages that were just put into the process queue, in offset order."""
-        for executor, run in self._table.runs(messages):
-            self._ready.extend((executor, list(run[at : at + _RUN])) for at in range(0, len(run), _RUN))
-        self._changed.set()
-
-    def hold(self, topic: str | None = None) -> None:
-        """Start no further message; the running call goes on. An orderly queue holds one topic: `topic` is ignored."""
-        self._held = self._permit.withheld = True
-
-    def go_on(self, topic: str | None = None) -> None:
-        """End the hold."""
-        self._held, self._permit.withheld = False, self._ended.done()
-        self._changed.set()
-
-    def end(self) -> None:
-        """Start nothing more; the running call goes on."""
-        self._permit.withheld = True
-        self._changed.set()
-        if not self._ended.done():
-            self._ended.set_result(None)
-
-    async def drained(self) -> None:
-        """Returns when the running call has ended. Call `end` first."""
-        await asyncio.wait([self._runner])
-
-    def discard(self) -> None:
-        """The session is void: acknowledge nothing of it any more."""
-        self._process_queue.close()
-        self.abandon_soon()
-
-    async def abandon(self) -> bool:
-        """Cancel the running call; whether it has ended. A thread goes on, and so may a handler."""
-        self.abandon_soon()
-        hand = self.in_hand()
-        await self._way.tasks.end([self._runner], None if hand is None else f"handler {hand[0].name}")
-        return self._permit.item is None
-
-    def abandon_soon(self) -> None:
-        """Start nothing more; a cancellation of the running call is ours from now on."""
-        self._permit.abandoned = True
-        self.end()
-
-    def in_hand(self) -> tuple[Handler, Any] | None:
-        """The running call: its handler, and what it works on."""
-        executor, item = self._executor, self._permit.item
-        return None if item is None or executor is None else (executor.handler, item)
-
-    def _close(self, _: asyncio.Task[None]) -> None:
-        way, process_queue = self._way, self._process_queue
-        way.deliveries.pop(self, None)
-        failed = self._failed | self._earlier
-        offsets = [message.offset for message in process_queue.unfinished()] if failed else []
-        way.attempts.keep(process_queue.message_queue, {at: failed[at] for at in offsets if at in failed})
-        if not self.over.done():
-            self.over.set_result(None)
-
-    async def _run(self) -> None:
-        while await self._has_more(None):
-            executor, messages = self._ready.popleft()
-            if executor is None:
-                self._process_queue.finish_all(messages)
-                self._way.stats.count_unmatched(self._process_queue.message_queue.topic, len(messages))
-            else:
-                if not await self._handle(executor, await self._items(executor, messages)):
-                    return
-                self._failed.clear()
-                # A handler that never suspends must not keep the loop for itself.
-                await asyncio.sleep(0)
-            self._way.prompt(self._process_queue)
-
-    async def _has_more(self, until: float | None) -> bool:
-        """Wait for messages; False when the delivery was ended, or the time is over."""
-        while not self._ready and not self._ended.done():
-            self._changed.clear()
-            try:
-                async with asyncio.timeout_at(until):
-                    await self._changed.wait()
-            except TimeoutError:
-                return False
-        return not self._ended.done()
-
-    async def _items(self, executor: SerialExecutor, messages: list[Message]) -> list[Any]:
-        """The messages that follow directly for the same handler, as single messages or as batches."""
-        subscription = executor.handler.subscription
-        if subscription.batch is None:
-            most, until = _RUN, 0.0
-        else:
-            most, until = subscription.batch, self._loop.time() + subscription.batch_wait
-        while len(messages) < most:
-            if self._ready:
-                following, more = self._ready[0]
-                if following is not executor or (subscription.batch is None and len(messages) + len(more) > most):
-                    break
-                self._ready.popleft()
-                messages += more
-            elif subscription.batch is None or not await self._has_more(until):
-                break
-        if self._earlier:
-            messages = await self._without_exhausted(executor.handler, messages)
-        if subscription.batch is None:
-            return messages
-        return [messages[at : at + most] for at in range(0, len(messages), most)]
-
-    async def _handle(self, executor: SerialExecutor, items: list[Any]) -> bool:
-        """See these items through; False when the delivery ended, or its lock was lost, before the last."""
-        completion = self._completion(executor)
-        rest = todo = iter(items)
-        self._executor = executor
-        while await self._may_start():
-            async with executor.free_calls:
-                stopped = await executor.run(todo, self._permit, completion)
-            if stopped is None:
-                if todo is rest:
-                    return True
-                todo = rest  # the retried item is done
-            elif stopped.item is not None:
-                if not await self._is_valid(stopped.item):
-                    return False
-                failures = completion.settle(*stopped)
-                # The traceback of an exception keeps the handler's frames alive, and the pause may be long.
-                stopped = None
-                if (retried := await self._see_to(executor.handler, failures)) is None:
-                    return False
-                todo = _again(executor.handler, retried) if retried else rest
-        return False
-
-    def _completion(self, executor: SerialExecutor) -> ByOffset:
-        known = self._completions.get(id(executor))
-        if known is None:
-            known = self._completions[id(executor)] = ByOffset(self._process_queue, executor.handler)
-        return known
-
-    async def _may_start(self) -> bool:
-        """Wait for the end of a hold and for a lock that is certain; False when there will be none."""
-        while not self._ended.done():
-            if self._held:
-                self._changed.clear()
-                await self._changed.wait()
-            elif self._loop.time() < self._permit.lease.trusted_until:
-                return True
-            elif not await self._usable():
-                return False
-        return False
-
-    async def _usable(self) -> bool:
-        """Wait until the lock is certain: True; or is lost, or the delivery ended before: False."""
-        asking = self._way.tasks.start(self._lock.usable(), f"lock {self._process_queue.message_queue}")
-        await asyncio.wait([asking, self._ended], return_when=asyncio.FIRST_COMPLETED)
-        if asking.done():
-            return bool(asking.result())
-        asking.cancel()
-        return False
-
-    async def _is_valid(self, item: Any) -> bool:
-        """Whether the call that has ended counts: only if the lock was ours all the time. Otherwise it is repeated."""
-        process_queue = self._process_queue
-        if self._loop.time() < self._permit.lease.trusted_until or await self._usable():
-            return not process_queue.closed
-        if process_queue.closed or not self._ended.done():
-            # Another member may have had the queue meanwhile. The attempt counts all the same: a handler that blocks
-            # the loop for longer than its lock lives would block it for ever.
-            for message in [item] if isinstance(item, Message) else item:
-                self._count_attempt(message)
-        return False
-
-    async def _see_to(self, handler: Handler, failures: list[tuple[Message, Failure]]) -> list[Message] | None:
-        """Dead letters are stored; after a pause, the messages to try again. None when the delivery ended before."""
-        again, delay = [], 0.0
-        for message, failure in failures:
-            retries = handler.subscription.retries
-            step = orderly_step(
-                failure, reconsume_times=message.reconsume_times, retries=retries, suspend=self._way.suspend
-            )
-            if isinstance(step, Dead):
-                if not await self._dead_lettered(handler, message, failure):
-                    return None
-                continue
-            handler.stats.retried += 1
-            about = self._way.group, handler.name, message.topic, message.message_id, message.attempt
-            self._way.observe(Retried(*about, step.delay, str(failure)))
-            again.append(message)
-            delay = max(delay, step.delay)
-        if again:
-            await asyncio.wait([self._ended], timeout=delay)
-            if self._ended.done():
-                return None
-            for message in again:
-                self._count_attempt(message)
-        return again
-
-    async def _dead_lettered(self, handler: Handler, message: Message, failure: Failure) -> bool:
-        """Wait until a broker has stored the dead letter; False when the delivery ended before."""
-        stored = self._way.redelivery.send_to_dlq(handler, self._process_queue, message, failure)
-        await asyncio.wait([stored, self._ended], return_when=asyncio.FIRST_COMPLETED)
-        return stored.done()
-
-    def _count_attempt(self, message: Message) -> None:
-        message.reconsume_times += 1
-        self._failed[message.offset] = message.reconsume_times
-
-    async def _without_exhausted(self, handler: Handler, messages: list[Message]) -> list[Message]:
-        """Go on counting where earlier sessions ended; a message without further retries becomes a dead letter."""
-        left, retries = [], handler.subscription.retries
-        for message in messages:
-            if times := self._earlier.pop(message.offset, 0):
-                message.reconsume_times = self._failed[message.offset] = times
-            if times and retries != UNLIMITED and times > retries:
-                reason = f"the lock of its queue was lost during the last of {times} attempts"
-                if not await self._dead_lettered(handler, message, Failure("LockLost", reason)):
-                    return []
-            else:
-                left.append(message)
-        return left
-
-
-def _again(handler: Handler, messages: list[Message]) -> Iterator[Any]:
-    return iter(messages if handler.subscription.batch is None else [messages])

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.ways.orderly import OrderlyDelivery, OrderlyWay
+from rocketapp.consumer.ways.orderly import OrderlyWay
+from rocketapp.consumer.ways.orderly_delivery import OrderlyDelivery
 from rocketapp.model.stats import HandlerStats
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
