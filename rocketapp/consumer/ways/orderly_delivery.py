@@ -146,13 +146,12 @@ class OrderlyDelivery:
             if executor is None:
                 self._process_queue.finish_all(messages)
                 self._context.stats.count_unmatched(self._process_queue.message_queue.topic, len(messages))
-            else:
-                if not await self._handle(executor, await self._items(executor, messages)):
-                    return
-                self._failed.clear()
-                # A handler that never suspends must not keep the loop for itself.
-                await asyncio.sleep(0)
+            elif not await self._handle(executor, await self._items(executor, messages)):
+                return
+            self._failed.clear()
             self._context.prompt(self._process_queue)
+            # A handler that never suspends must not keep the loop for itself, nor its offset from being committed.
+            await asyncio.sleep(0)
 
     async def _has_more(self, until: float | None) -> bool:
         """Wait for messages; False when the delivery was ended, or the time is over."""

@@ -127,17 +127,13 @@ class SerialInThreads:
 
     async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
         """See SerialExecutor."""
-        run = _ThreadRun(self.handler, items, permit)
-        self._threads.run(run.work)
-        wait = _FIRST_COLLECT
+        run = _ThreadRun(self.handler, items, permit, completion)
         try:
-            while not run.over.done():
-                await asyncio.wait([run.over], timeout=wait)
-                run.collect(completion)
-                wait = min(2 * wait, _LONGEST_COLLECT)
+            self._threads.run(run.work)
+            await run.over
         finally:
             # Also when this run is cancelled: what was finished before is acknowledged.
-            run.collect(completion)
+            run.close()
         return run.stopped
 
     def stop(self) -> None:
@@ -148,14 +144,15 @@ class SerialInThreads:
 class _ThreadRun:
     """Items that one thread works on, one after the other."""
 
-    def __init__(self, handler: Handler, items: Iterator[Any], permit: Permit) -> None:
+    def __init__(self, handler: Handler, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> None:
         self._call, self._single = handler.call, handler.subscription.batch is None
-        self._items, self._permit = items, permit
+        self._items, self._permit, self._completion = items, permit, completion
         self._loop = asyncio.get_running_loop()
         self._finished: list[Any] = []
         self.over: asyncio.Future[None] = self._loop.create_future()
         self.stopped: Stopped | None = None
         """Valid once `over` is done."""
+        self._timer = self._loop.call_later(_FIRST_COLLECT, self._collect, 2 * _FIRST_COLLECT)
 
     def work(self) -> None:
         """In a thread."""
@@ -182,11 +179,20 @@ class _ThreadRun:
             append(item)
         return None
 
-    def collect(self, completion: Acknowledge) -> None:
-        """On the loop: acknowledge what is finished so far."""
-        count = len(self._finished)
-        completion.done_all(self._finished[:count])
-        del self._finished[:count]
+    def close(self) -> None:
+        """On the loop: acknowledge what is finished, and nothing afterwards."""
+        self._timer.cancel()
+        self._acknowledge()
+
+    def _collect(self, wait: float) -> None:
+        """On the loop: acknowledge what is finished so far, and look again after `wait` seconds."""
+        self._acknowledge()
+        self._timer = self._loop.call_later(wait, self._collect, min(2 * wait, _LONGEST_COLLECT))
+
+    def _acknowledge(self) -> None:
+        if count := len(self._finished):
+            self._completion.done_all(self._finished[:count])
+            del self._finished[:count]
 
     def _end(self) -> None:
         if not self.over.done():
