@@ -2,7 +2,7 @@
 
 A way of consuming is one file of this room: it runs handlers through executors of
 `consumer.workers`, judges what came of their calls, and acknowledges messages: by offset,
-by handle, or when a table has stored them. Whoever owns queues knows `Way` and `Delivery`
+by handle, or when a table has stored them. The owner of a queue knows `Way` and `Delivery`
 alone.
 """
 

@@ -24,20 +24,20 @@ def failures_of(
     known = set(messages)
     for message, outcome in result.items():
         if message not in known:
-            # Done would be a guess: whoever named it meant one of them not to be.
-            return [_misused(f"it names {message!r}, which is no message of this batch")] * len(messages)
+            # Done would be a guess: the handler meant one of its messages not to be.
+            return [_misused(f"it names {message!r}, which is not a message of this batch")] * len(messages)
         if outcome is not None and not _is_outcome(outcome):
             return [_misused(f"{outcome!r} is neither Retry, Skip nor DeadLetter")] * len(messages)
     return [failure_of(result.get(message), False, home) for message in messages]
 
 
 def failure_of(result: object, raised: bool, home: str = "") -> Failure | None:
-    """Why an attempt failed; None when it succeeded: anything returned that is no outcome is done.
+    """Why an attempt failed; None when it succeeded: any returned value that is not an outcome means done.
 
     `home`: the handler's file, so that the text of an exception can end with its line there.
     """
     if isinstance(result, type) and issubclass(result, Outcome):
-        result = result()  # `return Retry` means what `raise Retry` does
+        result, raised = _made(result)  # `return Retry` means what `raise Retry` does
     match result:
         case Skip():
             return None
@@ -48,11 +48,19 @@ def failure_of(result: object, raised: bool, home: str = "") -> Failure | None:
         case BaseException() if raised:
             return Failure(type(result).__name__, _text(result, home))
         case CoroutineType():
-            # A sync function around an async one: its code never ran, so this is anything but done.
+            # A sync function around an async one: its code never ran, so the message is not done.
             result.close()
-            return Failure("TypeError", "the handler returned a coroutine that nobody awaits: make it `async def`")
+            return Failure("TypeError", "the handler returned a coroutine, which was not awaited: make it `async def`")
         case _:
             return None
+
+
+def _made(kind: type[Outcome]) -> tuple[BaseException, bool]:
+    """An outcome of this class, and whether it is the exception that its construction raised instead."""
+    try:
+        return kind(), False
+    except Exception as error:
+        return error, True
 
 
 def _is_outcome(result: object) -> bool:

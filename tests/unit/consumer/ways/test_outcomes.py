@@ -34,7 +34,7 @@ def test_an_exception_is_a_failure_with_its_text() -> None:
     assert "no money" in str(failure)
 
 
-def test_a_coroutine_that_nobody_awaits_is_a_failure_and_not_done() -> None:
+def test_a_coroutine_that_was_not_awaited_is_a_failure_and_not_done() -> None:
     async def settle() -> None: ...
 
     failure = failure_of(settle(), raised=False)
@@ -59,6 +59,16 @@ def test_seconds_that_never_come_are_refused(after: float) -> None:
 def test_seconds_are_a_number() -> None:
     with pytest.raises(TypeError, match=r"Retry\(after='x'\): give seconds as a number"):
         Retry(after="x")  # type: ignore[arg-type]
+
+
+def test_an_outcome_class_that_cannot_be_made_is_a_failure() -> None:
+    class Later(Retry):
+        def __init__(self, hours: int) -> None:
+            super().__init__(hours * 3600)
+
+    failure = failure_of(Later, raised=False)
+    assert failure is not None
+    assert failure.kind == "TypeError"
 
 
 def test_outcomes_speak_for_single_messages() -> None:
