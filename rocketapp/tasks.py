@@ -1,9 +1,13 @@
-"""Owners of tasks: every task of the room is started here, kept, and awaited at the end."""
+"""The one file that makes tasks: each has one owner, which keeps it and awaits its end.
+
+`Tasks` owns tasks that live as long as an object does; `scope` owns those of one block.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 from rocketapp.model.event import LoopFailed, Observe
@@ -13,9 +17,10 @@ PATIENCE = 1.0
 
 
 class Tasks:
-    """Some tasks with one owner. What escapes from one is reported and harms no other."""
+    """The tasks of one owner. An exception that leaves one of them is reported and ends no other."""
 
-    def __init__(self, observe: Observe) -> None:
+    def __init__(self, observe: Observe | None = None) -> None:
+        """`observe` receives the failures; with None they belong to the callers that await the tasks."""
         self._observe = observe
         # In the order of their start, so that two equal runs end them in equal order.
         self._running: dict[asyncio.Task[Any], None] = {}
@@ -25,13 +30,14 @@ class Tasks:
 
     def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Start a task. The caller may also await or cancel it."""
+        # The loop makes the task, so that a task factory hears of it.
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._running[task] = None
         task.add_done_callback(self._done)
         return task
 
     async def close(self) -> None:
-        """Cancel what still runs and wait until it ended."""
+        """Cancel the tasks that still run and wait until they have ended."""
         while self._running:
             await self.end(list(self._running))
 
@@ -39,24 +45,42 @@ class Tasks:
         """Cancel these tasks and wait until they have ended, for PATIENCE seconds at most.
 
         A task may catch its cancellation and continue, for example in a handler: it is reported and left behind.
-        `name`: the name for the report, instead of the tasks' own names.
+        Without `observe` there is no limit. `name`: the name for the report, instead of the tasks' own names.
         """
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=PATIENCE)
+            await asyncio.wait(tasks, timeout=None if self._observe is None else PATIENCE)
         left = [task for task in tasks if not task.done()]
         for who in dict.fromkeys(name or task.get_name() for task in left):
-            self._observe(
-                LoopFailed(who, f"it was cancelled and has not ended within {PATIENCE:g} s: it is left behind")
-            )
+            self._report(who, f"it was cancelled and has not ended within {PATIENCE:g} s: it is left behind")
         for task in left:
             self._running.pop(task, None)
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._running.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._observe(LoopFailed(task.get_name(), f"{type(error).__name__}: {error}"))
+            self._report(task.get_name(), f"{type(error).__name__}: {error}")
+
+    def _report(self, name: str, error: str) -> None:
+        if self._observe is not None:
+            self._observe(LoopFailed(name, error))
+
+
+@contextlib.asynccontextmanager
+async def scope(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
+    """Run the coroutines during a block. At its end those that still run are cancelled, and all are awaited.
+
+    Their results and exceptions belong to the block: what it does not ask for is dropped.
+    """
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(coroutine) for coroutine in coroutines]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def forget_cancellation() -> None:

@@ -1,4 +1,8 @@
-"""Where in the user's code an exception was raised, or a thread stands: never asked for a message that succeeds."""
+"""Which line is the user's own: in a traceback, and in the frames of a running thread.
+
+The one place that tells the user's files from those of this package, of installed packages and of the standard
+library. It is asked for a failure, a declaration or a blocked loop, never for a message that succeeds.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +10,78 @@ import logging
 import os
 from pathlib import Path
 from types import FrameType, TracebackType
+from typing import NamedTuple
 
 from rocketapp.model.subscription import Subscription
 
 _OURS = f"{Path(__file__).parent}{os.sep}"
-_STANDARD = f"{Path(os.__file__).parent}{os.sep}"
+_STANDARD = tuple({f"{Path(file).parent}{os.sep}" for file in (os.__file__, os.path.realpath(os.__file__))})
 _INSTALLED = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
-_ASYNCIO = f"{_STANDARD}asyncio{os.sep}"
+_ASYNCIO = tuple(f"{standard}asyncio{os.sep}" for standard in _STANDARD)
 _LOOP_CALLS = ("_run", "_run_once", "run_forever", "run_until_complete", "run")
 """Functions of asyncio by which a loop, or a program that runs a loop, calls callbacks."""
+_TYPED_IN = ("<string>", "<stdin>")
+"""What `python -c` and the interactive interpreter call the user's code."""
 _log = logging.getLogger("rocketapp.failures")
 
 
-def place_of_error(error: BaseException, home: str) -> str:
-    """`file:line` of the innermost frame of the user's code, or "" when no frame is theirs.
+class UserLine(NamedTuple):
+    """One line of the user's code."""
 
-    `home`: the handler's own file, which is the user's wherever it is installed.
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        return f"{Path(self.file).name}:{self.line}"
+
+
+def line_of_error(error: BaseException, home: str = "") -> UserLine | None:
+    """The innermost line of the user's that the exception came through, or None.
+
+    `home`: the file of a handler, which is the user's even where it is installed. A SyntaxError is where it says.
     """
-    found, at = "", error.__traceback__
+    if isinstance(error, SyntaxError) and error.filename and not is_foreign(error.filename):
+        return UserLine(error.filename, error.lineno or 0)
+    found, at = None, error.__traceback__
     while at is not None:
-        filename = at.tb_frame.f_code.co_filename
-        if filename == home or not is_foreign(filename):
-            found = f"{Path(filename).name}:{at.tb_lineno}"
+        code = at.tb_frame.f_code
+        if code.co_filename == home or not is_foreign(code.co_filename):
+            found = UserLine(code.co_filename, at.tb_lineno, code.co_qualname)
         at = at.tb_next
     return found
 
 
-def place_of_frame(frame: FrameType | None, home: str) -> str:
-    """`file:line` of the innermost frame of the user's code that the event loop has called; "" when there is none."""
+def line_of_frame(frame: FrameType | None, home: str = "") -> UserLine | None:
+    """The innermost line of the user's that leads to this frame and that the event loop has called, or None."""
     while frame is not None:
-        filename = frame.f_code.co_filename
-        if filename == home or not is_foreign(filename):
-            return f"{Path(filename).name}:{frame.f_lineno}"
-        if filename.startswith(_ASYNCIO) and frame.f_code.co_name in _LOOP_CALLS:
-            return ""  # frames beyond are those of the program that started the loop
+        code = frame.f_code
+        if code.co_filename == home or not is_foreign(code.co_filename):
+            return UserLine(code.co_filename, frame.f_lineno, code.co_qualname)
+        if code.co_filename.startswith(_ASYNCIO) and code.co_name in _LOOP_CALLS:
+            return None  # frames beyond are those of the program that started the loop
         frame = frame.f_back
-    return ""
+    return None
+
+
+def calling_frame(frame: FrameType) -> FrameType:
+    """The frame outside rocketapp.app and the standard library that led to this one.
+
+    Installed packages count as callers: an app may be one, and what it declares is the user's wherever it lies.
+    """
+    while frame.f_back is not None and _is_between(frame):
+        frame = frame.f_back
+    return frame
+
+
+def place_of_frame(frame: FrameType | None, home: str) -> str:
+    """`file:line` of `line_of_frame`, or ""."""
+    return str(line_of_frame(frame, home) or "")
+
+
+def place_of_error(error: BaseException, home: str) -> str:
+    """`file:line` of `line_of_error`, or ""."""
+    return str(line_of_error(error, home) or "")
 
 
 def log_traceback(error: BaseException, subscription: Subscription) -> None:
@@ -57,13 +97,17 @@ def file_of(subscription: Subscription) -> str:
 
 
 def is_foreign(filename: str) -> bool:
-    """Of this package, of an installed one, of the standard library, or of no file."""
-    return filename.startswith((_OURS, "<frozen ")) or is_standard(filename) or _is_installed(filename)
+    """Whether a file belongs to this package, an installed one or the standard library, or is no file."""
+    if filename.startswith("<"):
+        return filename not in _TYPED_IN
+    return filename.startswith((_OURS, *_STANDARD)) or _is_installed(filename)
 
 
-def is_standard(filename: str) -> bool:
-    """Of the standard library, in which some systems keep installed packages as well."""
-    return filename.startswith(_STANDARD) and not _is_installed(filename)
+def _is_between(frame: FrameType) -> bool:
+    """Of ours, or of what runs our coroutine for the user: `asyncio.run(app.publish(...))`."""
+    filename = frame.f_code.co_filename
+    is_standard = filename.startswith(("<frozen ", *_STANDARD)) and not _is_installed(filename)
+    return is_standard or frame.f_globals.get("__name__", "").startswith("rocketapp.app.")
 
 
 def _is_installed(filename: str) -> bool:

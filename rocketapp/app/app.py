@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, Unpack
 
 from rocketapp.app.declaration import Declaration
 from rocketapp.app.declared import Declared
-from rocketapp.app.lifecycle_hooks import LifecycleHook, read_moment
+from rocketapp.app.lifecycle_hooks import LifecycleHook, read_hook
 from rocketapp.app.pausing import DEFAULT_REASON, PauseChange
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publishing import check_timeout, outgoing
+from rocketapp.app.publishing import check_names, outgoing, timeout_of
 from rocketapp.app.router import Router, Subscribing
 from rocketapp.errors import SendUnknown, SetupError
 from rocketapp.model.outgoing import Outgoing, SendResult
+from rocketapp.model.publish_options import PublishOptions, SendOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 _ANSWER_GRACE = 5.0
@@ -36,7 +37,7 @@ class Sender(Protocol):
     async def send_one_way(self, message: Outgoing) -> None: ...
 
 
-class Running(Protocol):
+class RunningApp(Protocol):
     """The running half of an app: there between start and stop."""
 
     loop: asyncio.AbstractEventLoop
@@ -84,107 +85,61 @@ class RocketApp(Subscribing):
         )
         self.pause_changes: list[PauseChange] = []
         """Calls of `pause` and `resume` before the start, in order."""
-        self._running: Running | None = None
+        self._running: RunningApp | None = None
 
     def on_startup(self, function: F) -> F:
         """Run this when the cluster is reached, before the first message; it may publish. Takes nothing, or the app."""
-        self._add_moment(LifecycleHook.STARTUP, function)
+        self._add_hook(LifecycleHook.STARTUP, function)
         return function
 
     def on_shutdown(self, function: F) -> F:
         """Run this when no handler runs any more; it may still publish. Takes nothing, or the app."""
-        self._add_moment(LifecycleHook.SHUTDOWN, function)
+        self._add_hook(LifecycleHook.SHUTDOWN, function)
         return function
 
     def lifespan(self, function: F) -> F:
         """Enter this async context manager at start and leave it at stop; an async generator function will do."""
-        self._add_moment(LifecycleHook.LIFESPAN, function)
+        self._add_hook(LifecycleHook.LIFESPAN, function)
         return function
 
-    async def publish(
-        self,
-        topic: str,
-        body: Any,
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        order_key: str | None = None,
-        delay: float | None = None,
-        cluster: str | None = None,
-        timeout: float | None = None,
-    ) -> SendResult:
+    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
         """Send one message and say where it is stored.
 
         body: bytes, str (UTF-8), or a dict, list, msgspec Struct, dataclass or pydantic model (JSON).
-        keys: words that find the message later; order_key: equal ones share a queue, in order.
+        tag: what subscriptions select by; keys: words that find the message later; properties: your own, str to str.
+        order_key: messages with equal ones share a queue, in the order of publishing.
         delay: seconds, exactly one of RocketMQ's delay levels; otherwise ValueError names the neighbours.
+        cluster: the name of one of `RocketApp(clusters=...)`; None is the unnamed cluster.
         timeout: seconds in total; None is `producer.send_timeout`.
 
         Raises SendRefused when it is certainly not stored, SendUnknown when it perhaps is; TypeError or ValueError,
         before anything is sent, for an argument that it does not take.
         """
-        message = outgoing(topic, body, tag=tag, keys=keys, properties=properties, order_key=order_key, delay=delay)
-        check_timeout(timeout)
-        return await self._sender(cluster).send(message, timeout=timeout)
+        check_names("publish", options, PublishOptions)
+        message, timeout = outgoing(topic, body, options), timeout_of(options)
+        return await self._sender(options.get("cluster")).send(message, timeout=timeout)
 
-    async def publish_many(
-        self,
-        topic: str,
-        items: Iterable[Any],
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        order_key: str | None = None,
-        delay: float | None = None,
-        cluster: str | None = None,
-    ) -> list[SendResult]:
+    async def publish_many(self, topic: str, items: Iterable[Any], **options: Unpack[SendOptions]) -> list[SendResult]:
         """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
-        messages = [
-            outgoing(topic, body, tag=tag, keys=keys, properties=properties, order_key=order_key, delay=delay)
-            for body in items
-        ]
-        return await self._sender(cluster).send_many(messages)
+        check_names("publish_many", options, SendOptions)
+        messages = [outgoing(topic, body, options) for body in items]
+        return await self._sender(options.get("cluster")).send_many(messages)
 
-    async def publish_one_way(
-        self,
-        topic: str,
-        body: Any,
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        order_key: str | None = None,
-        delay: float | None = None,
-        cluster: str | None = None,
-    ) -> None:
-        """Send without waiting for an answer: fast, and whether it is stored nobody says."""
-        message = outgoing(topic, body, tag=tag, keys=keys, properties=properties, order_key=order_key, delay=delay)
-        await self._sender(cluster).send_one_way(message)
+    async def publish_one_way(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
+        """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
+        check_names("publish_one_way", options, SendOptions)
+        await self._sender(options.get("cluster")).send_one_way(outgoing(topic, body, options))
 
-    def publish_sync(
-        self,
-        topic: str,
-        body: Any,
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        order_key: str | None = None,
-        delay: float | None = None,
-        cluster: str | None = None,
-        timeout: float | None = None,
-    ) -> SendResult:
+    def publish_sync(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
         """`publish` for sync handlers and other threads: blocks until the answer is there."""
+        check_names("publish_sync", options, PublishOptions)
         running = self._must_run()
         if _running_loop() is running.loop:
             raise SetupError(
                 place_of_call(), "publish_sync would block the event loop for ever: use `await app.publish(...)` here"
             )
-        message = outgoing(topic, body, tag=tag, keys=keys, properties=properties, order_key=order_key, delay=delay)
-        check_timeout(timeout)
-        sending = self._sender(cluster).send(message, timeout=timeout)
+        message, timeout = outgoing(topic, body, options), timeout_of(options)
+        sending = self._sender(options.get("cluster")).send(message, timeout=timeout)
         future = asyncio.run_coroutine_threadsafe(sending, running.loop)
         limit = running.send_timeout if timeout is None else timeout
         try:
@@ -215,7 +170,7 @@ class RocketApp(Subscribing):
         """
         self._change_pauses(PauseChange("resume", topic, group, reason, place_of_call()))
 
-    def began(self, running: Running) -> None:
+    def began(self, running: RunningApp) -> None:
         """`lifecycle` says: from now on publishing works and nothing more is declared."""
         if self._running is not None:
             raise SetupError(place_of_call(), f"app {self.name!r} is running already: stop it first")
@@ -239,9 +194,9 @@ class RocketApp(Subscribing):
     def _may_include(self, router: Router) -> None:
         self._refuse_when_running("include")
 
-    def _add_moment(self, moment: LifecycleHook, function: Callable[..., Any]) -> None:
-        self._refuse_when_running(moment.value)
-        self.declared.moments.append(read_moment(moment, function, type(self), place_of_call()))
+    def _add_hook(self, hook: LifecycleHook, function: Callable[..., Any]) -> None:
+        self._refuse_when_running(hook.value)
+        self.declared.lifecycle_hooks.append(read_hook(hook, function, type(self), place_of_call()))
 
     def _refuse_when_running(self, what: str) -> None:
         if self._running is not None:
@@ -249,7 +204,7 @@ class RocketApp(Subscribing):
                 place_of_call(), f"{what} came when app {self.name!r} had started: declare everything before it runs"
             )
 
-    def _must_run(self) -> Running:
+    def _must_run(self) -> RunningApp:
         if self._running is None:
             raise SetupError(
                 place_of_call(),

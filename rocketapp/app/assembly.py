@@ -6,22 +6,27 @@ Errors of plugins and declarations come from here, so that nothing has to be und
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from random import Random
+from typing import Any, NamedTuple, TypeVar, Unpack
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.chain import fold
 from rocketapp.app.container import Wiring
+from rocketapp.app.parts import GivenParts
 from rocketapp.app.periodic import Periodic
 from rocketapp.app.registry import Bound, GroupPlan, TopicPlan
 from rocketapp.app.settings import Settings
+from rocketapp.clock import Clock
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.errors import PluginError
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.event import Event, Observe
 from rocketapp.model.outgoing import SendResult
+from rocketapp.model.publish_options import PublishOptions
 from rocketapp.model.subscription import Subscription
+from rocketapp.transport.stream import Dial
 
 log = logging.getLogger("rocketapp.app")
 T = TypeVar("T")
@@ -43,15 +48,18 @@ class Assembly:
     wiring: Wiring
 
 
-def assemble(app: RocketApp, settings: Settings, given: Mapping[str, Any], periodic: Periodic) -> Assembly:
+def assemble(
+    app: RocketApp, settings: Settings, *, dial: Dial, clock: Clock, random: Random, periodic: Periodic
+) -> Assembly:
     """Raises SetupError or PluginError."""
     declared, plugins = app.declared, app.declared.plugins
     group = settings.app.group or app.name
     subscriptions = declared.registry.subscriptions(group, settings.consumer)
     surface = AppSurface(app, settings, subscriptions, periodic)
     surface.observers = _observers(plugins, surface)
-    wiring = Wiring(declared.container, {**given, "settings": settings, "observe": surface.observe})
-    version = int(wiring.own.clock().now() * 1000)
+    given = GivenParts(settings=settings, observe=surface.observe, dial=dial, clock=clock, random=random)
+    wiring = Wiring(declared.container, given)
+    version = int(wiring.clock.now() * 1000)
     groups = tuple(
         Group(plan, tuple(_consumed(topic, plugins) for topic in plan.topics))
         for plan in declared.registry.plans(group, settings.consumer, version=version)
@@ -109,27 +117,5 @@ class AppSurface:
             except Exception:
                 log.exception("plugin %s failed at the event %r", plugin, event)
 
-    async def publish(
-        self,
-        topic: str,
-        body: Any,
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        order_key: str | None = None,
-        delay: float | None = None,
-        cluster: str | None = None,
-        timeout: float | None = None,
-    ) -> SendResult:
-        return await self._app.publish(
-            topic,
-            body,
-            tag=tag,
-            keys=keys,
-            properties=properties,
-            order_key=order_key,
-            delay=delay,
-            cluster=cluster,
-            timeout=timeout,
-        )
+    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+        return await self._app.publish(topic, body, **options)

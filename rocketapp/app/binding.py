@@ -16,7 +16,7 @@ from typing import Any
 from rocketapp.app.batch_payloads import sifted
 from rocketapp.app.context import context_of
 from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
-from rocketapp.app.signature import Kind, Providers, Slot, UnresolvedError, read_signature
+from rocketapp.app.signature import Argument, Kind, Providers, UnresolvedError, read_signature
 from rocketapp.errors import SetupError
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.subscription import Subscription
@@ -34,11 +34,11 @@ class Binding:
     place: str
     is_async: bool
     batch: bool
-    slots: tuple[Slot, ...] | None
+    arguments: tuple[Argument, ...] | None
 
     def resolved(self, providers: Providers | None) -> Binding:
         """The same with every argument known. Raises SetupError for what is still unknown."""
-        if self.slots is not None:
+        if self.arguments is not None:
             return self
         try:
             return bind(self.function, batch=self.batch, place=self.place, providers=providers, at_start=True)
@@ -49,17 +49,17 @@ class Binding:
 
     def call(self, subscription: Subscription) -> Call:
         """The callable for this subscription; `resolved` comes first."""
-        slots = self.slots or ()
-        if len(slots) == 1 and slots[0].kind is Kind.MESSAGE and not slots[0].by_name:
+        arguments = self.arguments or ()
+        if len(arguments) == 1 and arguments[0].kind is Kind.MESSAGE and not arguments[0].by_name:
             return self.function
-        payload = next((slot for slot in slots if slot.kind is Kind.PAYLOAD), None)
+        payload = next((argument for argument in arguments if argument.kind is Kind.PAYLOAD), None)
         if not self.batch or payload is None:
-            if len(slots) == 1 and payload is not None and not payload.by_name:
+            if len(arguments) == 1 and payload is not None and not payload.by_name:
                 return _call_with_payload(self.function, payload, subscription)
-            gets = [_getter(slot, subscription) for slot in slots]
-            return _call_of(self.function, slots, gets, self.is_async)
-        gets = [_getter_of_decoded(slot, subscription) for slot in slots]
-        call = _call_of(self.function, slots, gets, self.is_async)
+            gets = [_getter(argument, subscription) for argument in arguments]
+            return _call_of(self.function, arguments, gets, self.is_async)
+        gets = [_getter_of_decoded(argument, subscription) for argument in arguments]
+        call = _call_of(self.function, arguments, gets, self.is_async)
         return sifted(call, _decoded(payload, subscription), is_async=self.is_async)
 
 
@@ -86,66 +86,66 @@ def bind(
     plain = plain_function(function)
     if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
         raise SetupError(place, "a handler cannot be a generator: its code would never run; remove the yield")
-    slots = None
+    arguments = None
     try:
-        slots = read_signature(function, batch=batch, place=place, providers=providers, names=names or {})
+        arguments = read_signature(function, batch=batch, place=place, providers=providers, names=names or {})
     except UnresolvedError:
         if at_start:
             raise
-    return Binding(function, name_of_function(function), place, is_async(function), batch, slots)
+    return Binding(function, name_of_function(function), place, is_async(function), batch, arguments)
 
 
-def undecodable(subscription: Subscription, slot: Slot, error: Exception) -> DeadLetter:
+def undecodable(subscription: Subscription, argument: Argument, error: Exception) -> DeadLetter:
     """Trying again cannot help: to the dead letters, with everything needed to see why."""
-    return DeadLetter(f"{subscription.handler_name}: the body is no {slot.type_name}: {error}")
+    return DeadLetter(f"{subscription.handler_name}: the body cannot be read as {argument.type_name}: {error}")
 
 
-def _call_of(function: Callable[..., Any], slots: tuple[Slot, ...], gets: list[Get], is_async: bool) -> Call:
+def _call_of(function: Callable[..., Any], arguments: tuple[Argument, ...], gets: list[Get], is_async: bool) -> Call:
     """One closure for each shape; the common ones without a loop over arguments."""
-    if not slots:
+    if not arguments:
         return lambda _message: function()
-    if is_async and any(slot.kind is Kind.PROVIDER for slot in slots):
-        return _awaiting_providers(function, slots, gets)
-    if any(slot.by_name for slot in slots):
-        return _by_name(function, slots, gets)
+    if is_async and any(argument.kind is Kind.PROVIDER for argument in arguments):
+        return _awaiting_providers(function, arguments, gets)
+    if any(argument.by_name for argument in arguments):
+        return _by_name(function, arguments, gets)
     first = gets[0]
-    if len(slots) == 1:
+    if len(arguments) == 1:
         return lambda message: function(first(message))
     second = gets[1]
-    if len(slots) == 2:
+    if len(arguments) == 2:
         return lambda message: function(first(message), second(message))
     return lambda message: function(*[get(message) for get in gets])
 
 
-def _call_with_payload(function: Callable[..., Any], slot: Slot, subscription: Subscription) -> Call:
+def _call_with_payload(function: Callable[..., Any], argument: Argument, subscription: Subscription) -> Call:
     """The commonest typed shape, without a call between."""
-    decode = slot.decode
+    decode = argument.decode
 
     def call(message: Any) -> Any:
         try:
-            payload = decode(message.body)  # type: ignore[misc]  # a payload's slot has its decoder
+            payload = decode(message.body)  # type: ignore[misc]  # a payload's argument has its decoder
         except MemoryError:
             raise
         except Exception as error:
-            raise undecodable(subscription, slot, error) from error
+            raise undecodable(subscription, argument, error) from error
         return function(payload)
 
     return call
 
 
-def _by_name(function: Callable[..., Any], slots: tuple[Slot, ...], gets: list[Get]) -> Call:
-    positional = [get for slot, get in zip(slots, gets, strict=True) if not slot.by_name]
-    named = [(slot.name, get) for slot, get in zip(slots, gets, strict=True) if slot.by_name]
+def _by_name(function: Callable[..., Any], arguments: tuple[Argument, ...], gets: list[Get]) -> Call:
+    positional = [get for argument, get in zip(arguments, gets, strict=True) if not argument.by_name]
+    named = [(argument.name, get) for argument, get in zip(arguments, gets, strict=True) if argument.by_name]
     return lambda message: function(
         *[get(message) for get in positional], **{name: get(message) for name, get in named}
     )
 
 
-def _awaiting_providers(function: Callable[..., Any], slots: tuple[Slot, ...], gets: list[Get]) -> Call:
+def _awaiting_providers(function: Callable[..., Any], arguments: tuple[Argument, ...], gets: list[Get]) -> Call:
     """A provider of the container may be asynchronous; whether it is shows when it is asked."""
     parts = [
-        (slot.name if slot.by_name else None, slot.kind is Kind.PROVIDER, get)
-        for slot, get in zip(slots, gets, strict=True)
+        (argument.name if argument.by_name else None, argument.kind is Kind.PROVIDER, get)
+        for argument, get in zip(arguments, gets, strict=True)
     ]
 
     async def call(message: Any) -> Any:
@@ -163,24 +163,24 @@ def _awaiting_providers(function: Callable[..., Any], slots: tuple[Slot, ...], g
     return call
 
 
-def _getter(slot: Slot, subscription: Subscription) -> Get:
+def _getter(argument: Argument, subscription: Subscription) -> Get:
     """Message -> the value of one argument."""
-    if slot.kind is Kind.MESSAGE:
+    if argument.kind is Kind.MESSAGE:
         return _itself
-    if slot.kind is Kind.CONTEXT:
+    if argument.kind is Kind.CONTEXT:
         return context_of(subscription)
-    if slot.kind is Kind.PROVIDER:
-        return _provided(slot, subscription)
-    return _decoded(slot, subscription)
+    if argument.kind is Kind.PROVIDER:
+        return _provided(argument, subscription)
+    return _decoded(argument, subscription)
 
 
-def _getter_of_decoded(slot: Slot, subscription: Subscription) -> Get:
+def _getter_of_decoded(argument: Argument, subscription: Subscription) -> Get:
     """The same for a batch with payloads: taken from what could be decoded."""
-    if slot.kind is Kind.PAYLOAD:
+    if argument.kind is Kind.PAYLOAD:
         return attrgetter("payloads")
-    get, messages = _getter(slot, subscription), attrgetter("messages")
+    get, messages = _getter(argument, subscription), attrgetter("messages")
     # The handler's list is its own: what it takes out of it is still part of what failed.
-    return _own_messages if slot.kind is Kind.MESSAGE else lambda decoded: get(messages(decoded))
+    return _own_messages if argument.kind is Kind.MESSAGE else lambda decoded: get(messages(decoded))
 
 
 def _own_messages(decoded: Any) -> list[Any]:
@@ -191,25 +191,25 @@ def _itself(message: Any) -> Any:
     return message
 
 
-def _decoded(slot: Slot, subscription: Subscription) -> Get:
-    decode = slot.decode
+def _decoded(argument: Argument, subscription: Subscription) -> Get:
+    decode = argument.decode
 
     def get(message: Any) -> Any:
         try:
-            return decode(message.body)  # type: ignore[misc]  # a payload's slot has its decoder
+            return decode(message.body)  # type: ignore[misc]  # a payload's argument has its decoder
         except MemoryError:
             raise
         except Exception as error:
-            raise undecodable(subscription, slot, error) from error
+            raise undecodable(subscription, argument, error) from error
 
     return get
 
 
-def _provided(slot: Slot, subscription: Subscription) -> Get:
-    provide = slot.provide
+def _provided(argument: Argument, subscription: Subscription) -> Get:
+    provide = argument.provide
 
     if subscription.is_async:
-        return lambda _message: provide()  # type: ignore[misc]  # a provider's slot has its provider
+        return lambda _message: provide()  # type: ignore[misc]  # a provider's argument has its provider
 
     def get(_message: Any) -> Any:
         value = provide()  # type: ignore[misc]
@@ -218,7 +218,7 @@ def _provided(slot: Slot, subscription: Subscription) -> Get:
                 value.close()
             raise SetupError(
                 subscription.place,
-                f"argument {slot.name!r}: its provider is asynchronous, so the handler must be `async def`",
+                f"argument {argument.name!r}: its provider is asynchronous, so the handler must be `async def`",
             )
         return value
 

@@ -35,7 +35,7 @@ def _has_fields(body: Any) -> bool:
 
 
 def is_pydantic(kind: type[Any]) -> bool:
-    """Without importing pydantic: who has a model has imported it already."""
+    """Does not import pydantic: where a model exists it is imported already."""
     pydantic = sys.modules.get("pydantic")
     return pydantic is not None and issubclass(kind, pydantic.BaseModel)
 

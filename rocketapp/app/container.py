@@ -2,71 +2,76 @@
 
 `Container` names every part. A user's container that derives from it replaces parts by
 redeclaring them; any container, derived or not, can provide arguments of handlers. A
-container that does not derive replaces nothing, whatever its providers are called.
+container that does not derive replaces nothing, even if its providers have the names of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import fields
+from random import Random
 from typing import Any, cast
 
 from dependency_injector import containers, providers
 
+from rocketapp.app import parts
+from rocketapp.app.settings import Settings
 from rocketapp.client.instance import ClientInstance
+from rocketapp.clock import Clock
+from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.blocked_loop import BlockedLoop
+from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.errors import SetupError
+from rocketapp.model.event import Observe
 from rocketapp.producer.producer import Producer
+from rocketapp.transport.stream import Dial
 
 
 class Container(containers.DeclarativeContainer):
-    """The parts of a running app.
+    """The parts of a running app: which object each part is. `parts` says, typed, what they are made of.
 
-    settings, observe: given at every start. clock, random, dial: given at start unless
-    redeclared. client, producer and consumer are factories: called once per cluster, per
-    cluster, and per group of a cluster, with the arguments that differ; consumer_parts once per
-    group, with its cluster's client and producer.
+    settings, observe: given at every start. clock, random, dial: given at start unless redeclared. client, producer,
+    consumer_parts and consumer are factories: called once per cluster, the last two once per group, with the
+    arguments that differ.
     """
 
-    settings: providers.Provider[Any] = providers.Dependency()
-    observe: providers.Provider[Any] = providers.Dependency()
-    clock: providers.Provider[Any] = providers.Dependency()
-    random: providers.Provider[Any] = providers.Dependency()
-    dial: providers.Provider[Any] = providers.Dependency()
-    flow_control: providers.Provider[Any] = providers.Singleton(FlowControl, settings.provided.consumer.cache_max_bytes)
-    blocked_loop: providers.Provider[Any] = providers.Singleton(BlockedLoop, observe)
-    client: providers.Provider[Any] = providers.Factory(
-        ClientInstance, dial=dial, clock=clock, random=random, observe=observe
-    )
-    producer: providers.Provider[Any] = providers.Factory(
-        Producer, config=settings.provided.producer, clock=clock, random=random, observe=observe
-    )
-    consumer_parts: providers.Provider[Any] = providers.Factory(
-        ConsumerParts,
-        config=settings.provided.consumer,
-        app_version=settings.provided.app.version,
+    settings: providers.Provider[Settings] = providers.Dependency()
+    observe: providers.Provider[Observe] = providers.Dependency()
+    dial: providers.Provider[Dial] = providers.Dependency()
+    clock: providers.Provider[Clock] = providers.Dependency()
+    random: providers.Provider[Random] = providers.Dependency()
+    flow_control: providers.Provider[FlowControl] = providers.Singleton(parts.make_flow_control, settings)
+    blocked_loop: providers.Provider[BlockedLoop] = providers.Singleton(BlockedLoop, observe)
+    app_parts: providers.Provider[parts.AppParts] = providers.Factory(
+        parts.AppParts,
+        settings=settings,
+        observe=observe,
+        dial=dial,
         clock=clock,
         random=random,
-        observe=observe,
         flow_control=flow_control,
         blocked_loop=blocked_loop,
-        max_inflated_bytes=settings.provided.client.max_inflated_bytes,
     )
-    consumer: providers.Provider[Any] = providers.Factory(PushConsumer)
+    client: providers.Provider[ClientInstance] = providers.Factory(parts.make_client, app_parts)
+    producer: providers.Provider[Producer] = providers.Factory(parts.make_producer, app_parts)
+    consumer_parts: providers.Provider[ConsumerParts] = providers.Factory(parts.make_consumer_parts, app_parts)
+    consumer: providers.Provider[PushConsumer] = providers.Factory(PushConsumer)
 
 
 class Wiring:
     """The container of one run: ours, with what the user's replaces."""
 
-    def __init__(self, container: Any, given: Mapping[str, object]) -> None:
+    def __init__(self, container: Any, given: parts.GivenParts) -> None:
         """`given`: values for the providers that the user's container leaves open."""
         self.own = Container()
         self._user: Any = container
         self._filled: list[providers.Provider[Any]] = []
         replaced = _replaced(container)
-        for name, value in given.items():
+        for name in (field.name for field in fields(given)):
+            value = getattr(given, name)
             self.own.providers[name].override(providers.Object(value))
             if _derives(container) and name not in replaced:
                 # A redeclared factory may refer to what its container left open.
@@ -74,6 +79,33 @@ class Wiring:
                 container.providers[name].override(providers.Object(value))
         for name, provider in replaced.items():
             self.own.providers[name].override(provider)
+
+    # Typed, so that the arguments of each call are checked, also where the user's container replaces a factory.
+
+    @property
+    def clock(self) -> Clock:
+        return self.own.clock()
+
+    def client(self, *, config: ClientConfig) -> ClientInstance:
+        """The view of one cluster."""
+        return self.own.client(config=config)
+
+    def producer(self, *, client: ClientInstance, group: str) -> Producer:
+        """The producer of one cluster."""
+        return self.own.producer(client=client, group=group)
+
+    def consumer(
+        self,
+        *,
+        client: ClientInstance,
+        producer: Producer,
+        group: str,
+        topics: Sequence[ConsumedTopic],
+        expected_members: int,
+    ) -> PushConsumer:
+        """The consumer of one group."""
+        made_of = self.own.consumer_parts(client=client, producer=producer)
+        return self.own.consumer(group=group, topics=topics, parts=made_of, expected_members=expected_members)
 
     async def start_resources(self) -> None:
         """Initialize the Resource providers of the user's container."""
@@ -98,7 +130,7 @@ class ContainerProviders:
 
     def marked(self, marker: Any) -> Callable[[], Any]:
         """`Provide["db"]`, `Provide[Shop.db]`: what to call for the value; for `Provider[...]` the provider itself."""
-        # Who has a marker has imported the module; it is slow, so nobody else does.
+        # A marker comes from this module, so it is imported already; it is slow, so apps without markers do without.
         from dependency_injector.wiring import Closing, Provider, ProvidersMap
 
         if isinstance(marker, cast(type, Closing)):
@@ -134,7 +166,7 @@ def instance_of(container: object, place: str) -> Any:
     if isinstance(container, type) and issubclass(container, containers.DeclarativeContainer):
         container = container()
     if not containers.is_container(container):
-        raise SetupError(place, f"container={container!r} is no dependency_injector container")
+        raise SetupError(place, f"container={container!r} is not a dependency_injector container")
     return container
 
 

@@ -51,7 +51,7 @@ class Declaration:
     enabled: bool
 
     def check(self) -> None:
-        """Raises SetupError for whatever is wrong with this declaration alone."""
+        """Raises SetupError when this declaration is wrong by itself."""
         self._check_names()
         self._check_kinds()
         try:
@@ -83,7 +83,7 @@ class Declaration:
             if value is None and name == "group":
                 continue
             if not isinstance(value, str):
-                self.refuse(f"{name}={value!r} is no name: give a string")
+                self.refuse(f"{name}={value!r} is not a name: give a string")
             problem = problem_of(value)
             if problem is not None:
                 self.refuse(problem)
@@ -97,7 +97,7 @@ class Declaration:
         if not isinstance(self.tags, str):
             self.refuse(f"tags={self.tags!r}: give one string, several tags separated by ||")
         if self.cluster is not None and not isinstance(self.cluster, str):
-            self.refuse(f"cluster={self.cluster!r} is no name: give a string")
+            self.refuse(f"cluster={self.cluster!r} is not a name: give a string")
 
     def _check_batch(self) -> None:
         if self.batch is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from rocketapp.app.lifecycle_hooks import MomentFunction
+from rocketapp.app.lifecycle_hooks import HookFunction
 from rocketapp.app.registry import Registry
 from rocketapp.app.settings import TABLES
 from rocketapp.app.values import fields_of
@@ -17,14 +17,14 @@ from rocketapp.model.names import group_problem
 
 
 def _table_problem(answer: Any, taken: Mapping[str, type[Any]]) -> str | None:
-    """Why this is no table of options, or None."""
+    """Why this is not a table of options, or None."""
     if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[0], str)):
         return "return (table name, dataclass)"
     name, kind = answer
     if name in TABLES or name in taken:
         return f"table [{name}] is taken"
     if not name.isidentifier() or name != name.lower() or "__" in name:
-        return f"{name!r} is no table's name: lower-case letters, digits and single underscores"
+        return f"{name!r} is not a table's name: lower-case letters, digits and single underscores"
     if not (isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen):  # type: ignore[attr-defined]
         return "the options are a frozen dataclass"
     try:
@@ -64,7 +64,7 @@ class Declared:
         settings: Mapping[str, Mapping[str, Any]],
         place: str,
     ) -> None:
-        problem = group_problem(name) if isinstance(name, str) else f"{name!r} is no string"
+        problem = group_problem(name) if isinstance(name, str) else f"{name!r} is not a string"
         if problem is not None:
             raise SetupError(place, f"the app's name is a group's name as well: {problem}")
         _check_clusters(clusters, place)
@@ -73,7 +73,7 @@ class Declared:
         self.name, self.place = name, place
         self.clusters = dict(clusters)
         self.container: Any = None
-        self.moments: list[MomentFunction] = []
+        self.lifecycle_hooks: list[HookFunction] = []
         providers = None
         if container is not None:
             from rocketapp.app.container import ContainerProviders, instance_of

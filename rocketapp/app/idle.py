@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Idle means: all that is wanted is owned, and there is no reason."""
+    """Whether an app is idle: every wanted queue is owned, and no consumer has a reason to wait."""
 
     owned: frozenset[str]
     wanted: frozenset[str]

@@ -1,8 +1,8 @@
 """The order of starting, and the reverse.
 
 settings → clients → producers → consumers join (start positions fixed and committed) →
-plugins → the app's own functions → consumers begin. Whatever fails or is cancelled on
-the way, what had started is stopped again before the error goes on.
+plugins → the app's own functions → consumers begin. When a step fails or is
+cancelled, the steps before it are undone and the error is raised.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError, SetupError, TransportError
 from rocketapp.model.stats import HandlerStats
 from rocketapp.state.backoff import Backoff
+from rocketapp.tasks import scope
 from rocketapp.transport.stream import Dial
 
 if TYPE_CHECKING:
+    from rocketapp.app.container import Wiring
     from rocketapp.client.instance import ClientInstance
     from rocketapp.consumer.push_consumer import PushConsumer
     from rocketapp.producer.producer import Producer
@@ -53,8 +55,7 @@ class Lifecycle:
         expected_members: int = 1,
     ) -> None:
         self._app, self._settings, self._expected_members = app, settings, expected_members
-        self._given = {"dial": dial, "clock": clock, "random": random}
-        self._random = random
+        self._dial, self._clock, self._random = dial, clock, random
         self.loop: asyncio.AbstractEventLoop
         self.send_timeout = settings.producer.send_timeout
         self._assembly: Assembly | None = None
@@ -127,10 +128,7 @@ class Lifecycle:
     @property
     def counters(self) -> HandlerStats:
         """What became of messages so far, over all consumers."""
-        every = (consumer.counters for consumer in self._consumers)
-        return sum(
-            (HandlerStats(one.handled, one.retried, one.dead_lettered, one.unmatched) for one in every), HandlerStats()
-        )
+        return sum((consumer.counters for consumer in self._consumers), HandlerStats())
 
     async def idle(self) -> Idle:
         """Whether anything is left to do, over all consumers."""
@@ -147,28 +145,33 @@ class Lifecycle:
     # Starting.
 
     async def _start(self) -> None:
-        self._assembly = assembly = assemble(self._app, self._settings, self._given, self._periodic)
+        self._assembly = assembly = assemble(
+            self._app,
+            self._settings,
+            dial=self._dial,
+            clock=self._clock,
+            random=self._random,
+            periodic=self._periodic,
+        )
         for change in self._early_changes:
             named_by(change, self._plans())
         self._user_code = UserCode(self._app, assembly.surface, patience=self._settings.app.drain_timeout)
         await assembly.wiring.start_resources()
-        await self._connect(assembly.wiring.own, self._clusters(assembly))
+        await self._connect(assembly.wiring, self._clusters(assembly))
         for cluster, client in self._clients.items():
             group = self._settings.producer.group or self._app.name
-            producer = assembly.wiring.own.producer(client=client, group=group)
+            producer = assembly.wiring.producer(client=client, group=group)
             await producer.start()
             self._producers[cluster] = producer
         for group_plan, topics in assembly.groups:
-            cluster = group_plan.cluster
-            parts = assembly.wiring.own.consumer_parts(client=self._clients[cluster], producer=self._producers[cluster])
-            self._consumers.append(
-                assembly.wiring.own.consumer(
-                    group=group_plan.group,
-                    topics=topics,
-                    parts=parts,
-                    expected_members=self._expected_members,
-                )
+            consumer = assembly.wiring.consumer(
+                client=self._clients[group_plan.cluster],
+                producer=self._producers[group_plan.cluster],
+                group=group_plan.group,
+                topics=topics,
+                expected_members=self._expected_members,
             )
+            self._consumers.append(consumer)
         self._is_assembled = True
         for change in self._early_changes:
             self._change_pauses(change)
@@ -190,17 +193,17 @@ class Lifecycle:
             )
         return clusters
 
-    async def _connect(self, wiring: Any, clusters: Mapping[str, str]) -> None:
+    async def _connect(self, wiring: Wiring, clusters: Mapping[str, str]) -> None:
         configs = {name: replace(self._settings.client, name_server=address) for name, address in clusters.items()}
         await _all(self._connect_one(wiring, name, config) for name, config in configs.items())
 
-    async def _connect_one(self, wiring: Any, cluster: str, config: ClientConfig) -> None:
+    async def _connect_one(self, wiring: Wiring, cluster: str, config: ClientConfig) -> None:
         """Try until `connect_timeout` is over; later outages are waited out for ever."""
         limit = self._settings.app.connect_timeout
         deadline = self.loop.time() + limit
         pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
-            client: ClientInstance = wiring.client(config=config)
+            client = wiring.client(config=config)
             try:
                 async with asyncio.timeout_at(deadline):
                     await client.start()
@@ -259,13 +262,8 @@ class Lifecycle:
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """All at once; when one fails the others are ended before its error goes on."""
-    tasks = [asyncio.get_running_loop().create_task(work) for work in works]
-    try:
+    async with scope(*works) as tasks:
         await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _is_current(loop: asyncio.AbstractEventLoop) -> bool:

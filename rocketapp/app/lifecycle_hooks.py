@@ -31,16 +31,16 @@ class LifecycleHook(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class MomentFunction:
+class HookFunction:
     """One function, what it is given, and where it stands."""
 
-    moment: LifecycleHook
+    hook: LifecycleHook
     function: Callable[..., Any]
     takes_app: bool
     place: str
 
     async def run(self, app: object) -> None:
-        """Call it. Raises SetupError with its place for whatever it raises."""
+        """Call the function. Raises SetupError with its place and its error."""
         try:
             if is_async(self.function):
                 await self.function(*self._arguments(app))
@@ -65,22 +65,20 @@ class MomentFunction:
 
     def failed(self, error: BaseException) -> SetupError:
         name = name_of_function(self.function)
-        return SetupError(self.place, f"{self.moment.value} function {name} raised {type(error).__name__}: {error}")
+        return SetupError(self.place, f"{self.hook.value} function {name} raised {type(error).__name__}: {error}")
 
     def _arguments(self, app: object) -> tuple[object, ...]:
         return (app,) if self.takes_app else ()
 
 
-def read_moment(
-    moment: LifecycleHook, function: Callable[..., Any], app_class: type[Any], place: str
-) -> MomentFunction:
+def read_hook(hook: LifecycleHook, function: Callable[..., Any], app_class: type[Any], place: str) -> HookFunction:
     """Raises SetupError unless the function takes nothing, or the app alone."""
     if not callable(function):
         raise SetupError(
-            place, f"{moment.value} decorates functions, and {function!r} cannot be called: write it without brackets"
+            place, f"{hook.value} decorates functions, and {function!r} cannot be called: write it without brackets"
         )
     place = place_of_function(function, place)
-    _check_kind(moment, plain_function(function), place)
+    _check_kind(hook, plain_function(function), place)
     signature = inspect.signature(function)
     required = [
         parameter
@@ -90,21 +88,21 @@ def read_moment(
     ]
     if len(required) > 1 or any(parameter.kind is parameter.KEYWORD_ONLY for parameter in required):
         raise SetupError(
-            place, f"{moment.value} functions take nothing, or the app alone: give the other arguments defaults"
+            place, f"{hook.value} functions take nothing, or the app alone: give the other arguments defaults"
         )
     if required and not _may_be_app(function, required[0], app_class):
-        wanted = f"argument {required[0].name!r} of an {moment.value} function can only be the app"
+        wanted = f"argument {required[0].name!r} of an {hook.value} function can only be the app"
         raise SetupError(place, f"{wanted}: annotate it as {app_class.__name__}, or remove it")
-    return MomentFunction(moment, function, bool(required), place)
+    return HookFunction(hook, function, bool(required), place)
 
 
-def _check_kind(moment: LifecycleHook, plain: Any, place: str) -> None:
-    if moment is LifecycleHook.LIFESPAN:
+def _check_kind(hook: LifecycleHook, plain: Any, place: str) -> None:
+    if hook is LifecycleHook.LIFESPAN:
         if inspect.iscoroutinefunction(plain):
             raise SetupError(place, f"{_LIFESPAN_NEEDS}: put a yield where the app runs")
     elif inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
         raise SetupError(
-            place, f"{moment.value} functions cannot be generators: their code would never run; use app.lifespan"
+            place, f"{hook.value} functions cannot be generators: their code would never run; use app.lifespan"
         )
 
 
@@ -113,7 +111,7 @@ def _may_be_app(function: Callable[..., Any], parameter: inspect.Parameter, app_
     if annotation is parameter.empty:
         return True
     if isinstance(annotation, str):
-        # Only its own name matters, whatever else in the signature cannot be resolved.
+        # Only this annotation is resolved: the others of the signature may name what does not exist yet.
         names = getattr(plain_function(function), "__globals__", {})
         try:
             meant: object = eval(annotation, names)  # the user's own annotation, in its own module

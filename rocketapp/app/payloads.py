@@ -24,7 +24,7 @@ class UnfitTypeError(Exception):
 
 
 def decoder_of(kind: Any) -> Decode | None:
-    """How to decode a body into `kind`; None when `kind` is no payload type at all.
+    """How to decode a body into `kind`; None when `kind` is not a payload type.
 
     Raises UnfitTypeError for a payload type with a part that JSON cannot fill, and
     NameError when one of its annotations names something that does not exist (yet).

@@ -1,4 +1,4 @@
-"""Calls that come back every so many seconds while an app runs: `Surface.every`."""
+"""Calls that are repeated at an interval while an app runs: `Surface.every`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ log = logging.getLogger("rocketapp.app")
 
 
 class Periodic:
-    """Owns the timers; there is no task, so nothing has to be awaited."""
+    """Owns the timers. It makes no task, so `stop` need not be awaited."""
 
     def __init__(self) -> None:
         self._calls: list[tuple[float, Callable[[], None]]] = []
@@ -18,7 +18,7 @@ class Periodic:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def add(self, seconds: float, call: Callable[[], None]) -> None:
-        """Every so many seconds from the start on, or from now if that was before."""
+        """Repeat the call every `seconds`, from the start on, or from now when the app runs already."""
         if seconds <= 0:
             raise ValueError(f"every({seconds}): seconds are more than 0")
         self._calls.append((seconds, call))
@@ -31,7 +31,7 @@ class Periodic:
             self._arm(number)
 
     def stop(self) -> None:
-        """Each is called a last time."""
+        """End the timers, and make each call a last time."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -9,29 +9,16 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from rocketapp.user_line import is_standard
+from rocketapp.user_line import calling_frame
 
 
-def calling_frame() -> FrameType:
-    """The innermost frame outside rocketapp.app and the standard library: the user's line that led here."""
-    frame = sys._getframe(1)
-    while frame.f_back is not None and _is_between(frame):
-        frame = frame.f_back
-    return frame
-
-
-def _is_between(frame: FrameType) -> bool:
-    """Ours, or of what runs our coroutine for the user: `asyncio.run(app.publish(...))`."""
-    return frame.f_globals.get("__name__", "").startswith("rocketapp.app.") or is_standard(frame.f_code.co_filename)
-
-
-def place_of_frame(frame: FrameType) -> str:
+def place_at(frame: FrameType) -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def place_of_call() -> str:
     """`file:line` of the user's call that led here."""
-    return place_of_frame(calling_frame())
+    return place_at(calling_frame(sys._getframe(1)))
 
 
 def plain_function(function: Callable[..., Any]) -> Any:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rocketapp.app.bodies import encode_body
 from rocketapp.model.names import delay_level
 from rocketapp.model.outgoing import Outgoing
+from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions
 
 
-def outgoing(
-    topic: str,
-    body: Any,
-    *,
-    tag: str | None = None,
-    keys: Sequence[str] = (),
-    properties: Mapping[str, str] | None = None,
-    order_key: str | None = None,
-    delay: float | None = None,
-) -> Outgoing:
+def outgoing(topic: str, body: Any, options: MessageOptions) -> Outgoing:
     """Raises TypeError that names the argument of a wrong kind, ValueError for a delay without a level."""
+    tag, order_key, delay = options.get("tag"), options.get("order_key"), options.get("delay")
     _check("topic", topic, isinstance(topic, str), "a str")
     _check("tag", tag, tag is None or isinstance(tag, str), "a str or None")
     _check("order_key", order_key, order_key is None or isinstance(order_key, str), "a str or None")
@@ -30,18 +23,28 @@ def outgoing(
         topic=topic,
         body=encode_body(body),
         tag=tag,
-        keys=_keys(keys),
-        properties=_properties(properties),
+        keys=_keys(options.get("keys", ())),
+        properties=_properties(options.get("properties")),
         order_key=order_key,
         delay_level=0 if delay is None else delay_level(delay),
     )
 
 
-def check_timeout(timeout: float | None) -> None:
-    """Raises TypeError or ValueError for what is no number of seconds above 0."""
+def timeout_of(options: PublishOptions) -> float | None:
+    """Raises TypeError or ValueError for a timeout that is not a number of seconds above 0."""
+    timeout = options.get("timeout")
     _check("timeout", timeout, timeout is None or isinstance(timeout, int | float), "seconds as a number, or None")
     if timeout is not None and not 0 < timeout < math.inf:
         raise ValueError(f"timeout={timeout!r}: give seconds above 0, or None for producer.send_timeout")
+    return timeout
+
+
+def check_names(function: str, options: SendOptions, known: type[SendOptions]) -> None:
+    """Raises TypeError for a keyword that the function does not take, and names those that it takes."""
+    names = known.__annotations__
+    if not options.keys() <= names.keys():
+        unknown = ", ".join(repr(name) for name in options if name not in names)
+        raise TypeError(f"{function}() takes no keyword {unknown}: it takes {', '.join(names)}")
 
 
 def _keys(keys: Any) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """What is subscribed. Conflicts are found here, before anything starts, and both places are named.
 
 One consumer serves one group of one cluster. Its handlers share a subscription per
-topic, so they must agree in whatever belongs to the topic (orderly, start, retries)
+topic, so they must agree in what belongs to the topic (orderly, start, retries)
 and must differ in their tags. Defaults come from settings, which are read at start:
 the same rules are then checked once more on complete subscriptions.
 """
@@ -25,7 +25,7 @@ from rocketapp.model.subscription import ALL_TAGS, Subscription, SubscriptionDat
 _LONE_BAR = re.compile(r"\s\|(?!\|)|(?<!\|)\|\s")
 """A single `|` with a blank beside it."""
 _BROKERS_OWN = frozenset({SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"})
-"""Delayed messages and those of open transactions: whoever takes them from there takes them too early."""
+"""Topics of delayed messages and of open transactions: a consumer would take the messages too early."""
 _SYSTEM_GROUPS = "CID_RMQ_SYS_"
 UNNAMED = ""
 """The cluster of `--name-server`."""

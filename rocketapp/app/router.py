@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rocketapp.app.declaration import DEFAULT_RETRIES, Declaration
-from rocketapp.app.places import calling_frame, place_of_call, place_of_frame
+from rocketapp.app.places import place_at, place_of_call
 from rocketapp.errors import SetupError
 from rocketapp.model.subscription import Start
+from rocketapp.user_line import calling_frame
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,7 +41,7 @@ class Subscribing(ABC):
         tags: `"paid || refunded"`; `"*"` takes what no other handler of the topic and group names.
         group: the consumer group; None is the router's, else the settings', else the app's name.
         orderly: per queue one message after the other, across the whole group.
-        batch: hand over lists of so many messages, or of what came within `batch_wait` seconds.
+        batch: hand over lists of this many messages, or of what came within `batch_wait` seconds.
         concurrency: messages in hand at once; None is `consumer.concurrency` (64) for an async
             handler and `consumer.threads` (20) for a sync one.
         retries: attempts after the first, then the message is dead; -1 is unlimited (orderly only).
@@ -51,8 +53,8 @@ class Subscribing(ABC):
         """
         if callable(topic):
             raise SetupError(place_of_call(), 'subscribe needs a topic: write @app.subscribe("the-topic")')
-        frame = calling_frame()
-        place, names = place_of_frame(frame), dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
+        frame = calling_frame(sys._getframe())
+        place, names = place_at(frame), dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
 
         def decorate(function: F) -> F:
             declaration = Declaration(

@@ -37,7 +37,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class Argument:
     """One parameter that the framework fills."""
 
     name: str
@@ -71,7 +71,7 @@ def read_signature(
     place: str,
     providers: Providers | None,
     names: Mapping[str, Any],
-) -> tuple[Slot, ...]:
+) -> tuple[Argument, ...]:
     """What fills each parameter, in order.
 
     `names` are the local names at the declaration, for string annotations. Raises
@@ -79,9 +79,9 @@ def read_signature(
     """
     reader = _Reader(function, batch, place, providers, names)
     reader.refuse_stars_alone()
-    slots = tuple(slot for slot in map(reader.slot, reader.parameters) if slot is not None)
-    reader.refuse_doubles(slots)
-    return slots
+    arguments = tuple(argument for argument in map(reader.argument, reader.parameters) if argument is not None)
+    reader.refuse_doubles(arguments)
+    return arguments
 
 
 class _Reader:
@@ -108,7 +108,7 @@ class _Reader:
         self._names = {**names, **_closure_names(plain)}
         self._left_one_alone = False
 
-    def slot(self, parameter: inspect.Parameter) -> Slot | None:
+    def argument(self, parameter: inspect.Parameter) -> Argument | None:
         """What fills this parameter; None leaves it alone."""
         marker = _marker_in(parameter.default)
         annotation = parameter.annotation
@@ -134,16 +134,16 @@ class _Reader:
             stars = " and ".join(f"{_STARS[one.kind]}{one.name}" for one in self.parameters)
             self._refuse(f"nothing fills {stars}: add an argument for the message, such as `message: Message`")
 
-    def refuse_doubles(self, slots: tuple[Slot, ...]) -> None:
+    def refuse_doubles(self, arguments: tuple[Argument, ...]) -> None:
         for kind in (Kind.MESSAGE, Kind.PAYLOAD, Kind.CONTEXT):
-            same = [slot.name for slot in slots if slot.kind is kind]
+            same = [argument.name for argument in arguments if argument.kind is kind]
             if len(same) > 1:
                 what = f"a {kind.value}" if kind is not Kind.MESSAGE else "the Message"
                 self._refuse(
                     f"arguments {' and '.join(map(repr, same))} each ask for {what}: one at most, remove the other"
                 )
 
-    def _annotated(self, parameter: inspect.Parameter, annotation: Any) -> Slot:
+    def _annotated(self, parameter: inspect.Parameter, annotation: Any) -> Argument:
         provide = self._provider_of_type(annotation)
         if provide is not None:
             return self._filled(parameter, Kind.PROVIDER, provide=provide)
@@ -180,7 +180,7 @@ class _Reader:
         except UnfitTypeError as error:
             self._refuse(f"argument {name!r}: {name_of_type(kind)} cannot be a payload: {error}")
 
-    def _marked(self, parameter: inspect.Parameter, marker: Any) -> Slot | None:
+    def _marked(self, parameter: inspect.Parameter, marker: Any) -> Argument | None:
         if self._providers is None:
             if hasattr(self._function, "__wrapped__"):
                 return None  # dependency_injector's @inject stands before the function and fills it
@@ -211,13 +211,13 @@ class _Reader:
         except Exception as error:
             self._refuse(f"argument {name!r}: the annotation {annotation!r} cannot be evaluated: {error}")
 
-    def _filled(self, parameter: inspect.Parameter, kind: Kind, **more: Any) -> Slot:
+    def _filled(self, parameter: inspect.Parameter, kind: Kind, **more: Any) -> Argument:
         by_name = parameter.kind is inspect.Parameter.KEYWORD_ONLY or self._left_one_alone
         if by_name and parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
             self._refuse(
                 f"argument {parameter.name!r} is positional-only behind one with a default: move it to the front"
             )
-        return Slot(parameter.name, kind, by_name, **more)
+        return Argument(parameter.name, kind, by_name, **more)
 
     def _refuse(self, problem: str) -> NoReturn:
         raise SetupError(self._place, problem)

@@ -1,7 +1,7 @@
 """Where settings come from: defaults < arguments in code < file < environment < command line.
 
 dynaconf reads the file with its environments and interprets the variables; what it
-found is then checked against the declared options. Whatever is unknown, of the wrong
+found is then checked against the declared options. An option that is unknown, of the wrong
 type or out of bounds is an error that names the file or variable, and the key meant.
 dynaconf is imported only when there is something to read.
 """
@@ -132,7 +132,7 @@ def _of_tables(found: Mapping[str, Any], tables: set[str], place: str) -> Iterat
     for table in sorted(tables):
         content = found.get(table)
         if not isinstance(content, dict):
-            raise ConfigError(place, f"{table} is no table: write [{table}] and the options below it")
+            raise ConfigError(place, f"{table} is not a table: write [{table}] and the options below it")
         if not content:
             yield Given(table, "", None, place)
         for key, value in content.items():
@@ -159,7 +159,7 @@ def _dynaconf(text: str, environment: str | None) -> dict[str, Any]:
     """What dynaconf makes of this text: with an environment the tables below it, without one those at the top.
 
     The text is given, not the file's name: dynaconf would also read neighbours of the
-    file (`settings.local.toml`, `.secrets.toml`, `dynaconf_hooks.py`), which nobody named.
+    file (`settings.local.toml`, `.secrets.toml`, `dynaconf_hooks.py`), which the user did not name.
     """
     from dynaconf import Dynaconf
     from dynaconf.loaders import toml_loader
@@ -240,4 +240,4 @@ def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         line = re.search(r"line (\d+)", str(error))
         # "at end of document" has no number: the last line is where it stopped making sense.
         number = line.group(1) if line else str(text.rstrip("\n").count("\n") + 1)
-        raise ConfigError(f"{path}:{number}", f"is no TOML: {error}") from error
+        raise ConfigError(f"{path}:{number}", f"is not TOML: {error}") from error

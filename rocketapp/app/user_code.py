@@ -12,9 +12,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 from rocketapp.app.app import RocketApp
-from rocketapp.app.lifecycle_hooks import LifecycleHook, MomentFunction
+from rocketapp.app.lifecycle_hooks import HookFunction, LifecycleHook
 from rocketapp.hooks.manager import Hook
 from rocketapp.hooks.surface import Surface
+from rocketapp.tasks import Tasks, scope
 
 log = logging.getLogger("rocketapp.app")
 
@@ -33,14 +34,14 @@ class UserCode:
         """Plugins, then functions and lifespans in the order of declaration. Raises what the first of them raised."""
         plugins = self._app.declared.plugins
         with_startup = {hook.plugin: hook for hook in plugins.hooks("app_startup")}
-        for info in plugins.listing():
-            if info.name in with_startup:
-                await self._run_hook(with_startup[info.name])
-            self._plugins.append(info.name)
-        for one in self._app.declared.moments:
-            if one.moment is LifecycleHook.STARTUP:
+        for name in plugins.names():
+            if name in with_startup:
+                await self._run_hook(with_startup[name])
+            self._plugins.append(name)
+        for one in self._app.declared.lifecycle_hooks:
+            if one.hook is LifecycleHook.STARTUP:
                 await one.run(self._app)
-            elif one.moment is LifecycleHook.LIFESPAN:
+            elif one.hook is LifecycleHook.LIFESPAN:
                 lifespan = Lifespan(one)
                 await lifespan.enter(self._app)
                 self._lifespans.append(lifespan)
@@ -50,8 +51,8 @@ class UserCode:
         """The reverse; what fails or takes too long is logged and holds up nothing. True when all went well."""
         clean = True
         if self._is_started:
-            for one in reversed(self._app.declared.moments):
-                if one.moment is LifecycleHook.SHUTDOWN:
+            for one in reversed(self._app.declared.lifecycle_hooks):
+                if one.hook is LifecycleHook.SHUTDOWN:
                     clean &= await self._patiently(one.run(self._app), cut, one.place)
         while self._lifespans:
             lifespan = self._lifespans.pop()
@@ -74,14 +75,8 @@ class UserCode:
 
     async def _patiently(self, work: Coroutine[Any, Any, None], cut: asyncio.Event, who: str) -> bool:
         """Do it, unless `cut` is set or patience is over first; False, and a line, when it did not end well."""
-        loop = asyncio.get_running_loop()
-        doing, cutting = loop.create_task(work), loop.create_task(cut.wait())
-        try:
+        async with scope(work, cut.wait()) as (doing, cutting):
             await asyncio.wait({doing, cutting}, timeout=self._patience, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            cutting.cancel()
-            doing.cancel()
-            await asyncio.gather(doing, cutting, return_exceptions=True)
         if doing.cancelled():
             log.error("%s: cut off while the app stopped", who)
             return False
@@ -94,9 +89,10 @@ class UserCode:
 class Lifespan:
     """One async context manager, held open by a task."""
 
-    def __init__(self, function: MomentFunction) -> None:
+    def __init__(self, function: HookFunction) -> None:
         self._function = function
         self._leaving = asyncio.Event()
+        self._tasks = Tasks()
         self._task: asyncio.Task[None]
 
     @property
@@ -105,14 +101,12 @@ class Lifespan:
 
     async def enter(self, app: RocketApp) -> None:
         """Raises SetupError with the place of what it raised."""
-        loop = asyncio.get_running_loop()
-        entered: asyncio.Future[None] = loop.create_future()
-        self._task = loop.create_task(self._live(app, entered), name=f"lifespan {self.place}")
+        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task = self._tasks.start(self._live(app, entered), f"lifespan {self.place}")
         try:
             await asyncio.wait({self._task, entered}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await self._tasks.close()
             raise
         if not entered.done():
             await self._task

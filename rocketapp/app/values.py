@@ -30,7 +30,7 @@ class OptionField(NamedTuple):
 
 
 def fields_of(table: type[Any]) -> Mapping[str, OptionField]:
-    """The options of a table by name. Raises TypeError for a field that is no option of a simple type."""
+    """The options of a table by name. Raises TypeError for a field that is not an option of a simple type."""
     hints = typing.get_type_hints(table)
     return {field.name: _option_field(table, field, hints[field.name]) for field in dataclasses.fields(table)}
 
@@ -49,7 +49,7 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
     if type(value) is not option.kind:
         return value, f"{value!r} is {_named(value)}, not {_WORDS[option.kind]}"
     if option.kind is float and not math.isfinite(value):
-        return value, f"{value!r} is no finite number"
+        return value, f"{value!r} is not a finite number"
     return value, bounds_problem(option.info, value)
 
 

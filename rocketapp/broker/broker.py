@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from random import Random
-from typing import Any
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.delays import DelayService
-from rocketapp.broker.dispatch import Dispatch, Process
 from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.long_poll import HeldPulls
@@ -31,6 +29,7 @@ from rocketapp.broker.processors.runtime import RuntimeProcessor
 from rocketapp.broker.processors.send import SendProcessor
 from rocketapp.broker.processors.send_back import SendBackProcessor
 from rocketapp.broker.processors.topics import TopicProcessor
+from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.store import MessageStore
@@ -40,8 +39,8 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import StoreError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
+from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import UniqueIds
 
 EXPIRY_INTERVAL = 10.0
@@ -67,10 +66,9 @@ class Broker:
         self._loop = loop
         self._pulls = PullProcessor(core, HeldPulls(), loop)
         self._clients = ClientProcessor(core)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = Tasks(observe)
         core.store.on_appended = self._pulls.arrived
         core.on_topic_created = self._clients.topic_created
-        self._dispatch = Dispatch(self.table())
 
     def __repr__(self) -> str:
         return f"<Broker {self._core.config.name} at {self._core.address or 'no address yet'}>"
@@ -115,10 +113,6 @@ class Broker:
             **RuntimeProcessor(core, self._loop.time()).table(),
         }
 
-    def serve(self, connection: Connection, command: Command) -> Command | None:
-        """Answer one request as a broker without a name server."""
-        return self._dispatch.serve(connection, command)
-
     def connection_lost(self, connection: Connection) -> None:
         self._pulls.connection_lost(connection)
         self._clients.connection_lost(connection)
@@ -151,7 +145,7 @@ class Broker:
         self._every(EXPIRY_INTERVAL, "expiry", self._expire)
         self._every(SAMPLE_INTERVAL, "traffic", self._sample)
         self._every(DELAY_SAVE_INTERVAL, "delay offsets", self._save_delay_offsets)
-        self._own(self._deliver_delayed(), "delays")
+        self._tasks.start(self._deliver_delayed(), "broker delays")
 
     def drop_held_pulls(self) -> None:
         """Drop the held pulls without an answer: the server stops."""
@@ -160,10 +154,7 @@ class Broker:
     async def stop(self) -> None:
         """End the loops, save the tables, close the store."""
         self._pulls.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        await self._tasks.close()
         if self._threads is not None:
             self._threads.shutdown()
         self._saving.save_all()
@@ -172,11 +163,8 @@ class Broker:
 
     # The loops.
 
-    def _own(self, loop: Coroutine[Any, Any, None], name: str) -> None:
-        self._tasks.append(asyncio.Task(loop, loop=self._loop, name=f"broker {name}"))
-
     def _every(self, interval: float, name: str, work: Callable[[], Awaitable[None] | None]) -> None:
-        self._own(self._repeat(interval, name, work), name)
+        self._tasks.start(self._repeat(interval, name, work), f"broker {name}")
 
     async def _repeat(self, interval: float, name: str, work: Callable[[], Awaitable[None] | None]) -> None:
         while True:

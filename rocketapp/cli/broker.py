@@ -17,7 +17,7 @@ from rocketapp.cli.options import refuse_empty
 
 if TYPE_CHECKING:
     from rocketapp.app.settings import Settings
-    from rocketapp.cli.stop import Stop
+    from rocketapp.cli.stop import ProcessStop
     from rocketapp.config.broker import BrokerConfig
     from rocketapp.embedded.embedded import EmbeddedBroker
     from rocketapp.model.event import Event
@@ -38,7 +38,7 @@ def command(directory: str | None, memory: bool, listen: str | None) -> int:
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.cli.settings import read_settings
-    from rocketapp.cli.stop import Stop
+    from rocketapp.cli.stop import ProcessStop
 
     refuse_empty({"--dir": directory, "--listen": listen})
     if directory and memory:
@@ -48,7 +48,7 @@ def command(directory: str | None, memory: bool, listen: str | None) -> int:
     names = names_of(settings, dir="--dir", listen="--listen")
     parse_listen(settings.broker.listen, names["listen"])
     set_up_logging(settings.app.log_format, settings.app.log_level)
-    stop = Stop(drain_timeout=DRAIN_TIMEOUT, last_words=lambda: None)
+    stop = ProcessStop(drain_timeout=DRAIN_TIMEOUT, last_words=lambda: None)
     try:
         run_in_loop(_run(settings.broker, stop, memory=memory, names=names))
     finally:
@@ -56,7 +56,7 @@ def command(directory: str | None, memory: bool, listen: str | None) -> int:
     return DONE
 
 
-async def _run(config: BrokerConfig, stop: Stop, *, memory: bool, names: Names) -> None:
+async def _run(config: BrokerConfig, stop: ProcessStop, *, memory: bool, names: Names) -> None:
     stop.listen()
     await serve_broker(config, memory=memory, or_free_port=False, names=names, stop=stop, on_serving=_say_serving)
 
@@ -84,7 +84,7 @@ async def serve_broker(
     memory: bool,
     or_free_port: bool,
     names: Names,
-    stop: Stop,
+    stop: ProcessStop,
     on_serving: Callable[[str], None],
 ) -> None:
     """Serve until `stop` is requested. Raises CommandError, in the words of `names`, when that cannot begin."""
@@ -128,7 +128,7 @@ async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, name
 
 
 def _tell(event: Event) -> None:
-    """Whatever the broker has to say goes to the log."""
+    """Log the events of the broker."""
     from rocketapp.plugins.log_lines import line_of
 
     line = line_of(event)
@@ -136,7 +136,7 @@ def _tell(event: Event) -> None:
 
 
 def bind_problem(host: str, port: int) -> str | None:
-    """Why nobody can listen there, or None."""
+    """Why this address cannot be listened on, or None."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -158,7 +158,7 @@ def parse_listen(listen: str, name: str) -> Address:
     if not is_loopback(host):
         raise CommandError(
             f"{name} {listen}: only loopback addresses are served, because there are no access keys yet: "
-            "whoever reaches the port may read and write every message; use 127.0.0.1"
+            "every process that reaches the port may read and write every message; use 127.0.0.1"
         )
     return host, int(port)
 
@@ -173,7 +173,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-async def serve_as_child(spec: Mapping[str, Any], stop: Stop, on_serving: Callable[[str], None]) -> None:
+async def serve_as_child(spec: Mapping[str, Any], stop: ProcessStop, on_serving: Callable[[str], None]) -> None:
     """What the broker's child process of `rocketapp run` does."""
     from rocketapp.cli.settings import read_settings
 

@@ -119,7 +119,7 @@ class Child:
             self._on_report(Report.decode(line))
 
     def _reap(self) -> None:
-        """Has it ended? Then hear its last lines, and tell who waits."""
+        """When the process has ended, read its last lines and resolve `ended`."""
         assert self._process is not None and self._gone is not None
         if self._gone.done():
             return

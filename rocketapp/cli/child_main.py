@@ -97,7 +97,7 @@ class Lifeline:
         threading.Thread(target=self._wait, args=(on_lost,), name="rocketapp-lifeline", daemon=True).start()
 
     def _wait(self, on_lost: Callable[[str], None]) -> None:
-        # Signals are for the main thread, which a handler may block: whoever takes one must not sit in select.
+        # Signals are for the main thread. This one must not take them: it sits in select.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
         while os.getppid() == self._parent:
             if select.select([self._descriptor], [], [], PARENT_INTERVAL)[0] and not os.read(self._descriptor, 4096):
@@ -123,7 +123,7 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
 
 
 async def _work(spec: Spec, app: Any, settings: Any, reporter: Reporter, lifeline: Lifeline) -> int:
-    from rocketapp.cli.stop import Stop, end_now
+    from rocketapp.cli.stop import ProcessStop, end_now
     from rocketapp.cli.worker import Worker
 
     worker = Worker(app, settings, expected_members=spec["members"], tell=reporter.tell)
@@ -131,7 +131,7 @@ async def _work(spec: Spec, app: Any, settings: Any, reporter: Reporter, lifelin
     def last_words() -> None:
         reporter.tell(Report("ended", worker.summary, code=FAILED))
 
-    stop = Stop(settings.app.drain_timeout, last_words)
+    stop = ProcessStop(settings.app.drain_timeout, last_words)
     stop.listen()
     lifeline.watch(stop.request_from_thread)
     try:
@@ -148,12 +148,12 @@ def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     from rocketapp.cli.broker import DRAIN_TIMEOUT, serve_as_child
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.cli.settings import read_settings
-    from rocketapp.cli.stop import Stop
+    from rocketapp.cli.stop import ProcessStop
 
     settings = read_settings(spec["overrides"], file=spec["settings"])
     _set_up_logging(spec, settings)
 
-    stop = Stop(DRAIN_TIMEOUT, last_words=lambda: None)
+    stop = ProcessStop(DRAIN_TIMEOUT, last_words=lambda: None)
 
     async def serve() -> None:
         stop.listen()
@@ -180,7 +180,7 @@ def start_failure(error: Exception) -> CommandError:
     if isinstance(error, CommandError):
         return error
     if isinstance(error, (ConfigError, SetupError, PluginError, TransportError)):
-        # A start-up function that raised is no wrong declaration: the next start may succeed.
+        # A start-up function that raised is not a wrong declaration: the next start may succeed.
         ran = error.__cause__ is not None and user_place(error.__cause__) is not None
         return CommandError(str(error), FAILED if ran else USAGE)
     return CommandError(f"{user_place(error) or 'start'}: {describe(error)}", FAILED)

@@ -8,18 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-import sysconfig
 from pathlib import Path
-from types import TracebackType
 
 DONE, FAILED, USAGE = 0, 1, 2
 LONGEST_LINE = 600
 """Characters of an error line: an exception's text may carry a whole document."""
-
-_PACKAGE = str(Path(__file__).resolve().parent.parent)
-_LIBRARIES = tuple(
-    {os.path.realpath(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
 
 
 class CommandError(Exception):
@@ -62,16 +55,10 @@ def shown_path(file: str) -> str:
 
 def user_place(error: BaseException) -> str | None:
     """`file:line` of the line in the user's own code that raised, or None when none of it is theirs."""
-    if isinstance(error, SyntaxError) and error.filename and not _is_foreign(error.filename):
-        return f"{shown_path(error.filename)}:{error.lineno or 0}"
-    place = None
-    step: TracebackType | None = error.__traceback__
-    while step is not None:
-        file = step.tb_frame.f_code.co_filename
-        if not _is_foreign(file):
-            place = f"{shown_path(file)}:{step.tb_lineno}"
-        step = step.tb_next
-    return place
+    from rocketapp.user_line import line_of_error
+
+    found = line_of_error(error)
+    return None if found is None else f"{shown_path(found.file)}:{found.line}"
 
 
 def nearest(name: str, known: list[str]) -> str:
@@ -95,13 +82,3 @@ def _with_short_paths(text: str) -> str:
     """Files below the current directory are easier to read and to click without it."""
     here = str(Path.cwd())
     return text if here == os.sep else text.replace(here + os.sep, "")
-
-
-def _is_foreign(file: str) -> bool:
-    """Not the user's: frozen, ours, the standard library's or an installed package's."""
-    if file.startswith("<"):
-        return True
-    path = os.path.realpath(file)
-    if any(path.startswith(library + os.sep) for library in _LIBRARIES):
-        return True
-    return path.startswith(_PACKAGE + os.sep) or f"{os.sep}site-packages{os.sep}" in path

@@ -16,8 +16,10 @@ from typing import Any
 
 from rocketapp.cli.child import Child, exit_text
 from rocketapp.cli.failure import CommandError
+from rocketapp.cli.logs import log_failure
 from rocketapp.cli.reports import Report
-from rocketapp.cli.running import Running, find_serving, is_alive
+from rocketapp.cli.running import ServingBroker, find_serving, is_alive
+from rocketapp.tasks import Tasks, scope
 
 WATCH_INTERVAL = 0.5
 """Seconds between looks at a broker that is not our child."""
@@ -45,9 +47,9 @@ class BrokerKeeper:
         self._spec = spec
         self._timeout = timeout
         self._child: Child | None = None
-        self._joined: Running | None = None
+        self._joined: ServingBroker | None = None
         self._heard: asyncio.Future[Report] | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._tasks = Tasks(log_failure)
 
     def __repr__(self) -> str:
         how = f"child {self._child.pid}" if self._child else f"joined {self._joined.pid}" if self._joined else "none"
@@ -58,16 +60,12 @@ class BrokerKeeper:
         problem = await self._join_or_launch()
         if problem is not None:
             raise CommandError(problem)
-        # Kept here and awaited in stop().
-        self._watch = asyncio.get_running_loop().create_task(self._keep(), name="embedded-broker")
+        self._tasks.start(self._keep(), "embedded broker")
         return self.address
 
     async def stop(self) -> None:
         """End the broker if it is ours; one that was joined goes on."""
-        if self._watch is not None:
-            self._watch.cancel()
-            await asyncio.gather(self._watch, return_exceptions=True)
-            self._watch = None
+        await self._tasks.close()
         if self._child is not None:
             await self._child.stop(timeout=STOP_TIMEOUT)
             self._child = None
@@ -102,12 +100,9 @@ class BrokerKeeper:
         # Ours from this moment on, so that stop() ends it even when the start is broken off.
         self._child = child = Child("broker", spec, self._hear)
         child.start()
-        ended = asyncio.ensure_future(child.ended())
-        either: set[asyncio.Future[Any]] = {self._heard, ended}
-        try:
+        async with scope(child.ended()) as (ended,):
+            either: set[asyncio.Future[Any]] = {self._heard, ended}
             await asyncio.wait(either, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            ended.cancel()
         report = self._heard.result() if self._heard.done() else None
         if report is not None and report.kind == "serving":
             self.address, self._joined = report.address, None

@@ -1,6 +1,6 @@
 """Find the user's RocketApp: `module:attribute`, `module:factory()` or `module` (its `app`).
 
-Whatever goes wrong is the user's to mend, so each failure says where: the line of
+Each failure is the user's to mend, so it says where: the line of
 their module that raised, the name that comes nearest, the brackets that are missing.
 """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 
+from rocketapp.model.event import Event, LoopFailed
 from rocketapp.plugins.log_format import make_formatter
 
 
@@ -19,3 +20,9 @@ def set_up_logging(log_format: str, level: str, *, process: str = "") -> None:
     root.setLevel(level)
     # Debug lines of the event loop say nothing about messages.
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def log_failure(event: Event) -> None:
+    """Log that a task of the command itself failed: an app's tasks are told to its plugins instead."""
+    if isinstance(event, LoopFailed):
+        logging.getLogger("rocketapp.run").error("%s failed: %s", event.loop, event.error)

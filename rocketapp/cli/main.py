@@ -52,7 +52,10 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _open_standard_streams() -> None:
-    """Whoever started us may have closed them: a socket with one of their numbers would be taken for one of them."""
+    """Open the standard streams that the parent process closed.
+
+    A socket that got the number of one would be written to in its place.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)

@@ -21,7 +21,7 @@ def app_options(command: F) -> F:
 
 
 def refuse_empty(given: Mapping[str, str | None]) -> None:
-    """An empty variable of the shell is no value, and what stands in for none is not what was meant."""
+    """Refuse empty values: an unset shell variable would silently select the default."""
     for option, value in given.items():
         if value == "":
             raise CommandError(f"{option} is empty: leave it out, or give it a value")
@@ -36,5 +36,5 @@ class Seconds(click.FloatRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         seconds: float = super().convert(value, param, ctx)
         if not math.isfinite(seconds):
-            self.fail(f"{seconds} is no finite number.", param, ctx)
+            self.fail(f"{seconds} is not a finite number.", param, ctx)
         return seconds

@@ -19,10 +19,12 @@ from typing import Any
 from rocketapp.cli.child import Child, exit_text
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.keeper import STOP_TIMEOUT, BrokerKeeper
+from rocketapp.cli.logs import log_failure
 from rocketapp.cli.reports import IdleTimer, Report, WorkerReports
-from rocketapp.cli.stop import SLACK, Stop
+from rocketapp.cli.stop import SLACK, ProcessStop
 from rocketapp.cli.worker import status_interval
 from rocketapp.state.backoff import Backoff
+from rocketapp.tasks import Tasks, scope
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before a worker that died is started again, doubled each time."""
@@ -50,6 +52,9 @@ class Parent:
         self._exit_when_idle = exit_when_idle
         self._keeper = keeper
         self._cluster: asyncio.Future[str] | None = None
+        self._tasks = Tasks(log_failure)
+        # Of the task that starts the cluster: `_tell_cluster` hears how it ended, and workers end before it.
+        self._keeping = Tasks()
         self._children: dict[int, Child] = {}
         self._workers = workers
         self._started: set[int] = set()
@@ -59,28 +64,24 @@ class Parent:
     def __repr__(self) -> str:
         return f"<Parent of {len(self._children)}/{self._workers} workers: {self.reports.summary}>"
 
-    async def run(self, stop: Stop) -> int:
+    async def run(self, stop: ProcessStop) -> int:
         """Until `stop` is requested, a worker cannot be started at all, or all was idle for long enough."""
-        loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._keep(number, stop)) for number in range(1, self._workers + 1)]
-        tasks.append(loop.create_task(self._await_idle(stop)))
+        for number in range(1, self._workers + 1):
+            self._tasks.start(self._keep(number, stop), f"worker {number}")
+        self._tasks.start(self._await_idle(stop), "idleness")
         try:
             await stop.requested.wait()
             code = await self._end_workers(stop)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._tasks.close()
             stop.allow(STOP_TIMEOUT)
-            if self._cluster is not None:
-                self._cluster.cancel()
-                await asyncio.gather(self._cluster, return_exceptions=True)
+            await self._keeping.close()
             await self._keeper.stop()
         if self._failure is not None:
             raise self._failure
         return code
 
-    async def _keep(self, number: int, stop: Stop) -> None:
+    async def _keep(self, number: int, stop: ProcessStop) -> None:
         """One worker for as long as the run lasts, in one process after the other."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
@@ -107,7 +108,7 @@ class Parent:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.requested.wait(), pause)
 
-    def _hear(self, number: int, stop: Stop, report: Report) -> None:
+    def _hear(self, number: int, stop: ProcessStop, report: Report) -> None:
         if report.kind == "loaded":
             self._tell_cluster(number, report.needs_cluster, stop)
         elif report.kind == "started":
@@ -122,13 +123,13 @@ class Parent:
         else:
             self.reports.heard(number, report, asyncio.get_running_loop().time())
 
-    def _tell_cluster(self, number: int, needed: bool, stop: Stop) -> None:
+    def _tell_cluster(self, number: int, needed: bool, stop: ProcessStop) -> None:
         child = self._children[number]
         if not needed:
             child.tell({"name_server": ""})
             return
-        if self._cluster is None:  # `run` awaits it
-            self._cluster = asyncio.ensure_future(self._keeper.start())
+        if self._cluster is None:
+            self._cluster = self._keeping.start(self._keeper.start(), "cluster")
 
         def tell(cluster: asyncio.Future[str]) -> None:
             if cluster.cancelled():
@@ -140,12 +141,12 @@ class Parent:
 
         self._cluster.add_done_callback(tell)
 
-    def _give_up(self, failure: CommandError, stop: Stop) -> None:
+    def _give_up(self, failure: CommandError, stop: ProcessStop) -> None:
         if self._failure is None:
             self._failure = failure
         stop.request("a worker cannot be started")
 
-    async def _await_idle(self, stop: Stop) -> None:
+    async def _await_idle(self, stop: ProcessStop) -> None:
         if self._exit_when_idle is None:
             return
         loop = asyncio.get_running_loop()
@@ -157,28 +158,22 @@ class Parent:
             if timer.observe(loop.time(), idle=idle, summary=self.reports.summary) >= self._exit_when_idle:
                 stop.request(f"idle for {self._exit_when_idle:g} s")
 
-    async def _end_workers(self, stop: Stop) -> int:
-        """Drain all at once; a second signal is forwarded; who takes longer than it may is killed."""
+    async def _end_workers(self, stop: ProcessStop) -> int:
+        """Drain all at once; forward a second signal; kill a worker that takes longer than its limit."""
         children = [child for child in self._children.values() if child.is_alive]
         for child in children:
             child.signal(signal.SIGTERM)
-        ends = [asyncio.ensure_future(child.ended()) for child in children]
-        cutting = asyncio.ensure_future(stop.cut.wait())
-        try:
-            if ends:
-                await _first_of(ends, cutting, self._drain_timeout + SLACK)
+        async with scope(_all_ended(children), stop.cut.wait()) as (ended, cutting):
+            limit = self._drain_timeout + SLACK
+            await asyncio.wait({ended, cutting}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
             if stop.cut.is_set():
                 for child in children:
                     child.signal(signal.SIGTERM)
-                await asyncio.wait(ends or [cutting], timeout=SLACK)
-        finally:
-            cutting.cancel()
+                await asyncio.wait({ended}, timeout=SLACK)
         codes = [await child.await_or_kill(0.0) for child in children]
         clean = all(code in (DONE, -signal.SIGTERM) for code in codes)
         return DONE if clean and not stop.cut.is_set() else FAILED
 
 
-async def _first_of(ends: Sequence[asyncio.Future[int]], cutting: asyncio.Future[Any], timeout: float) -> None:
-    """Until all have ended, or the drain is cut, or the time is over."""
-    everybody = asyncio.gather(*ends)
-    await asyncio.wait({everybody, cutting}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+async def _all_ended(children: Sequence[Child]) -> None:
+    await asyncio.gather(*(child.ended() for child in children))

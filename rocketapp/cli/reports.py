@@ -1,7 +1,7 @@
 """What children tell `rocketapp run`, and what it makes of it: sums, and whether all is idle.
 
-One JSON object a line. A worker tells its counters and, when somebody waits for
-idleness, what it owns and why it is not idle; a broker tells its address. No clock
+One JSON object a line. A worker tells its counters and, with
+`--exit-when-idle`, what it owns and why it is not idle; a broker tells its address. No clock
 and no pipe in here: lines come in, decisions come out.
 """
 
@@ -134,7 +134,7 @@ class WorkerReports:
 
 
 def not_owned(reports: Iterable[Report]) -> list[str]:
-    """The queues that somebody wants and nobody of these owns."""
+    """The queues that some worker wants and none of them owns."""
     reports = list(reports)
     wanted = frozenset().union(*(report.wanted for report in reports))
     owned = frozenset().union(*(report.owned for report in reports))

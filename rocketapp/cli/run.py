@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings import Settings
     from rocketapp.cli.keeper import BrokerKeeper
-    from rocketapp.cli.stop import Stop
+    from rocketapp.cli.stop import ProcessStop
 
 MOST_WORKERS = 256
 LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
@@ -61,7 +61,7 @@ class RunOptions:
             "connect_timeout": self.connect_timeout,
             "drain_timeout": self.drain_timeout,
         }
-        # --embedded means: whatever name server the settings name, not that one.
+        # --embedded overrides the name server of the settings.
         client = {"name_server": "" if self.embedded else self.name_server}
         broker = {"dir": self.embedded}
         tables: dict[str, dict[str, Any]] = {"app": app, "client": client, "broker": broker}
@@ -75,7 +75,7 @@ class RunOptions:
 @click.command("run")
 @click.argument("app")
 @click.option("--name-server", metavar="H:P[;H:P]", help="The cluster; default: the settings', or an embedded broker.")
-@click.option("--embedded", metavar="DIR", help="An embedded broker in DIR, whatever the settings say.")
+@click.option("--embedded", metavar="DIR", help="Use an embedded broker in DIR, also when the settings name a cluster.")
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=1, metavar="N", help="Processes; default 1.")
 @click.option(
     "--exit-when-idle", type=SECONDS, metavar="S", help="End with 0 when S seconds long nothing was left to do."
@@ -101,7 +101,7 @@ def command(**given: Any) -> int:
 
 
 class LastLine:
-    """The summary, printed once: at the end, or by whoever has to end a stuck process."""
+    """The summary, printed once: at the end, or by the thread that ends a stuck process."""
 
     def __init__(self) -> None:
         self.summary: Callable[[], HandlerStats] = HandlerStats
@@ -116,7 +116,7 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.cli.settings import read_settings
-    from rocketapp.cli.stop import SLACK, Stop
+    from rocketapp.cli.stop import SLACK, ProcessStop
 
     refuse_empty({"--name-server": options.name_server, "--embedded": options.embedded})
     if options.embedded and options.name_server:
@@ -129,7 +129,7 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
     settings = read_settings(options.overrides(), file=options.settings, app=app)
     set_up_logging(settings.app.log_format, settings.app.log_level)
     # Workers watch their own drain; the parent is watched for the case that it cannot end them.
-    stop = Stop(settings.app.drain_timeout + (2 * SLACK if app is None else 0), last_line.print)
+    stop = ProcessStop(settings.app.drain_timeout + (2 * SLACK if app is None else 0), last_line.print)
     try:
         if app is not None:
             return run_in_loop(_run_worker(options, app, settings, last_line, stop), options.loop)
@@ -138,7 +138,9 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
         stop.finished()
 
 
-async def _run_worker(options: RunOptions, app: RocketApp, settings: Settings, last_line: LastLine, stop: Stop) -> int:
+async def _run_worker(
+    options: RunOptions, app: RocketApp, settings: Settings, last_line: LastLine, stop: ProcessStop
+) -> int:
     from rocketapp.cli.child_main import start_failure
     from rocketapp.cli.keeper import STOP_TIMEOUT
     from rocketapp.cli.reports import IdleTimer, Report, not_owned
@@ -178,7 +180,7 @@ async def _run_worker(options: RunOptions, app: RocketApp, settings: Settings, l
     return DONE
 
 
-async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLine, stop: Stop) -> int:
+async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLine, stop: ProcessStop) -> int:
     from rocketapp.cli.parent import Parent
 
     stop.listen()

@@ -1,8 +1,8 @@
 """`broker.json`: where the embedded broker of a directory serves.
 
 Written whole or not at all, by the broker itself, when it serves; removed when it
-stops. After a kill the file stays, so whoever reads it looks whether the process and
-the port are there.
+stops. After a kill the file stays, so a reader checks that the process and the
+port are there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PROBE_TIMEOUT = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class ServingBroker:
     """What the file says."""
 
     address: str
@@ -42,11 +42,11 @@ def remove_running(directory: Path) -> None:
             (directory / FILE).unlink()
 
 
-def read_running(directory: Path) -> Running | None:
-    """What the file says, or None when there is none or it is no such file."""
+def read_running(directory: Path) -> ServingBroker | None:
+    """What the file says, or None when it is missing or not readable as one."""
     try:
         fields = json.loads((directory / FILE).read_text())
-        return Running(str(fields["address"]), int(fields["pid"]))
+        return ServingBroker(str(fields["address"]), int(fields["pid"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -62,7 +62,7 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-async def find_serving(directory: Path) -> Running | None:
+async def find_serving(directory: Path) -> ServingBroker | None:
     """The broker of this directory, if it really serves: its process lives and its port answers."""
     running = read_running(directory)
     if running is None or not is_alive(running.pid):

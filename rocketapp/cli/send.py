@@ -112,7 +112,7 @@ async def _copies(body: bytes, count: int) -> AsyncIterator[list[bytes]]:
 
 
 async def _lines(stdin: BinaryIO, count: int) -> AsyncIterator[list[bytes]]:
-    """What is there, at once: a line that somebody types must not wait for the next one."""
+    """The lines that are there now: a typed line must not wait for the next one."""
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
     room = threading.Semaphore(CHUNKS_AHEAD)
@@ -122,10 +122,10 @@ async def _lines(stdin: BinaryIO, count: int) -> AsyncIterator[list[bytes]]:
         while chunk:
             chunk = stdin.read1(CHUNK_BYTES)  # type: ignore[attr-defined]
             room.acquire()
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants it any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the command has ended
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
 
-    # A daemon: whoever stops the command must not wait for the next line to be typed.
+    # A daemon: stopping the command must not wait until the next line is typed.
     threading.Thread(target=read, name="stdin", daemon=True).start()
     rest = b""
     while chunk := await chunks.get():

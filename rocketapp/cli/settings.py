@@ -20,7 +20,7 @@ Overrides = Mapping[str, Mapping[str, Any]]
 def read_settings(overrides: Overrides, *, file: str | None = None, app: RocketApp | None = None) -> Settings:
     """Defaults < code < file < environment < `overrides`. Raises CommandError naming place and key.
 
-    Without an app, tables of plugins are nobody's and are passed over.
+    Without an app, tables of plugins are unknown and are skipped.
     """
     from rocketapp.app.sources import load_settings
     from rocketapp.errors import RocketAppError

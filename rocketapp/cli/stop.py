@@ -18,12 +18,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
 from rocketapp.cli.failure import FAILED
-from rocketapp.user_line import is_foreign
+from rocketapp.user_line import line_of_frame
 
 GRACE = 1.5
 """Seconds that the loop gets to notice that its time is over, before the thread ends the process."""
@@ -37,13 +36,13 @@ _log = logging.getLogger("rocketapp.run")
 
 
 class _Limit(NamedTuple):
-    """The process ends after so many seconds, unless something else comes first."""
+    """The process ends after `seconds`, unless it ends before."""
 
     seconds: float
     may_extend: bool = False
 
 
-class Stop:
+class ProcessStop:
     """Whether to drain (`requested`) and whether to stop draining (`cut`)."""
 
     def __init__(self, drain_timeout: float, last_words: Callable[[], None]) -> None:
@@ -133,7 +132,7 @@ class Stop:
             if news is None:
                 return
             limit = time.monotonic() + news.seconds
-            # Who sends signal after signal must not put off the end.
+            # Further signals must not put off the end.
             deadline = limit if deadline is None or news.may_extend else min(deadline, limit)
 
     def _last_stuck_words(self) -> None:
@@ -144,13 +143,8 @@ class Stop:
 
 def _where_blocked() -> str:
     """`file:line in function` of the user's code that the main thread is in, or "" when it is in none."""
-    frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    while frame is not None and is_foreign(frame.f_code.co_filename):
-        frame = frame.f_back
-    if frame is None:
-        return ""
-    code = frame.f_code
-    return f"{Path(code.co_filename).name}:{frame.f_lineno} in {code.co_qualname}"
+    found = line_of_frame(sys._current_frames().get(threading.main_thread().ident or 0))
+    return f"{found} in {found.function}" if found is not None else ""
 
 
 def end_now(last_words: Callable[[], None]) -> NoReturn:

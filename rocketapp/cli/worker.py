@@ -1,7 +1,7 @@
 """One worker: an app's lifecycle from start to drain, in this process.
 
-It tells whoever listens how it stands, in `Report`s: the run command itself when it is
-the worker, or the parent at the other end of a pipe.
+It reports its state in `Report`s: to the run command when that is the worker itself, or to
+the parent at the other end of a pipe.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from rocketapp.cli.reports import Report
 from rocketapp.clock import SystemClock
 from rocketapp.errors import RocketAppError
 from rocketapp.model.stats import HandlerStats
+from rocketapp.tasks import scope
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.lifecycle import Lifecycle
     from rocketapp.app.settings import Settings
-    from rocketapp.cli.stop import Stop
+    from rocketapp.cli.stop import ProcessStop
 
 Tell = Callable[[Report], None]
 
 STATUS_INTERVAL = 1.0
-"""Seconds between reports when nobody waits for idleness."""
+"""Seconds between reports without `--exit-when-idle`."""
 
 
 def status_interval(exit_when_idle: float | None) -> float:
@@ -57,7 +58,7 @@ class Worker:
         """What became of the messages so far."""
         return self._lifecycle.counters
 
-    async def run(self, stop: Stop, *, exit_when_idle: float | None, always_report: bool) -> bool:
+    async def run(self, stop: ProcessStop, *, exit_when_idle: float | None, always_report: bool) -> bool:
         """Consume until `stop` is requested, then drain. True when nothing was cut off.
 
         Raises what the start raised, after undoing the part of it that was done.
@@ -74,11 +75,9 @@ class Worker:
             clean: bool = await self._lifecycle.stop(stop.cut)
         return clean
 
-    async def _start(self, stop: Stop) -> bool:
+    async def _start(self, stop: ProcessStop) -> bool:
         """False when the stop came first: then the start is broken off."""
-        starting = asyncio.ensure_future(self._lifecycle.start())
-        stopping = asyncio.ensure_future(stop.requested.wait())
-        try:
+        async with scope(self._lifecycle.start(), stop.requested.wait()) as (starting, stopping):
             await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if not starting.done():
                 starting.cancel()
@@ -87,11 +86,8 @@ class Worker:
                 return False
             await starting
             return True
-        finally:
-            starting.cancel()
-            stopping.cancel()
 
-    async def _report_until(self, stop: Stop, exit_when_idle: float | None) -> None:
+    async def _report_until(self, stop: ProcessStop, exit_when_idle: float | None) -> None:
         interval = status_interval(exit_when_idle)
         while not stop.requested.is_set():
             self._tell(await self._status(look=exit_when_idle is not None))

@@ -13,6 +13,7 @@ from itertools import compress
 from rocketapp.client.calls import clients
 from rocketapp.errors import BrokerError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
 from rocketapp.wire.requests.clients import Heartbeat
@@ -35,6 +36,7 @@ class Heartbeats:
         self._interval, self._timeout = interval, timeout
         self._observe = observe
         self._rejoining: dict[str, asyncio.Task[None]] = {}
+        self._tasks = Tasks(observe)
         self._stopped = False
         self._pool: Pool
 
@@ -82,17 +84,14 @@ class Heartbeats:
         if self._stopped or address in self._rejoining:
             return
         if address in self._addresses() and self._beat() is not None:
-            task = asyncio.get_running_loop().create_task(self._rejoin(address), name=f"rejoin {address}")
+            task = self._tasks.start(self._rejoin(address), f"rejoin {address}")
             self._rejoining[address] = task
             task.add_done_callback(lambda _: self._rejoining.pop(address, None))
 
     async def stop(self) -> None:
         """Stop dialling. Called before the pool is closed: a closed pool refuses at once, so the loops would spin."""
         self._stopped = True
-        tasks = list(self._rejoining.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def _rejoin(self, address: str) -> None:
         while address in self._addresses():

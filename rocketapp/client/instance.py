@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
 from functools import partial
 from random import Random
-from typing import Any
 
 from rocketapp.client.calls import clients
 from rocketapp.client.heartbeats import Heartbeats
@@ -26,6 +24,7 @@ from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Connected, Disconnected, Observe
 from rocketapp.model.route import MASTER_ID
 from rocketapp.state.route_cache import RouteCache
+from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import Dial
@@ -92,7 +91,7 @@ class ClientInstance:
         self.routes = RouteTable(
             self._name_servers, self._cache, changed=self._routes_changed, observe=observe, random=random
         )
-        self._loops: list[asyncio.Task[None]] = []
+        self._tasks = Tasks(observe)
 
     def __repr__(self) -> str:
         return f"<ClientInstance {self.client_id}: {len(self._cache.brokers())} brokers>"
@@ -103,14 +102,12 @@ class ClientInstance:
         Raises TransportError when no name server can be reached; every address was tried once. May be called again.
         """
         await self._name_servers.connect()
-        self._start_loop("routes", self.routes.run())
-        self._start_loop("heartbeats", self._heartbeats.run())
+        self._tasks.start(self.routes.run(), f"routes of {self.client_id}")
+        self._tasks.start(self._heartbeats.run(), f"heartbeats of {self.client_id}")
 
     async def stop(self) -> None:
         """End the loops, then the connections. Call `unregister` for every group before."""
-        for task in self._loops:
-            task.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._tasks.close()
         await self._heartbeats.stop()
         await asyncio.gather(self._brokers.close(), self._name_server_pool.close())
 
@@ -159,9 +156,6 @@ class ClientInstance:
         )
 
     # Inside.
-
-    def _start_loop(self, name: str, loop: Coroutine[Any, Any, None]) -> None:
-        self._loops.append(asyncio.get_running_loop().create_task(loop, name=f"{name} of {self.client_id}"))
 
     async def _tell_leaving(self, **group: str) -> None:
         timeout = min(self._config.request_timeout, LEAVING_TIMEOUT)

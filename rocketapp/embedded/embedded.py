@@ -11,7 +11,7 @@ import os
 from random import Random
 
 from rocketapp.broker.broker import Broker
-from rocketapp.broker.dispatch import Dispatch
+from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
@@ -98,7 +98,7 @@ class EmbeddedBroker:
 
     @staticmethod
     def _new_listener(broker: Broker) -> Listener:
-        dispatch = Dispatch(broker.table(), NameServer(broker).table())
+        dispatch = RequestDispatch(broker.table(), NameServer(broker).table())
         return Listener(
             serve=dispatch.serve,
             max_frame_bytes=MAX_FRAME_BYTES,

@@ -1,4 +1,4 @@
-"""Find plugins, order them, and say who did what.
+"""Find plugins, order them, and name them in errors.
 
 Order: rocketapp's own entry points, then those of other distributions by name, then
 the objects given to `RocketApp(plugins=...)`. A plugin that fails stops the start with
@@ -18,17 +18,6 @@ import pluggy
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.hooks import specs
 from rocketapp.hooks.markers import PROJECT
-
-
-@dataclass(frozen=True, slots=True)
-class PluginInfo:
-    """One plugin as `rocketapp plugins` shows it."""
-
-    name: str
-    distribution: str
-    """Where it was installed from; empty for an object given to RocketApp."""
-    version: str
-    hooks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +57,7 @@ class Plugins:
     def __init__(self) -> None:
         self._pluggy = pluggy.PluginManager(PROJECT)
         self._pluggy.add_hookspecs(specs)
-        self._from: dict[str, tuple[str, str]] = {}
-        self._order: dict[str, int] = {}
+        self._order: list[str] = []
 
     def load(self, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> None:
         """Register what the installed distributions offer; None asks the interpreter."""
@@ -80,10 +68,7 @@ class Plugins:
             except Exception as error:
                 problem = f"{entry_point.value} could not be loaded: {type(error).__name__}: {error}"
                 raise PluginError(entry_point.name, problem) from error
-            distribution = entry_point.dist
             self.register(plugin, entry_point.name)
-            if distribution is not None:
-                self._from[entry_point.name] = (distribution.name, distribution.version)
 
     def register(self, plugin: object, name: str = "") -> None:
         """Add one plugin: a module or an object; a class is instantiated, so that each app has its own."""
@@ -96,8 +81,8 @@ class Plugins:
             self._pluggy.check_pending()
         except Exception as error:
             raise PluginError(name, _first_line(error)) from error
-        self._order[name] = len(self._order)
-        if not self._hooks_of(plugin):
+        self._order.append(name)
+        if not self._pluggy.get_hookcallers(plugin):
             raise PluginError(name, "has no hook: mark its functions with @hookimpl (see docs/hooks.md)")
 
     def hooks(self, hook: str) -> list[Hook]:
@@ -116,20 +101,13 @@ class Plugins:
         return found
 
     def ask(self, hook: str, **arguments: Any) -> list[Answer]:
-        """Call one hook of every plugin that has it; who returned None is left out."""
+        """Call one hook of every plugin that has it; an answer of None is left out."""
         answers = (Answer(one.plugin, one.call(**arguments)) for one in self.hooks(hook))
         return [answer for answer in answers if answer.value is not None]
 
-    def listing(self) -> list[PluginInfo]:
-        """Every plugin in the order of registration, with its hooks."""
-        return [
-            PluginInfo(name, *self._from.get(name, ("", "")), self._hooks_of(self._pluggy.get_plugin(name)))
-            for name in self._order
-        ]
-
-    def _hooks_of(self, plugin: object) -> tuple[str, ...]:
-        callers = self._pluggy.get_hookcallers(plugin) or []
-        return tuple(sorted(caller.name for caller in callers))
+    def names(self) -> tuple[str, ...]:
+        """Every plugin, in the order of registration."""
+        return tuple(self._order)
 
 
 def _built_in_first(entry_point: importlib.metadata.EntryPoint) -> tuple[bool, str]:

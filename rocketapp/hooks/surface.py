@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar, Unpack
 
 from rocketapp.model.event import Event
 from rocketapp.model.outgoing import SendResult
+from rocketapp.model.publish_options import PublishOptions
 from rocketapp.model.subscription import Subscription
 
 T = TypeVar("T")
@@ -35,25 +36,13 @@ class Surface(Protocol):
         ...
 
     def every(self, seconds: float, call: Callable[[], None]) -> None:
-        """Call this on the event loop every so many seconds while the app runs, and a last time when it has stopped."""
+        """Call this on the event loop every `seconds` while the app runs, and a last time when it has stopped."""
         ...
 
     def observe(self, event: Event) -> None:
-        """Tell an event to everyone who observes."""
+        """Pass an event to every observer."""
         ...
 
-    async def publish(
-        self,
-        topic: str,
-        body: Any,
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        order_key: str | None = None,
-        delay: float | None = None,
-        cluster: str | None = None,
-        timeout: float | None = None,
-    ) -> SendResult:
-        """Send one message; not before the app has started."""
+    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+        """Send one message, as `RocketApp.publish`; not before the app has started."""
         ...

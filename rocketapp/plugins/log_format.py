@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 
-FORMATS = ("text", "json")
-
 
 def make_formatter(kind: str, *, process: str = "") -> logging.Formatter:
     """`kind` is `app.log_format`; `process` names a worker or a broker in each line."""
@@ -56,7 +54,7 @@ class JsonFormatter(logging.Formatter):
             line.setdefault(name, value)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        # A lone surrogate has no UTF-8; whatever else JSON does not know is shown as it prints.
+        # A lone surrogate has no UTF-8; other values that JSON does not know are shown as they print.
         return msgspec.json.encode(_clean(line), enc_hook=str).decode()
 
 

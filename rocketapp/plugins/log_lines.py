@@ -1,4 +1,4 @@
-"""Events → sentences: who, what, where, and what comes next, on one line each."""
+"""Events → sentences: what happened, where, and what comes next, on one line each."""
 
 from __future__ import annotations
 

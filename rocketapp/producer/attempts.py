@@ -1,6 +1,6 @@
-"""Carry one letter to a broker, in several attempts within one timeout.
+"""Send one prepared message to a broker, in several attempts within one timeout.
 
-Three outcomes. Stored: a broker said so. Refused: certainly nobody stored it. Unknown: at least one
+Three outcomes. Stored: a broker said so. Refused: certainly no broker stored it. Unknown: at least one
 attempt went out and was not answered, and none succeeded. With several brokers no attempt may use up
 the time of the others.
 """
@@ -108,7 +108,7 @@ class _AttemptError(Exception):
 
 
 class Attempts:
-    """Sends letters of one producer group."""
+    """Sends the messages of one producer group."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Attempts:
         except _AttemptError as problem:
             raise SendRefused(topic, problem.reason) from None
 
-    async def send(self, letter: PreparedSend, choose: Choose, timeout: float) -> Stored:
+    async def send(self, prepared: PreparedSend, choose: Choose, timeout: float) -> Stored:
         """SendRefused or SendUnknown when it is not certainly stored within `timeout` seconds in total."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
@@ -141,45 +141,45 @@ class Attempts:
             if problems and (problems[-1].final or loop.time() >= end):
                 break
             try:
-                queues = await self._queues(letter.topic, end)
+                queues = await self._queues(prepared.topic, end)
                 queue = choose(queues, avoid)
                 avoid = queue.broker_name
                 shares = choose.moves and any(other.broker_name != avoid for other in queues)
                 now = loop.time()
-                stored = await self._attempt(letter, queue, now + (end - now) / (left + 1) if shares else end)
+                stored = await self._attempt(prepared, queue, now + (end - now) / (left + 1) if shares else end)
             except _AttemptError as problem:
                 problems.append(problem)
-                self._observe(SendAttemptFailed(self._group, letter.topic, avoid or "", problem.reason))
+                self._observe(SendAttemptFailed(self._group, prepared.topic, avoid or "", problem.reason))
             else:
-                self._targets.stored(letter.topic)
+                self._targets.stored(prepared.topic)
                 return stored
-        raise _verdict(letter.topic, problems)
+        raise _verdict(prepared.topic, problems)
 
-    async def post(self, letter: PreparedSend, choose: Choose, timeout: float) -> None:
+    async def post(self, prepared: PreparedSend, choose: Choose, timeout: float) -> None:
         """Write it to one broker and hope; SendRefused when it did not even leave."""
         end = asyncio.get_running_loop().time() + timeout
         try:
-            queue = choose(await self._queues(letter.topic, end), None)
-            connection = await self._connection(letter.topic, queue, end)
-            connection.send_one_way(command(self._request(letter, queue), letter.body))
+            queue = choose(await self._queues(prepared.topic, end), None)
+            connection = await self._connection(prepared.topic, queue, end)
+            connection.send_one_way(command(self._request(prepared, queue), prepared.body))
         except (_AttemptError, ConnectionLostError, ProtocolError) as error:
-            raise SendRefused(letter.topic, str(error)) from None
-        self._targets.stored(letter.topic)
+            raise SendRefused(prepared.topic, str(error)) from None
+        self._targets.stored(prepared.topic)
 
-    def _request(self, letter: PreparedSend, queue: MessageQueue) -> SendRequest:
+    def _request(self, prepared: PreparedSend, queue: MessageQueue) -> SendRequest:
         return SendRequest(
             producer_group=self._group,
-            topic=letter.topic,
+            topic=prepared.topic,
             default_topic=DEFAULT_TOPIC,
             default_queues=self._topic_queues,
             queue_id=queue.queue_id,
-            sys_flag=letter.sys_flag,
+            sys_flag=prepared.sys_flag,
             born_ms=int(self._clock.now() * 1000),
-            flag=letter.flag,
-            properties=letter.properties,
-            reconsume_times=letter.reconsume_times,
-            max_reconsume_times=letter.max_reconsume_times,
-            batch=letter.batch,
+            flag=prepared.flag,
+            properties=prepared.properties,
+            reconsume_times=prepared.reconsume_times,
+            max_reconsume_times=prepared.max_reconsume_times,
+            batch=prepared.batch,
             broker_name=queue.broker_name,
         )
 
@@ -194,20 +194,20 @@ class Attempts:
         except TimeoutError:
             raise _AttemptError("no route: the name server did not answer in time", perhaps=False, final=True) from None
 
-    async def _attempt(self, letter: PreparedSend, queue: MessageQueue, end: float) -> Stored:
-        connection = await self._connection(letter.topic, queue, end)
+    async def _attempt(self, prepared: PreparedSend, queue: MessageQueue, end: float) -> Stored:
+        connection = await self._connection(prepared.topic, queue, end)
         left = end - asyncio.get_running_loop().time()
         try:
-            sent = await send(connection, self._request(letter, queue), letter.body, left)
+            sent = await send(connection, self._request(prepared, queue), prepared.body, left)
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                self._targets.failed(letter.topic)
+                self._targets.failed(prepared.topic)
             raise _AttemptError(error, perhaps=not _is_not_stored(error), final=error.code not in RETRIED) from None
         except ConnectError as error:
-            self._targets.failed(letter.topic)
+            self._targets.failed(prepared.topic)
             raise _AttemptError(error, perhaps=False) from None
         except (TransportError, ProtocolError) as error:
-            self._targets.failed(letter.topic)
+            self._targets.failed(prepared.topic)
             raise _AttemptError(error, perhaps=True) from None
         return Stored(queue, sent)
 

@@ -1,7 +1,7 @@
 """Many messages as few requests: which of them travel together, and in which order.
 
-A lane is a sequence of batches that are sent one after the other: messages with a wished queue keep their
-order. Lanes know nothing of each other. Messages that cannot share a request get one for themselves.
+The batches of one sequence are sent one after the other, so that messages with a wished queue keep their order.
+Sequences are sent at the same time. A message that cannot share a request gets one for itself.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from rocketapp.model.outgoing import Outgoing
 from rocketapp.producer.selection import queue_of_key
 from rocketapp.wire.batch import ITEM_BYTES
 
-LEAST_IN_LANE = 32
-"""Messages without a wish are spread over the queues in runs of at least so many."""
+LEAST_IN_SEQUENCE = 32
+"""Messages without a wished queue are spread over the queues in runs of at least this length."""
 MOST_IN_BATCH = 1024
 """The answer to a batch lists an id per message: this keeps it small."""
 
@@ -36,7 +36,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class BatchSequence:
     """Batches for one queue in this order; `queue` None: any queue of the topic."""
 
     topic: str
@@ -49,9 +49,9 @@ def may_share(message: Outgoing) -> bool:
     return not message.delay_level and not is_retry_topic(message.topic)
 
 
-def lanes_of(
+def batch_sequences(
     topic: str, messages: Sequence[tuple[Outgoing, Item]], queues: Sequence[MessageQueue], most_bytes: int
-) -> list[Lane]:
+) -> list[BatchSequence]:
     """All messages of one topic, each in exactly one batch of at most `most_bytes`, unless one alone is larger."""
     wished: dict[MessageQueue, list[Item]] = {}
     free: list[Item] = []
@@ -62,12 +62,15 @@ def lanes_of(
             wished.setdefault(queue_of_key(message.order_key, queues), []).append(item)
         else:
             free.append(item)
-    lanes = [Lane(topic, queue, _batches(items, most_bytes)) for queue, items in wished.items()]
+    sequences = [BatchSequence(topic, queue, _batches(items, most_bytes)) for queue, items in wished.items()]
     if free:
-        runs = min(len(queues), -(-len(free) // LEAST_IN_LANE))
+        runs = min(len(queues), -(-len(free) // LEAST_IN_SEQUENCE))
         length = -(-len(free) // runs)
-        lanes += [Lane(topic, None, _batches(free[at : at + length], most_bytes)) for at in range(0, len(free), length)]
-    return lanes
+        sequences += [
+            BatchSequence(topic, None, _batches(free[at : at + length], most_bytes))
+            for at in range(0, len(free), length)
+        ]
+    return sequences
 
 
 def _batches(items: Sequence[Item], most_bytes: int) -> list[list[Item]]:

@@ -27,7 +27,7 @@ from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Attempts, Choose, PreparedSend, Stored
-from rocketapp.producer.batches import Item, Lane, lanes_of, may_share
+from rocketapp.producer.batches import BatchSequence, Item, batch_sequences, may_share
 from rocketapp.producer.checks import problem_of, properties_size_problem
 from rocketapp.producer.selection import RoundRobin, queue_of_key
 from rocketapp.producer.targets import Targets
@@ -85,14 +85,14 @@ class Producer:
 
     async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
         """Where it is stored; SendRefused, SendUnknown. `timeout`: seconds in total, retries included."""
-        message_id, letter = self._letter(message)
-        stored = await self._attempts.send(letter, self._chooser(message), timeout or self._config.send_timeout)
+        message_id, prepared = self._prepare(message)
+        stored = await self._attempts.send(prepared, self._chooser(message), timeout or self._config.send_timeout)
         return _result(message_id, stored)
 
     async def send_one_way(self, message: Outgoing) -> None:
-        """Nobody says whether it arrives; SendRefused when it did not even leave."""
-        _, letter = self._letter(message)
-        await self._attempts.post(letter, self._chooser(message), self._config.send_timeout)
+        """Send without an answer: it may be lost. SendRefused when it could not be written."""
+        _, prepared = self._prepare(message)
+        await self._attempts.post(prepared, self._chooser(message), self._config.send_timeout)
 
     async def send_raw(
         self,
@@ -113,7 +113,7 @@ class Producer:
         """
         complete = dict(properties)
         message_id = complete.setdefault(names.UNIQ_KEY, self._ids.next(self._clock.now()))
-        letter = PreparedSend(
+        prepared = PreparedSend(
             topic=topic,
             body=body,
             properties=self._encoded(topic, complete).decode(),
@@ -123,7 +123,7 @@ class Producer:
             max_reconsume_times=max_reconsume_times,
         )
         choose = _InTurn(self._turns, prefer=broker_name)
-        return _result(message_id, await self._attempts.send(letter, choose, timeout or self._config.send_timeout))
+        return _result(message_id, await self._attempts.send(prepared, choose, timeout or self._config.send_timeout))
 
     async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
         """Results in the order of the messages.
@@ -134,21 +134,21 @@ class Producer:
             if problem := problem_of(message, self._config.max_message_bytes):
                 raise SendRefused(message.topic, f"message {number} of {len(messages)}: {problem}")
         results: list[SendResult | None] = [None] * len(messages)
-        lanes = await self._lanes(messages)
+        sequences = await self._sequences(messages)
         alone = [index for index, message in enumerate(messages) if not may_share(message)]
-        # Made one by one as their turn comes: hundred thousand messages are not so many tasks.
+        # Made one by one as their turn comes: a hundred thousand messages must not be as many tasks.
         sends = chain(
-            (self._send_lane(lane, messages, results) for lane in lanes),
+            (self._send_sequence(sequence, messages, results) for sequence in sequences),
             (self._send_alone(index, messages, results) for index in alone),
         )
         failures: list[Exception] = []
-        senders = min(AT_ONCE, len(lanes) + len(alone))
+        senders = min(AT_ONCE, len(sequences) + len(alone))
         await asyncio.gather(*(_send_in_turn(sends, failures) for _ in range(senders)))
         return _all_or_raise(messages, results, failures)
 
     # One message.
 
-    def _letter(self, message: Outgoing) -> tuple[str, PreparedSend]:
+    def _prepare(self, message: Outgoing) -> tuple[str, PreparedSend]:
         if problem := problem_of(message, self._config.max_message_bytes):
             raise SendRefused(message.topic, problem)
         message_id = self._ids.next(self._clock.now())
@@ -179,7 +179,7 @@ class Producer:
 
     # Many messages.
 
-    async def _lanes(self, messages: Sequence[Outgoing]) -> list[Lane]:
+    async def _sequences(self, messages: Sequence[Outgoing]) -> list[BatchSequence]:
         by_topic: dict[str, list[tuple[Outgoing, Item]]] = {}
         for index, message in enumerate(messages):
             if may_share(message):
@@ -187,33 +187,35 @@ class Producer:
                 encoded = self._encoded(message.topic, _properties(message, message_id))
                 item = Item(index, message_id, message.body, encoded)
                 by_topic.setdefault(message.topic, []).append((message, item))
-        lanes = []
+        sequences = []
         for topic, items in by_topic.items():
             queues = await self._attempts.queues(topic, self._config.send_timeout)
-            lanes += lanes_of(topic, items, queues, self._config.max_message_bytes)
-        return lanes
+            sequences += batch_sequences(topic, items, queues, self._config.max_message_bytes)
+        return sequences
 
     async def _send_alone(self, index: int, messages: Sequence[Outgoing], results: list[SendResult | None]) -> None:
         results[index] = await self.send(messages[index])
 
-    async def _send_lane(self, lane: Lane, messages: Sequence[Outgoing], results: list[SendResult | None]) -> None:
-        choose: Choose = _InTurn(self._turns) if lane.queue is None else _Fixed(lane.queue)
-        for batch in lane.batches:
+    async def _send_sequence(
+        self, sequence: BatchSequence, messages: Sequence[Outgoing], results: list[SendResult | None]
+    ) -> None:
+        choose: Choose = _InTurn(self._turns) if sequence.queue is None else _Fixed(sequence.queue)
+        for batch in sequence.batches:
             if len(batch) == 1:
                 # Alone it may be compressed, and its properties are its own for every broker.
                 item = batch[0]
                 body, sys_flag = self._compressed(item.body)
-                letter = PreparedSend(
-                    topic=lane.topic, body=body, properties=item.properties.decode(), sys_flag=sys_flag
+                prepared = PreparedSend(
+                    topic=sequence.topic, body=body, properties=item.properties.decode(), sys_flag=sys_flag
                 )
             else:
                 # Brokers up to 5.3.3 let the properties of the request win over those of its messages.
                 wrapper = {names.UNIQ_KEY: self._ids.next(self._clock.now()), names.WAIT: "true"}
                 body = encode_batch((item.body, item.properties, 0) for item in batch)
-                letter = PreparedSend(
-                    topic=lane.topic, body=body, properties=names.encode(wrapper).decode(), batch=True
+                prepared = PreparedSend(
+                    topic=sequence.topic, body=body, properties=names.encode(wrapper).decode(), batch=True
                 )
-            stored = await self._attempts.send(letter, choose, self._config.send_timeout)
+            stored = await self._attempts.send(prepared, choose, self._config.send_timeout)
             for item, result in zip(batch, _results(batch, stored), strict=True):
                 results[item.index] = result
 
@@ -296,12 +298,12 @@ def _results(batch: Sequence[Item], stored: Stored) -> list[SendResult]:
 
 
 async def _send_in_turn(sends: Iterator[Coroutine[Any, Any, None]], failures: list[Exception]) -> None:
-    """One send after the other, until somebody has taken the last; one that fails keeps no other from being sent."""
+    """Send one after the other until none is left; a failure does not keep the others from being sent."""
     for send in sends:
         try:
             await send
         except Exception as error:
-            # Whatever it is, the caller is told of it when all are done.
+            # The caller gets every failure when all are done.
             failures.append(error)
 
 

@@ -1,7 +1,7 @@
 """To which queue a message goes.
 
 Without a wish: round robin from a random start, and after a failure to another broker when there is one.
-With an order key: always to the same queue, whatever fails, as long as the topic's queues stay the same.
+With an order key: always to the same queue, also after failures, as long as the topic's queues stay the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 def queues_to_create(topic: str, default: TopicRoute, most: int) -> list[MessageQueue]:
     """The queues that a topic will have when a send creates it, by the route of the default topic."""
-    # A broker gives retry and dead-letter topics one queue, whatever is asked for.
+    # A broker gives retry and dead-letter topics one queue, however many are asked for.
     most = 1 if is_retry_topic(topic) or topic.startswith(DLQ_PREFIX) else most
     return sorted(
         MessageQueue(topic, data.broker_name, queue_id)

@@ -34,7 +34,7 @@ class Targets:
         return self._now(topic) or await self._ask(topic)
 
     def stored(self, topic: str) -> None:
-        """A message was stored: if that created the topic, everybody here should know soon."""
+        """A message was stored: if that created the topic, its route is refreshed soon."""
         if topic in self._creating and self._client.routes.get(topic) is None:
             self._client.routes.refresh_soon(topic)
 

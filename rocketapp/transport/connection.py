@@ -111,10 +111,6 @@ class Connection:
 
     # Asking.
 
-    async def request(self, command: Command, *, timeout: float) -> Command:
-        """The peer's response, whatever its code; RequestTimeoutError, ConnectionLostError."""
-        return await self.start_request(command, timeout=timeout)
-
     def start_request(self, command: Command, *, timeout: float) -> asyncio.Future[Command]:
         """Write the request now and set its opaque; the future brings the response, whatever its code.
 

@@ -14,6 +14,7 @@ from random import Random
 from rocketapp.errors import ConnectError, TransportError
 from rocketapp.state.backoff import Backoff
 from rocketapp.state.pending import Waiting
+from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Ask, Connection, Serve
 from rocketapp.transport.stream import Dial
 
@@ -47,7 +48,7 @@ class Pool:
         self._connections: dict[str, Connection] = {}
         self._dials: dict[str, asyncio.Task[Connection]] = {}
         self._backoffs: dict[str, tuple[Backoff, float]] = {}
-        self._again: dict[asyncio.Task[None], None] = {}
+        self._tasks = Tasks()
         self._closed = False
 
     def __repr__(self) -> str:
@@ -70,7 +71,7 @@ class Pool:
             raise ConnectError(address, "the client is stopped")
         task = self._dials.get(address)
         if task is None:
-            task = asyncio.get_running_loop().create_task(self._connect(address), name=f"dial {address}")
+            task = self._tasks.start(self._connect(address), f"dial {address}")
             self._dials[address] = task
             task.add_done_callback(lambda done: self._dialled(address, done))
         try:
@@ -93,11 +94,9 @@ class Pool:
     async def close(self) -> None:
         """Close everything; later calls of `get` fail."""
         self._closed = True
-        for task in self._again:
-            task.cancel()
+        await self._tasks.close()
         await asyncio.gather(*(self.drop(address, "the client stops") for address in self.addresses()))
-        if self._again:
-            await asyncio.wait(self._again)
+        await self._tasks.close()
 
     async def _connect(self, address: str) -> Connection:
         loop = asyncio.get_running_loop()
@@ -146,9 +145,7 @@ class Pool:
             waiting.waiter.answer.set_exception(ConnectError(address, "went away while greeting"))
             return
         self._lost(address, connection, "the peer goes away")
-        task = asyncio.get_running_loop().create_task(self._ask_again(address, waiting), name=f"go away {address}")
-        self._again[task] = None
-        task.add_done_callback(self._again.pop)
+        self._tasks.start(self._ask_again(address, waiting), f"go away {address}")
         connection.retire()
 
     async def _ask_again(self, address: str, waiting: Waiting[Ask]) -> None:

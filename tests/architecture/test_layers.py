@@ -9,14 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / "rocketapp"
-FILES = sorted(PACKAGE.rglob("*.py"))
+from tests.architecture.source import FILES, PACKAGE, ROOT, shown
+
 ROOMS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
-
-
-def shown(path: Path) -> str:
-    return str(path.relative_to(ROOT))
 
 
 def test_every_room_uses_only_what_lies_below_it() -> None:

@@ -46,5 +46,5 @@ def test_its_plugins_can_be_registered(source: str, monkeypatch: pytest.MonkeyPa
     ]
     assert plugins
     app = RocketApp("shop", plugins=plugins)
-    assert len(app.declared.plugins.listing()) >= len(plugins)
+    assert len(app.declared.plugins.names()) >= len(plugins)
     assert hookimpl.project_name == "rocketapp"

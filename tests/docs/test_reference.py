@@ -11,6 +11,7 @@ import pytest
 import rocketapp
 from rocketapp import RocketApp
 from rocketapp.cli.main import COMMANDS, cli
+from rocketapp.model.publish_options import PublishOptions
 from tests.docs.pages import ROOT
 
 REFERENCE = (ROOT / "docs/reference.md").read_text()
@@ -52,6 +53,12 @@ def test_every_public_name_is_listed_and_no_other() -> None:
         for name in re.findall(r"`(\w+)`", line.split("|")[1])
     ]
     assert sorted(listed) == sorted(rocketapp.__all__)
+
+
+def test_every_keyword_of_publish_is_listed() -> None:
+    section = REFERENCE.partition("## Publishing")[2].partition("\n## ")[0]
+    told = section.partition("Keyword arguments:")[2].partition(".")[0]
+    assert re.findall(r"`(\w+)`", told) == list(PublishOptions.__annotations__)
 
 
 def test_every_argument_of_subscribe_is_listed_with_its_default() -> None:

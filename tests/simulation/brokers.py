@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rocketapp.broker.dispatch import Dispatch
+from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import Appended
 from rocketapp.config.broker import BrokerConfig
@@ -206,7 +206,7 @@ class RouteServer:
         await self._process.start(self._serve())
 
     async def _serve(self) -> None:
-        listener = Listener(serve=Dispatch(NameServer(self).table()).serve, max_frame_bytes=MAX_FRAME_BYTES)
+        listener = Listener(serve=RequestDispatch(NameServer(self).table()).serve, max_frame_bytes=MAX_FRAME_BYTES)
         await self._world.network.listen(*split_address(NAME_SERVER), listener.accept)
 
     def bury(self) -> None:

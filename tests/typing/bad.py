@@ -21,6 +21,8 @@ async def calls(message: Message) -> None:
     await app.publish("orders")  # E: call-arg
     await app.publish("orders", b"", delay="30")  # E: arg-type
     await app.publish("orders", b"", tags="paid")  # E: call-arg
+    await app.publish_many("orders", [b""], timeout=1)  # E: call-arg
+    app.publish_sync("orders", b"", keys=5)  # E: arg-type
     print(text)
 
 

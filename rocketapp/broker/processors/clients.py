@@ -9,8 +9,8 @@ The short form of the heartbeat (IS_SUPPORT_HEART_BEAT_V2) is not offered, so ev
 from __future__ import annotations
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.dispatch import Process
 from rocketapp.broker.members import Member
+from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import lenient_json

@@ -13,9 +13,9 @@ import asyncio
 import msgspec
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.dispatch import Process
 from rocketapp.broker.groups import GroupConfig
 from rocketapp.broker.members import Member
+from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import group_problem

@@ -6,7 +6,7 @@ A lock that is granted to a new owner is on disk before the answer is sent, so a
 from __future__ import annotations
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.dispatch import Process
+from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import StoreError
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode

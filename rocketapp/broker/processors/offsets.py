@@ -7,7 +7,7 @@ GET_MIN_OFFSET 31, GET_EARLIEST_MSG_STORETIME 32 (Java: ConsumerManageProcessor,
 from __future__ import annotations
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.dispatch import Process
+from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.topics import MOST_QUEUES
 from rocketapp.errors import BrokerError
 from rocketapp.transport.connection import Connection

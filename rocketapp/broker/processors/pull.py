@@ -11,9 +11,9 @@ import asyncio
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.dispatch import Process
 from rocketapp.broker.long_poll import HeldPull, HeldPulls
 from rocketapp.broker.members import Matches, matcher
+from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.store.reading import ReadStatus
 from rocketapp.errors import BrokerError
 from rocketapp.model.route import PERM_READ

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.dispatch import Process
+from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read

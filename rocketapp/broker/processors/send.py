@@ -7,7 +7,7 @@ answered when the store has passed its bytes to the operating system, or to the 
 from __future__ import annotations
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.dispatch import Process
+from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.stamping import Stamp, Stamped
 from rocketapp.errors import BrokerError, ProtocolError
 from rocketapp.model.names import FORBIDDEN_TOPICS, RETRY_PREFIX, dlq_topic, is_retry_topic, topic_problem

@@ -7,9 +7,9 @@ retries has *reached* the maximum, because the count is raised after the check.
 from __future__ import annotations
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.dispatch import Process
 from rocketapp.broker.groups import GroupConfig
 from rocketapp.broker.processors.send import HONOURS_MAX_RECONSUME_TIMES
+from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError, ProtocolError
 from rocketapp.model.names import dlq_topic
 from rocketapp.model.route import PERM_WRITE

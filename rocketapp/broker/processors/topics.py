@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.dispatch import Process
+from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.topics import MOST_QUEUES
 from rocketapp.errors import BrokerError
 from rocketapp.model.message_queue import MessageQueue

@@ -90,7 +90,7 @@ def test_clusters_need_a_name_and_an_address(clusters: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"name": 5}, "5 is no string"),
+        ({"name": 5}, "5 is not a string"),
         ({"clusters": "h:1"}, "give name servers by cluster name"),
         ({"clusters": {"eu": "h"}}, "'eu': name server: 'h' is not host:port"),
         ({"settings": 5}, "give options by table"),
@@ -148,8 +148,8 @@ def test_a_plugin_adds_a_table_of_settings() -> None:
     [
         (MetricsConfig, "return \\(table name, dataclass\\)"),
         (("consumer", MetricsConfig), "table \\[consumer\\] is taken"),
-        (("My-Table", MetricsConfig), "is no table's name"),
-        (("a__b", MetricsConfig), "is no table's name"),
+        (("My-Table", MetricsConfig), "is not a table's name"),
+        (("a__b", MetricsConfig), "is not a table's name"),
         (("metrics", dict), "a frozen dataclass"),
         (("metrics", Thawed), "a frozen dataclass"),
         (("metrics", Nested), "an option is int, float, bool or str"),

@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pydantic
 import pytest
 
 from rocketapp.app.bodies import encode_body
-from rocketapp.app.publishing import check_timeout, outgoing
+from rocketapp.app.publishing import outgoing, timeout_of
+from rocketapp.model.publish_options import MessageOptions
 
 
 class Order(msgspec.Struct):
@@ -52,15 +53,15 @@ def test_what_has_no_form_in_json_is_a_type_error(body: Any) -> None:
 
 
 def test_a_delay_is_exactly_one_of_the_levels() -> None:
-    assert outgoing("orders", b"x", delay=30).delay_level == 4
-    assert outgoing("orders", b"x").delay_level == 0
+    assert outgoing("orders", b"x", {"delay": 30}).delay_level == 4
+    assert outgoing("orders", b"x", {}).delay_level == 0
     with pytest.raises(ValueError, match="nearest are 30 and 60"):
-        outgoing("orders", b"x", delay=45)
+        outgoing("orders", b"x", {"delay": 45})
 
 
 def test_a_single_key_is_a_key_and_not_its_letters() -> None:
-    assert outgoing("orders", b"x", keys="abc").keys == ("abc",)
-    assert outgoing("orders", b"x", keys=["a", "b"]).keys == ("a", "b")
+    assert outgoing("orders", b"x", {"keys": "abc"}).keys == ("abc",)
+    assert outgoing("orders", b"x", {"keys": ["a", "b"]}).keys == ("a", "b")
 
 
 @pytest.mark.parametrize(
@@ -80,12 +81,12 @@ def test_a_single_key_is_a_key_and_not_its_letters() -> None:
 )
 def test_an_argument_of_a_wrong_kind_is_named_with_what_it_takes(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises(TypeError, match=text):
-        outgoing(**{"topic": "orders", "body": b"x", **arguments})
+        outgoing(arguments.pop("topic", "orders"), b"x", cast(MessageOptions, arguments))
 
 
 def test_keys_and_properties_of_any_shape_that_holds_texts_are_taken() -> None:
-    assert outgoing("orders", b"x", keys={"a": 1}.keys()).keys == ("a",)  # type: ignore[arg-type]
-    assert outgoing("orders", b"x", properties={"a": "b"}).properties == {"a": "b"}
+    assert outgoing("orders", b"x", {"keys": {"a": 1}.keys()}).keys == ("a",)  # type: ignore[arg-type]
+    assert outgoing("orders", b"x", {"properties": {"a": "b"}}).properties == {"a": "b"}
 
 
 @pytest.mark.parametrize(
@@ -94,17 +95,17 @@ def test_keys_and_properties_of_any_shape_that_holds_texts_are_taken() -> None:
 )
 def test_a_delay_without_a_level_hears_of_real_ones(delay: float, text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        outgoing("orders", b"x", delay=delay)
+        outgoing("orders", b"x", {"delay": delay})
 
 
 @pytest.mark.parametrize("timeout", [0, -1, math.nan, math.inf])
 def test_a_timeout_is_above_zero(timeout: float) -> None:
     with pytest.raises(ValueError, match="give seconds above 0"):
-        check_timeout(timeout)
-    check_timeout(None)
-    check_timeout(0.5)
+        timeout_of({"timeout": timeout})
+    timeout_of({"timeout": None})
+    timeout_of({"timeout": 0.5})
 
 
 def test_a_timeout_is_a_number() -> None:
     with pytest.raises(TypeError, match="timeout takes seconds as a number"):
-        check_timeout("5")  # type: ignore[arg-type]
+        timeout_of({"timeout": "5"})  # type: ignore[arg-type]

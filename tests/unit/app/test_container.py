@@ -9,7 +9,9 @@ from dependency_injector import containers, providers
 from dependency_injector.wiring import Closing, Provide, Provider, inject
 
 from rocketapp import Message, RocketApp, SetupError
-from rocketapp.app.container import Container
+from rocketapp.app.container import Container, Wiring
+from rocketapp.app.parts import GivenParts
+from rocketapp.app.settings import Settings
 from tests.unit.app.given import call_of, line_of, message
 from tests.unit.app.parts import Diary, Noted, lifecycle_of
 
@@ -141,21 +143,22 @@ def test_inject_of_dependency_injector_works_as_ever() -> None:
 
 
 def test_what_is_no_container_is_refused() -> None:
-    with pytest.raises(SetupError, match="is no dependency_injector container"):
+    with pytest.raises(SetupError, match="is not a dependency_injector container"):
         RocketApp("shop", container={"database": Database()})
 
 
-async def test_a_container_that_does_not_derive_from_ours_replaces_nothing() -> None:
-    from rocketapp.app.container import Wiring
+def given(dial: Any = "given dial") -> GivenParts:
+    stands_for: dict[str, Any] = {"clock": "given clock", "random": "given chance", "observe": "given observer"}
+    return GivenParts(settings=Settings(), dial=dial, **stands_for)
 
-    wiring = Wiring(Shop(), {"clock": "a clock"})
+
+async def test_a_container_that_does_not_derive_from_ours_replaces_nothing() -> None:
+    wiring = Wiring(Shop(), given())
     assert type(wiring.own.client) is providers.Factory
-    assert wiring.own.clock() == "a clock"
+    assert wiring.clock == "given clock"
 
 
 async def test_what_a_derived_container_declares_is_used_and_what_it_leaves_open_is_given() -> None:
-    from rocketapp.app.container import Wiring
-
     class Mine(Container):
         clock = providers.Object("my clock")
 
@@ -166,15 +169,11 @@ async def test_what_a_derived_container_declares_is_used_and_what_it_leaves_open
     container.random.override(providers.Object("overridden"))
     container.observe.override(providers.Object("observed"))
     for dial in ("first", "second"):
-        wiring = Wiring(container, {"clock": "given", "dial": dial, "random": "given", "observe": "given"})
-        made: Any = wiring.own.client.kwargs  # type: ignore[attr-defined]
-        assert {name: provider() for name, provider in made.items()} == {
-            "clock": "my clock",
-            "dial": dial,
-            "random": "overridden",
-            "observe": "observed",
-        }
-        assert wiring.own.producer(group="g") == {"mine": True, "dial": dial, "group": "g"}
+        wiring: Any = Wiring(container, given(dial=dial))
+        parts = wiring.own.app_parts()
+        assert (parts.clock, parts.dial, parts.random) == ("my clock", dial, "overridden")
+        assert parts.observe == "observed"
+        assert wiring.producer(client="c", group="g") == {"mine": True, "dial": dial, "client": "c", "group": "g"}
         wiring.release()
     assert container.dial.last_overriding is None
 

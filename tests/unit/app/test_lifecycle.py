@@ -392,6 +392,18 @@ async def test_publish_sync_works_from_threads_and_refuses_the_loop() -> None:
     await lifecycle.stop(asyncio.Event())
 
 
+async def test_a_keyword_that_publishing_does_not_take_is_refused_with_those_it_takes() -> None:
+    app: Any = app_of(Diary())
+    all_of_them = "tag, keys, properties, order_key, delay, cluster"
+    with pytest.raises(TypeError, match=rf"publish\(\) takes no keyword 'tags': it takes {all_of_them}, timeout$"):
+        await app.publish("orders", "x", tags="paid")
+    with pytest.raises(TypeError, match=rf"publish_sync\(\) takes no keyword 'tags': it takes {all_of_them}, timeout$"):
+        app.publish_sync("orders", "x", tags="paid")
+    for call in (app.publish_many, app.publish_one_way):
+        with pytest.raises(TypeError, match=rf"takes no keyword 'timeout': it takes {all_of_them}$"):
+            await call("orders", "x", timeout=1)
+
+
 async def test_publish_sync_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rocketapp.app.app._ANSWER_GRACE", 0.01)
     app = app_of(Diary())

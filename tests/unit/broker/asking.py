@@ -44,7 +44,7 @@ class Client:
         return None
 
     async def ask(self, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> Command:
-        return await self.connection.request(Command(code, fields, body), timeout=900.0)
+        return await self.connection.start_request(Command(code, fields, body), timeout=900.0)
 
     async def send(self, topic: str, body: bytes = b"hello", properties: str = "", **more: Any) -> Command:
         request = SendRequest("makers", topic, properties=properties, **more)

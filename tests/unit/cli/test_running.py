@@ -8,19 +8,19 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rocketapp.cli.running import Running, find_serving, is_alive, read_running, remove_running, write_running
+from rocketapp.cli.running import ServingBroker, find_serving, is_alive, read_running, remove_running, write_running
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     write_running(tmp_path, "127.0.0.1:4711")
-    assert read_running(tmp_path) == Running("127.0.0.1:4711", os.getpid())
+    assert read_running(tmp_path) == ServingBroker("127.0.0.1:4711", os.getpid())
     assert [path.name for path in tmp_path.iterdir()] == ["broker.json"]
 
 
 def test_only_its_writer_removes_it(tmp_path: Path) -> None:
     (tmp_path / "broker.json").write_text('{"address": "127.0.0.1:4711", "pid": 1}')
     remove_running(tmp_path)
-    assert read_running(tmp_path) == Running("127.0.0.1:4711", 1)
+    assert read_running(tmp_path) == ServingBroker("127.0.0.1:4711", 1)
     write_running(tmp_path, "127.0.0.1:4711")
     remove_running(tmp_path)
     assert read_running(tmp_path) is None
@@ -52,7 +52,7 @@ async def test_a_process_that_does_not_serve_is_not_found(tmp_path: Path) -> Non
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     write_running(tmp_path, f"127.0.0.1:{port}")
-    assert await find_serving(tmp_path) == Running(f"127.0.0.1:{port}", os.getpid())
+    assert await find_serving(tmp_path) == ServingBroker(f"127.0.0.1:{port}", os.getpid())
     server.close()
     await server.wait_closed()
     assert await find_serving(tmp_path) is None

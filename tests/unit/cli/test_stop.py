@@ -13,10 +13,10 @@ import pytest
 SCRIPT = """
 import asyncio, logging, sys, time
 from rocketapp.cli.loop import run_in_loop
-from rocketapp.cli.stop import Stop
+from rocketapp.cli.stop import ProcessStop
 
 logging.basicConfig(stream=sys.stdout, level=logging.ERROR, format="%(message)s")
-stop = Stop(float(sys.argv[1]), last_words=lambda: print("last words", flush=True))
+stop = ProcessStop(float(sys.argv[1]), last_words=lambda: print("last words", flush=True))
 
 async def main():
     stop.listen()

@@ -122,7 +122,7 @@ async def test_a_broker_hears_a_heartbeat_before_anything_else() -> None:
         assert address is not None
 
         async def ask() -> None:
-            await (await client.connection(address)).request(
+            await (await client.connection(address)).start_request(
                 Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP), timeout=3.0
             )
 
@@ -269,7 +269,7 @@ async def test_news_of_a_broker_reach_the_member_and_unserved_requests_are_refus
     server.send_one_way(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupChanged("g").to_fields()))
     await eventually(lambda: "members" in member.heard)
     for code in (220, 221, 307, 309):
-        assert (await server.request(Command(code), timeout=1.0)).code == 3
+        assert (await server.start_request(Command(code), timeout=1.0)).code == 3
     assert member.heard == ["routes", "members"]
     await client.stop()
 

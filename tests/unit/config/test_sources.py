@@ -122,14 +122,14 @@ def test_development_is_the_environment_unless_another_is_named(directory: Path,
         ("[stage.consumr]\nthreads = 2", "unknown table [stage]; known are app, broker, client, consumer, producer"),
         ("[default.consumr]\npull_batch_size = 1", "unknown table [consumr]; did you mean consumer?"),
         ("pull_batch_size = 1", "key pull_batch_size stands outside of any table; it belongs below [consumer]"),
-        ("[default]\nconsumer = 1", "consumer is no table: write [consumer] and the options below it"),
+        ("[default]\nconsumer = 1", "consumer is not a table: write [consumer] and the options below it"),
         ("[consumer]\npull_batch_size = '32'", "{size}: '32' is text, not a whole number"),
         ("[consumer]\npull_batch_size = true", "{size}: True is true or false, not a whole number"),
         ("[consumer]\npull_batch_size = 32.0", "{size}: 32.0 is a number, not a whole number"),
         ("[consumer]\npull_batch_size = 0", "{size}: 0 is below the least, 1"),
         ("[consumer]\npull_batch_size = 1025", "{size}: 1025 is above the most, 1024"),
         ("[consumer]\nsuspend = 'x'", "consumer.suspend: 'x' is text, not a number"),
-        ("[consumer]\nsuspend = nan", "consumer.suspend: nan is no finite number"),
+        ("[consumer]\nsuspend = nan", "consumer.suspend: nan is not a finite number"),
         ("[app]\nlog_format = 'xml'", "app.log_format: 'xml' is none of text, json"),
         ("[app]\ngroup = 7", "app.group: 7 is a whole number, not text"),
         ("[broker]\nauto_create_topics = 1", "broker.auto_create_topics: 1 is a whole number, not true or false"),
@@ -148,7 +148,7 @@ def test_what_a_file_says_wrongly_names_file_and_key(directory: Path, text: str,
     ("text", "line"), [("[app]\ngroup =\n", 2), ("[app\n", 1), ("[app]\n[app]\n", 2), ('a = "', 1)]
 )
 def test_broken_toml_names_its_line(directory: Path, text: str, line: int) -> None:
-    assert refused(text).startswith(f"settings.toml:{line}: is no TOML: ")
+    assert refused(text).startswith(f"settings.toml:{line}: is not TOML: ")
 
 
 def test_a_file_that_cannot_be_read_says_why(directory: Path) -> None:

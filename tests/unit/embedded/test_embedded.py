@@ -40,7 +40,7 @@ async def ask(address: str, command: Command) -> Command:
     connection = Connection(serve=None, max_frame_bytes=1 << 24)
     connection.attach(await dial_tcp(address, connection, 3.0))
     try:
-        return await connection.request(command, timeout=5.0)
+        return await connection.start_request(command, timeout=5.0)
     finally:
         await connection.close()
 

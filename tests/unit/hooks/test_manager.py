@@ -37,9 +37,8 @@ def entry_point(name: str, value: str) -> importlib.metadata.EntryPoint:
 def test_the_built_in_log_is_found_by_entry_point() -> None:
     plugins = Plugins()
     plugins.load()
-    (logs,) = [info for info in plugins.listing() if info.name == "logs"]
-    assert logs.distribution == "rocketapp"
-    assert logs.hooks == ("handler_wrapper", "observe_events")
+    assert "logs" in plugins.names()
+    assert "logs" in {hook.plugin for hook in plugins.hooks("observe_events")}
 
 
 def test_the_built_in_comes_first_then_others_by_name_then_the_app_s_own() -> None:
@@ -52,7 +51,7 @@ def test_the_built_in_comes_first_then_others_by_name_then_the_app_s_own() -> No
     ]
     plugins.load(points)
     plugins.register(Other(), "mine")
-    assert [info.name for info in plugins.listing()] == ["logs", "ant", "zebra", "mine"]
+    assert plugins.names() == ("logs", "ant", "zebra", "mine")
 
 
 @pytest.mark.parametrize(

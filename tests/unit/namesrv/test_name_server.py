@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketapp.broker.dispatch import Dispatch
+from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.namesrv.name_server import NameServer
 from rocketapp.transport.connection import Connection
@@ -30,7 +30,7 @@ class Source:
 def ask(code: int, **fields: str) -> Command:
     connection = Connection(serve=None, max_frame_bytes=1024)
     connection.local = "10.0.0.1:9876"
-    answer = Dispatch(NameServer(Source()).table()).serve(connection, Command(code, fields))
+    answer = RequestDispatch(NameServer(Source()).table()).serve(connection, Command(code, fields))
     assert answer is not None
     return answer
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing
-from rocketapp.producer.batches import MOST_IN_BATCH, Item, lanes_of, may_share
+from rocketapp.producer.batches import MOST_IN_BATCH, Item, batch_sequences, may_share
 from rocketapp.producer.selection import queue_of_key
 
 QUEUES = [MessageQueue("t", "a", number) for number in range(4)]
@@ -25,35 +25,35 @@ def test_each_message_once_in_order_and_no_batch_too_large(plan: list[tuple[int,
     messages = [
         (Outgoing(topic="t", body=b"x", order_key=key), item(index, size)) for index, (size, key) in enumerate(plan)
     ]
-    lanes = lanes_of("t", messages, QUEUES, most)
-    travelling = [each.index for lane in lanes for batch in lane.batches for each in batch]
+    sequences = batch_sequences("t", messages, QUEUES, most)
+    travelling = [each.index for sequence in sequences for batch in sequence.batches for each in batch]
     assert sorted(travelling) == list(range(len(plan)))
-    for lane in lanes:
-        indices = [each.index for batch in lane.batches for each in batch]
+    for sequence in sequences:
+        indices = [each.index for batch in sequence.batches for each in batch]
         assert indices == sorted(indices)
         for index in indices:
             key = plan[index][1]
-            assert lane.queue == (None if key is None else queue_of_key(key, QUEUES))
-        for batch in lane.batches:
+            assert sequence.queue == (None if key is None else queue_of_key(key, QUEUES))
+        for batch in sequence.batches:
             assert len(batch) == 1 or sum(each.size for each in batch) <= most
-    wished = [lane.queue for lane in lanes if lane.queue is not None]
-    assert len(wished) == len(set(wished)), "one lane per queue keeps the order"
+    wished = [sequence.queue for sequence in sequences if sequence.queue is not None]
+    assert len(wished) == len(set(wished)), "one sequence per queue keeps the order"
 
 
 def test_messages_without_a_wish_are_spread_in_runs_worth_sending() -> None:
-    def lanes(count: int) -> list[int]:
+    def sequences(count: int) -> list[int]:
         messages = [(Outgoing(topic="t", body=b"x"), item(index)) for index in range(count)]
-        return [sum(map(len, lane.batches)) for lane in lanes_of("t", messages, QUEUES, 1 << 20)]
+        return [sum(map(len, sequence.batches)) for sequence in batch_sequences("t", messages, QUEUES, 1 << 20)]
 
-    assert lanes(32) == [32]
-    assert lanes(33) == [17, 16]
-    assert lanes(1000) == [250] * 4
+    assert sequences(32) == [32]
+    assert sequences(33) == [17, 16]
+    assert sequences(1000) == [250] * 4
 
 
 def test_a_batch_has_a_bounded_number_of_messages() -> None:
     messages = [(Outgoing(topic="t", body=b"x", queue=QUEUES[0]), item(index)) for index in range(2500)]
-    (lane,) = lanes_of("t", messages, QUEUES, 1 << 20)
-    assert [len(batch) for batch in lane.batches] == [MOST_IN_BATCH, MOST_IN_BATCH, 2500 - 2 * MOST_IN_BATCH]
+    (sequence,) = batch_sequences("t", messages, QUEUES, 1 << 20)
+    assert [len(batch) for batch in sequence.batches] == [MOST_IN_BATCH, MOST_IN_BATCH, 2500 - 2 * MOST_IN_BATCH]
 
 
 def test_what_brokers_do_not_do_inside_a_batch_travels_alone() -> None:

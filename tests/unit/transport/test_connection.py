@@ -54,7 +54,7 @@ async def test_a_response_with_an_error_code_is_a_response() -> None:
     server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
     server.answers[11] = lambda command: Command.response(command, 24, remark="no")
     connection = await connected(server.network)
-    response = await connection.request(Command(11), timeout=1.0)
+    response = await connection.start_request(Command(11), timeout=1.0)
     assert (response.code, response.remark) == (24, "no")
 
 
@@ -128,7 +128,7 @@ async def test_waiting_calls_fail_at_once_when_the_connection_dies() -> None:
 async def test_a_call_on_a_dead_connection_fails_and_leaves_nothing_waiting() -> None:
     connection = connection_on(FakeStream())
     connection.lost("reset")
-    assert isinstance(await outcome(connection.request(Command(11), timeout=1.0)), ConnectionLostError)
+    assert isinstance(await outcome(connection.start_request(Command(11), timeout=1.0)), ConnectionLostError)
     with pytest.raises(ConnectionLostError, match="reset"):
         connection.send_one_way(Command(15))
     connection.reply(Command(0, flag=1))
@@ -139,10 +139,10 @@ async def test_a_timed_out_connection_whose_peer_is_silent_is_closed_as_half_ope
     server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
     server.answers[34] = ok
     connection = await connected(server.network)
-    await connection.request(Command(34), timeout=3.0)
+    await connection.start_request(Command(34), timeout=3.0)
     server.network.hold(ADDRESS)
     pull = connection.start_request(Command(11), timeout=30.0)
-    error = await outcome(connection.request(Command(34), timeout=3.0))
+    error = await outcome(connection.start_request(Command(34), timeout=3.0))
     assert isinstance(error, RequestTimeoutError)
     assert connection.is_closed
     assert "half-open" in connection.closed_reason
@@ -154,7 +154,7 @@ async def test_a_timed_out_connection_whose_peer_is_silent_is_closed_as_half_ope
 async def test_a_timeout_does_not_close_a_connection_whose_peer_talks() -> None:
     connection = connection_on(FakeStream())
     talk = asyncio.ensure_future(_keep_talking(connection))
-    assert isinstance(await outcome(connection.request(Command(11), timeout=3.0)), RequestTimeoutError)
+    assert isinstance(await outcome(connection.start_request(Command(11), timeout=3.0)), RequestTimeoutError)
     talk.cancel()
     assert not connection.is_closed
 
@@ -162,7 +162,7 @@ async def test_a_timeout_does_not_close_a_connection_whose_peer_talks() -> None:
 @in_virtual_time
 async def test_a_very_short_timeout_alone_is_no_reason_to_close() -> None:
     connection = connection_on(FakeStream())
-    assert isinstance(await outcome(connection.request(Command(310), timeout=0.05)), RequestTimeoutError)
+    assert isinstance(await outcome(connection.start_request(Command(310), timeout=0.05)), RequestTimeoutError)
     assert not connection.is_closed
 
 
@@ -329,7 +329,7 @@ async def test_a_retired_connection_ends_when_its_last_answer_came() -> None:
     connection = connection_on(stream)
     call = connection.start_request(Command(11), timeout=30.0)
     connection.retire()
-    assert isinstance(await outcome(connection.request(Command(12), timeout=1.0)), ConnectionLostError)
+    assert isinstance(await outcome(connection.start_request(Command(12), timeout=1.0)), ConnectionLostError)
     assert not connection.is_closed
     connection.received(encode(Command.response(commands_in(stream.written[0])[0], 0)))
     assert (await call).code == 0

@@ -102,12 +102,12 @@ async def test_nobody_gets_a_connection_before_it_was_greeted() -> None:
 
     async def greet(address: str, connection: Connection) -> None:
         await asyncio.sleep(0.2)
-        await connection.request(Command(34), timeout=3.0)
+        await connection.start_request(Command(34), timeout=3.0)
 
     pool = pool_of(Dialer(server.network), greet=greet)
 
     async def pull() -> None:
-        await (await pool.get(ADDRESS)).request(Command(11), timeout=3.0)
+        await (await pool.get(ADDRESS)).start_request(Command(11), timeout=3.0)
 
     await asyncio.gather(pull(), pull())
     assert server.codes() == [34, 11, 11]
@@ -119,7 +119,7 @@ async def test_a_greeting_without_answer_makes_the_connection_useless() -> None:
     server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
 
     async def greet(address: str, connection: Connection) -> None:
-        await connection.request(Command(34), timeout=3.0)
+        await connection.start_request(Command(34), timeout=3.0)
 
     pool = pool_of(Dialer(server.network), greet=greet)
     assert isinstance(await outcome(pool.get(ADDRESS)), RequestTimeoutError)
@@ -142,7 +142,7 @@ async def test_a_request_that_a_leaving_peer_refuses_goes_once_more_on_a_new_con
         return Command.response(command, 1500, remark="going away")
 
     server.answers[310] = leaving_once
-    response = await first.request(Command(310, {"a": "1"}, b"body"), timeout=3.0)
+    response = await first.start_request(Command(310, {"a": "1"}, b"body"), timeout=3.0)
     assert response.code == 0
     assert [(command.fields, command.body) for command in server.asked[1:]] == [({"a": "1"}, b"body")] * 2
     assert await pool.get(ADDRESS) is not first
@@ -157,7 +157,7 @@ async def test_a_second_refusal_is_the_callers() -> None:
     server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
     server.answers[310] = refuse(1500, "going away")
     pool = pool_of(Dialer(server.network))
-    response = await (await pool.get(ADDRESS)).request(Command(310), timeout=3.0)
+    response = await (await pool.get(ADDRESS)).start_request(Command(310), timeout=3.0)
     assert (response.code, len(server.asked)) == (1500, 2)
     await pool.close()
 
@@ -172,7 +172,7 @@ async def test_a_peer_that_went_away_for_good_means_nothing_was_sent() -> None:
 
     server.answers[310] = last_words
     pool = pool_of(Dialer(server.network))
-    error = await outcome((await pool.get(ADDRESS)).request(Command(310), timeout=3.0))
+    error = await outcome((await pool.get(ADDRESS)).start_request(Command(310), timeout=3.0))
     assert isinstance(error, ConnectError)
     assert "went away" in str(error)
     await pool.close()

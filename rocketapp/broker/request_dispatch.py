@@ -28,7 +28,7 @@ _SENDS = frozenset(
 )
 
 
-class Dispatch:
+class RequestDispatch:
     """Request code -> processor."""
 
     def __init__(self, *tables: Mapping[int, Process]) -> None:
@@ -40,7 +40,7 @@ class Dispatch:
                 self._processors[int(code)] = process
 
     def __repr__(self) -> str:
-        return f"<Dispatch {len(self._processors)} request codes>"
+        return f"<RequestDispatch {len(self._processors)} request codes>"
 
     @property
     def codes(self) -> frozenset[int]:

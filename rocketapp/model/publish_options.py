@@ -1,0 +1,35 @@
+"""The keywords of `publish`, once for every signature that takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypedDict
+
+
+class MessageOptions(TypedDict, total=False):
+    """What a message carries beside its body."""
+
+    tag: str | None
+    """The tag that subscriptions select by."""
+    keys: Sequence[str]
+    """Words that find the message later; one word may be given as a str."""
+    properties: Mapping[str, str] | None
+    """Properties of the user's own."""
+    order_key: str | None
+    """Messages with equal keys share a queue, in the order of publishing."""
+    delay: float | None
+    """Seconds, exactly one of RocketMQ's delay levels."""
+
+
+class SendOptions(MessageOptions, total=False):
+    """`publish_many` and `publish_one_way` take these."""
+
+    cluster: str | None
+    """The name of the cluster to send to; None is the unnamed one."""
+
+
+class PublishOptions(SendOptions, total=False):
+    """`publish` and `publish_sync` take these."""
+
+    timeout: float | None
+    """Seconds in total; None is `producer.send_timeout`."""
