@@ -400,3 +400,26 @@ async def test_flow_control_holds_for_orderly_queues_but_not_their_span() -> Non
     await eventually(lambda: len(order.done) == 500, 20)
     assert await member.stop()
     await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_handler_that_blocks_the_loop_until_its_lock_is_lost_ends_in_the_dead_letters() -> None:
+    cluster, (queue,) = await with_queues(1, messages=4)
+    attempts: list[tuple[int, int]] = []
+
+    async def handler(message: Message) -> None:
+        attempts.append((message.offset, message.attempt))
+        if message.offset == 1:
+            cluster.loop._advance(70)  # type: ignore[attr-defined]
+            # The lock has expired at its broker, and another member got it for a moment.
+            cluster.locks["group", queue] = Lock("somebody else", cluster.loop.time() + 1)
+
+    member = await cluster.member(consumed(handler, orderly=True, retries=2)).start()
+    await eventually(lambda: cluster.committed(queue) == 4, 400)
+    # What was finished but not committed comes again; only the message that blocked has failed.
+    assert [attempt for offset, attempt in attempts if offset == 1] == [1, 2, 3]
+    assert {attempt for offset, attempt in attempts if offset != 1} == {1}
+    assert member.consumer.counters == HandlerStats(handled=len(attempts) - 3, dead_lettered=1)
+    assert cluster.bodies("%DLQ%group") == [b"1"]
+    assert await member.stop()
+    await cluster.stop()
