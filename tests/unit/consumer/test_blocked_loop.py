@@ -30,6 +30,12 @@ def watching_threads() -> int:
     return sum(thread.name == "blocked loop" for thread in threading.enumerate())
 
 
+async def no_watch() -> None:
+    async with asyncio.timeout(5):
+        while watching_threads():  # noqa: ASYNC110 - a thread sets no event of the loop
+            await asyncio.sleep(0.005)
+
+
 async def told(events: Events) -> LoopBlocked:
     async with asyncio.timeout(5):
         while not events:  # noqa: ASYNC110 - the watch sets no event of the loop
@@ -54,6 +60,7 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_line() -> None:
     assert f"app:charge blocked the event loop for {event.seconds:.1f} s at {LINE}" in line_of(event).text
     await workers.stop()
     watch.leave("consumer")
+    await no_watch()
 
 
 async def test_other_code_that_blocks_the_loop_is_named_by_its_line_alone() -> None:
@@ -64,6 +71,7 @@ async def test_other_code_that_blocks_the_loop_is_named_by_its_line_alone() -> N
     event = await told(events)
     assert (event.handler, event.place) == ("", LINE)
     watch.leave("consumer")
+    await no_watch()
 
 
 async def test_one_thread_watches_for_all_consumers_and_ends_with_the_last() -> None:
@@ -74,9 +82,7 @@ async def test_one_thread_watches_for_all_consumers_and_ends_with_the_last() -> 
     watch.leave("first")
     assert watching_threads() == 1
     watch.leave("second")
-    async with asyncio.timeout(5):
-        while watching_threads():  # noqa: ASYNC110 - a thread sets no event of the loop
-            await asyncio.sleep(0.005)
+    await no_watch()
 
 
 @in_virtual_time
