@@ -109,7 +109,8 @@ class Puller:
         self._broker_id = MASTER_ID
         self._carried: int | None = None
         """The offset that travels with the pull under way."""
-        self._coming: asyncio.Future[Command]
+        self._coming: asyncio.Future[Command] | None = None
+        """The pull under way."""
         self._resumed: asyncio.Future[None] | None = None
         """Done when the queue is resumed; None while it is not paused."""
         self._stopped: tuple[str, str, float] | None = None
@@ -170,24 +171,32 @@ class Puller:
         try:
             await self._allowed()
             self._coming = await self._start(self._queue.end_offset)
-            try:
-                if not (await asyncio.wait([self._coming], timeout=_ANSWER_TIME))[0]:
-                    # Neither answered nor refused: the broker holds the pull until there is a message.
-                    self._moves()
-                while (result := pull.read(await self._coming)).status != "illegal":
-                    await self._take(result)
-            finally:
-                # Discard the pull in flight and retrieve its exception.
-                if not self._coming.cancel() and not self._coming.cancelled():
-                    self._coming.exception()
+            if not (await asyncio.wait([self._coming], timeout=_ANSWER_TIME))[0]:
+                # Neither answered nor refused: the broker holds the pull until there is a message.
+                self._moves()
+            while True:
+                correction = await self._take(pull.read(await self._under_way()))
+                if correction is not None:
+                    return correction
         finally:
+            # Discard the pull in flight and retrieve its exception.
+            coming = self._coming
+            self._coming = None
+            if coming is not None and not coming.cancel() and not coming.cancelled():
+                coming.exception()
             self._flow.release()
-        bounds = {"min_offset": result.min_offset, "max_offset": result.max_offset}
-        return correct(self._queue.end_offset, next_offset=result.next_offset, **bounds)
 
-    async def _take(self, result: PullResult) -> None:
-        """Make use of one answer, with the next pull under way."""
+    def _under_way(self) -> asyncio.Future[Command]:
+        # No local variable holds it: its answer may be large, and the next pull may have to wait.
+        assert self._coming is not None
+        return self._coming
+
+    async def _take(self, result: PullResult) -> Correction | None:
+        """Make use of one answer, with the next pull under way; where to go on when its offset was illegal."""
         queue, flow, context = self._queue, self._flow, self._context
+        if result.status == "illegal":
+            bounds = {"min_offset": result.min_offset, "max_offset": result.max_offset}
+            return correct(queue.end_offset, next_offset=result.next_offset, **bounds)
         if context.commits is not None:
             context.commits.arrived(queue, self._carried)
         self._moves()
@@ -200,17 +209,24 @@ class Puller:
             is_early = flow.stopped_by() is None
             if is_early:
                 self._coming = await self._start(result.next_offset)
-            messages = queue.put(
-                decode_records(result.body, queue.message_queue, max_inflated_bytes=context.max_inflated_bytes)
-            )
-            if messages:
-                self._hand_over(messages)
-            queue.advance(result.next_offset)
+            self._put(result)
             if is_early:
-                return
+                return None
+        # The wait may be long: what was answered is not kept in memory for it.
+        del result
+        self._coming = None
         await self._allowed()
         # Where the answer was discarded, this is the same offset again.
         self._coming = await self._start(queue.end_offset)
+        return None
+
+    def _put(self, result: PullResult) -> None:
+        queue = self._queue
+        found = decode_records(result.body, queue.message_queue, max_inflated_bytes=self._context.max_inflated_bytes)
+        messages = queue.put(found)
+        if messages:
+            self._hand_over(messages)
+        queue.advance(result.next_offset)
 
     def _hand_over(self, messages: Sequence[Message]) -> None:
         try:

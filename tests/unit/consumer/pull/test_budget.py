@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import tracemalloc
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.wire.codes import RequestCode
@@ -102,4 +104,24 @@ async def test_what_was_discarded_for_lack_of_room_is_handled_later_and_once() -
     await eventually(lambda: len(seen) >= 200, seconds=60)
     assert sorted(int(body.split()[0]) for body in seen) == list(range(200))
     assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_that_waits_for_room_keeps_no_answer_in_memory() -> None:
+    cluster, limit = FakeCluster(), 16 << 20
+    await cluster.start()
+    for queue in cluster.create("topic", queues=60):
+        for _ in range(2):
+            cluster.send(queue, bytes(1 << 20))
+    tracemalloc.start()
+    try:
+        member = await cluster.member(consumed(hang), cache_bytes=limit).start()
+        await asyncio.sleep(30)
+        gc.collect()
+        in_memory = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert in_memory <= held_by(member) + (4 << 20)
+    await member.stop(drain_timeout=0.1)
     await cluster.stop()
