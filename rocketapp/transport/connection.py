@@ -82,6 +82,8 @@ class Connection:
         self._out_bytes = 0
         self._backlog: deque[Command] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        """When it is due. uvloop returns a handle that does not say it for a time that is over."""
         self._gone: asyncio.Future[None] = self._loop.create_future()
         self.peer = self.local = ""
         self.is_closed = self.is_retired = False
@@ -131,7 +133,7 @@ class Connection:
         command.opaque = opaque = next(self._opaques) & _LARGEST_OPAQUE
         data = encode(command)
         self._pending.add(opaque, waiting.waiter, waiting.started, waiting.deadline)
-        if self._timer is None or waiting.deadline < self._timer.when():
+        if self._timer is None or waiting.deadline < self._timer_at:
             self._set_timer(waiting.deadline)
         self._write(data)
 
@@ -280,6 +282,7 @@ class Connection:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(when, self._sweep)
+        self._timer_at = when
 
     def _sweep(self) -> None:
         """Fail overdue requests, end a dead connection, or set the timer for the next scan."""

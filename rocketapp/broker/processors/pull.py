@@ -50,6 +50,8 @@ class PullProcessor:
         self._core, self._held, self._loop = core, held, loop
         self._woken: list[HeldPull] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        """When it is due. uvloop returns a handle that does not say it for a time that is over."""
         self._stopped = False
 
     def table(self) -> dict[int, Process]:
@@ -170,13 +172,14 @@ class PullProcessor:
                 payload=_Waiting(connection, command, request),
             )
         )
-        if self._timer is None or deadline < self._timer.when():
+        if self._timer is None or deadline < self._timer_at:
             self._set_timer(deadline)
 
     def _set_timer(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(when, self._expire)
+        self._timer_at = when
 
     def _expire(self) -> None:
         self._timer = None
