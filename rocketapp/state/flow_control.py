@@ -25,7 +25,7 @@ from rocketapp.state.process_queue import ProcessQueue
 _REOPEN = 0.75
 """The share of a limit below which a queue that stopped pulls again."""
 _ANSWER_TIME = 0.5
-"""Seconds after which a pull that was not answered counts as held by its broker, for lack of messages."""
+"""Seconds without an answer after which a pull counts as held by its broker, for lack of messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +75,16 @@ class Sized(Protocol):
 class _Topic:
     """What the queues of one topic of one group use together."""
 
-    __slots__ = ("accounts", "expected", "name", "place", "used", "waiting")
+    __slots__ = ("accounts", "answered_at", "expected", "is_answering", "name", "place", "used", "waiting")
 
     def __init__(self, name: Hashable, expected: int) -> None:
         self.name, self.expected = name, expected
         self.accounts = 0
         self.used = 0
+        self.is_answering = False
+        """An answer came since `settle_all` looked last."""
+        self.answered_at = float("-inf")
+        """When `settle_all` last saw that answers come."""
         self.waiting: list[tuple[int, int, QueueAccount]] = []
         """Sorted: bytes held, number, account."""
         self.place: tuple[int, int, _Topic] | None = None
@@ -168,6 +172,7 @@ class MemoryBudget:
         """
         self.settle(account)
         reserved, topic = account.reserved, account.topic
+        topic.is_answering = True
         self.release(account)
         # Quick to expect more, slow to expect less: too little reserved is paid with a pull in vain.
         topic.expected = size if size >= topic.expected else (3 * topic.expected + size) // 4
@@ -185,11 +190,18 @@ class MemoryBudget:
             self._use(account, change, 0)
 
     def settle_all(self, now: float) -> None:
-        """Count what every process queue holds, and release what is reserved for pulls that their brokers hold."""
+        """Count what every process queue holds, and release what is reserved for pulls that their brokers hold.
+
+        While answers of a topic arrive, its late ones may be on their way behind them: their room stays reserved.
+        """
         late = now - _ANSWER_TIME
+        for topic in self._topics.values():
+            if topic.is_answering:
+                topic.is_answering, topic.answered_at = False, now
         for account in self._accounts:
             change = account.queue.size - account.held
-            overdue = account.reserved if account.reserved_at <= late else 0
+            is_held = account.reserved_at <= late and account.topic.answered_at <= late
+            overdue = account.reserved if is_held else 0
             if change or overdue:
                 self._use(account, change, -overdue)
 

@@ -95,8 +95,8 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
     for cluster in BOTH:
         yield "idle-queues", cluster, "idle queues", on(loads.idle_queues, "idle", cluster)
     for cluster in BOTH:
-        rounds = 1 if small else 3
-        yield "hung-topic", cluster, "hung topic", on(loads.hung_topic, "hung", cluster, rounds=rounds)
+        count, rounds = (100_000, 1) if small else (300_000, 5)
+        yield "hung-topic", cluster, "hung topic", on(loads.hung_topic, "hung", cluster, count=count, rounds=rounds)
     for cluster in BOTH:
         queues = 200 if small else 1000
         yield "memory", cluster, "memory", on(loads.memory, "memory", cluster, queues=queues)

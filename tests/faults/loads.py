@@ -108,7 +108,7 @@ async def take(message: Message) -> None:
 
 
 def hung_topic(
-    cluster: Cluster, peer: Peer, directory: Path, *, count: int = 100_000, hung: int = 2000, rounds: int = 3
+    cluster: Cluster, peer: Peer, directory: Path, *, count: int = 300_000, hung: int = 2000, rounds: int = 3
 ) -> Figures:
     """A topic is drained alone and beside another one whose handlers hang, in turns: the same throughput.
 
@@ -117,7 +117,7 @@ def hung_topic(
     java, topic, hung_name = JavaClient(peer, cluster.name_server), fresh_name("busy"), fresh_name("hung")
     java.create_topic(topic, 4)
     java.create_topic(hung_name, 4)
-    for name, number, size in ((topic, count, 1024), (hung_name, hung, 100_000)):
+    for name, number, size in ((topic, count, 200), (hung_name, hung, 100_000)):
         sent = java.produce(name, number, size=size, threads=16, random=True).wait(within=300)
         assert sent["unknown"] == [], sent["first_problem"]
     rates: dict[bool, list[float]] = {False: [], True: []}

@@ -18,6 +18,11 @@ from rocketapp.wire.record import Message
 _SWEEP = 0.05
 """Seconds between sweeps over all queues while one of them waits for the budget."""
 
+_FIRST_ANSWER = 1_048_576
+"""Bytes expected of a topic's first answers: a broker answers one message at least, however few bytes are asked for."""
+_FIRST_SHARE = 64
+"""First answers are expected to fill at most this part of the budget: many queues must not wait for each other."""
+
 
 class FlowControl:
     """Decides for every queue of an app when it may pull."""
@@ -41,7 +46,8 @@ class FlowControl:
             max_span=config.queue_max_span if limits_span else None,
         )
         name = f"{queue.message_queue.topic} in {group}"
-        return QueueFlow(self, queue, limits, self.budget.open(name, queue, expected=config.pull_batch_bytes))
+        expected = max(config.pull_batch_bytes, min(_FIRST_ANSWER, self.budget.limit_bytes // _FIRST_SHARE))
+        return QueueFlow(self, queue, limits, self.budget.open(name, queue, expected=expected))
 
     async def granted(self, account: QueueAccount) -> None:
         """Wait until the budget has room for its next pull, which is reserved then."""

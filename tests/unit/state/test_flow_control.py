@@ -132,6 +132,24 @@ def test_a_pull_that_its_broker_holds_reserves_nothing_any_more() -> None:
     assert budget.reserve(queues[1].account, 1.5)
 
 
+def test_a_late_answer_keeps_its_room_while_other_answers_of_its_topic_arrive() -> None:
+    budget = MemoryBudget(200)
+    slow, quick, idle = (
+        Queue(budget, "t", expected=40),
+        Queue(budget, "t", expected=40),
+        Queue(budget, "u", expected=40),
+    )
+    assert budget.reserve(slow.account, 0.0)
+    assert budget.reserve(idle.account, 0.0)
+    assert quick.pull(10)
+    budget.settle_all(0.5)
+    assert (slow.account.reserved, idle.account.reserved) == (40, 0)
+    budget.settle_all(0.9)
+    assert slow.account.reserved == 40
+    budget.settle_all(1.0)
+    assert slow.account.reserved == 0
+
+
 def test_a_pull_at_the_end_of_its_queue_reserves_nothing() -> None:
     budget = MemoryBudget(100)
     queue = Queue(budget, "t", expected=50)

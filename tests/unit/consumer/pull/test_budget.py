@@ -72,6 +72,19 @@ async def test_first_pulls_of_many_queues_bring_no_more_than_the_budget_and_one_
 
 
 @in_virtual_time
+async def test_first_pulls_are_as_few_as_large_messages_need() -> None:
+    cluster, limit = FakeCluster(), 128 << 20
+    await cluster.start()
+    for queue in cluster.create("topic", queues=300):
+        cluster.send(queue, bytes(1 << 20))
+    member = await cluster.member(consumed(hang), cache_bytes=limit).start()
+    await eventually(lambda: held_by(member) >= limit // 2 - (1 << 20), seconds=5)
+    assert len(cluster.requests(RequestCode.PULL_MESSAGE, topic="topic")) <= 64 + 64
+    await member.stop(drain_timeout=0.1)
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_pulls_that_brokers_hold_bring_no_more_than_the_budget_when_all_are_answered_at_once() -> None:
     cluster, limit, most = FakeCluster(), 8 << 20, 0
     await cluster.start()
