@@ -45,7 +45,7 @@ class Tasks:
         """Cancel these tasks and wait until they have ended, for PATIENCE seconds at most.
 
         A task may catch its cancellation and continue, for example in a handler: it is reported and left behind.
-        Without `observe` there is no limit. `name`: the name for the report, instead of the tasks' own names.
+        Without `observe` it waits without a limit. `name`: the name for the report, instead of the tasks' own names.
         """
         for task in tasks:
             task.cancel()

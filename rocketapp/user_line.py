@@ -97,7 +97,7 @@ def file_of(subscription: Subscription) -> str:
 
 
 def is_foreign(filename: str) -> bool:
-    """Whether a file belongs to this package, an installed one or the standard library, or is no file."""
+    """Whether a file belongs to this package, an installed one or the standard library, or is not a file."""
     if filename.startswith("<"):
         return filename not in _TYPED_IN
     return filename.startswith((_OURS, *_STANDARD)) or _is_installed(filename)

@@ -2,8 +2,8 @@
 
 Joins the one that serves the directory, or starts one as a child process. When that
 one is gone before the run is over - it died, or the run it belonged to has ended - a
-new one is started at the same address, so that nobody who knows the address notices
-more than an outage.
+new one is started at the same address, so that its clients
+notice an outage and nothing else.
 """
 
 from __future__ import annotations

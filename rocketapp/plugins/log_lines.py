@@ -94,7 +94,7 @@ _HOW: Final[dict[type[Event], _How]] = {
     ),
     events.TopicMissing: _How(
         logging.WARNING,
-        lambda e: f"group {e.group}: topic {e.topic} does not exist yet: it is consumed as soon as somebody creates it",
+        lambda e: f"group {e.group}: topic {e.topic} does not exist yet: it is consumed as soon as it is created",
     ),
     events.StoreRecovered: _How(
         logging.DEBUG,
