@@ -54,12 +54,12 @@ class Heartbeats:
         except BrokerError as error:
             self._observe(LoopFailed("heartbeat", str(error)))
 
-    async def everywhere(self) -> frozenset[str]:
+    async def everywhere(self, *, dial: bool = True) -> frozenset[str]:
         """Send one heartbeat to every broker at once; return the addresses of those that accepted it."""
         beat = self._beat()
         if beat is None:
             return frozenset()
-        addresses = list(self._addresses())
+        addresses = [each for each in self._addresses() if dial or self._pool.peek(each) is not None]
         accepted = await asyncio.gather(*(self._one(address, beat) for address in addresses))
         return frozenset(compress(addresses, accepted))
 

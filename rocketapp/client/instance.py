@@ -129,15 +129,24 @@ class ClientInstance:
         if self._members.remove_producer(group):
             await self._tell_leaving(producer_group=group)
 
-    async def heartbeat(self) -> frozenset[str]:
+    async def heartbeat(self, *, dial: bool = True) -> frozenset[str]:
         """Send a heartbeat to every known broker at once; return the addresses of those that accepted it."""
-        return await self._heartbeats.everywhere()
+        return await self._heartbeats.everywhere(dial=dial)
 
     # Brokers.
 
     async def connection(self, address: str) -> Connection:
         """The connection to a broker; TransportError when it cannot be reached."""
         return self._brokers.peek(address) or await self._brokers.get(address)
+
+    def living_connection(self, address: str) -> Connection | None:
+        """The connection to a broker if there is one; nothing is dialled."""
+        return self._brokers.peek(address)
+
+    def masters_at(self, address: str) -> list[str]:
+        """Names of the brokers whose master is at this address, as far as the routes say."""
+        known = self._cache.brokers().items()
+        return [name for name, addresses in known if addresses.get(MASTER_ID) == address]
 
     def broker_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
         """The address of this broker according to the known routes; None when no route names it."""
@@ -185,10 +194,10 @@ class ClientInstance:
         self._connected(address)
         if address in self._lost:
             self._lost.discard(address)
-            self._members.broker_back()
+            self._members.broker_back(self.masters_at(address))
 
     def _broker_lost(self, address: str, reason: str) -> None:
         self._disconnected(address, reason)
         self._lost.add(address)
-        self._members.broker_lost()
+        self._members.broker_lost(self.masters_at(address))
         self._heartbeats.rejoin(address)

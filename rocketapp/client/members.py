@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Protocol
 
 from rocketapp.errors import SetupError
@@ -24,12 +25,12 @@ class ConsumerMember(Protocol):
         """The queues or brokers of some topic have changed."""
         ...
 
-    def broker_lost(self) -> None:
-        """The connection to a broker was lost. For that broker this member has left, and others get its queues."""
+    def broker_lost(self, broker_names: Sequence[str]) -> None:
+        """The connection to a master was lost. For that broker this member has left, and others get its queues."""
         ...
 
-    def broker_back(self) -> None:
-        """A lost broker is connected again."""
+    def broker_back(self, broker_names: Sequence[str]) -> None:
+        """A lost master is connected again, and has heard a heartbeat."""
         ...
 
 
@@ -80,10 +81,10 @@ class Members:
         for member in list(self._consumers.values()):
             member.routes_changed()
 
-    def broker_lost(self) -> None:
+    def broker_lost(self, broker_names: Sequence[str]) -> None:
         for member in list(self._consumers.values()):
-            member.broker_lost()
+            member.broker_lost(broker_names)
 
-    def broker_back(self) -> None:
+    def broker_back(self, broker_names: Sequence[str]) -> None:
         for member in list(self._consumers.values()):
-            member.broker_back()
+            member.broker_back(broker_names)

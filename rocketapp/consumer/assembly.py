@@ -9,7 +9,6 @@ from itertools import count
 
 from rocketapp.consumer.assignment import Assignment, AssignmentContext
 from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.consumer.group.hand_over import HandOver
 from rocketapp.consumer.group.leases import Leases
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.rebalancer import Rebalancer
@@ -22,6 +21,7 @@ from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.watch import Watch
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
+from rocketapp.consumer.ways.delivery import Way
 from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
@@ -49,30 +49,36 @@ class Group:
         self.trust = Trust(loop.time())
         self.stall_reasons = StallReasons(name, observe, loop.time)
         self.redelivery = self._new_redelivery()
+        self.offsets = Offsets(
+            group=name, brokers=self.brokers, observe=observe, interval=config.commit_interval, trust=self.trust
+        )
         self.concurrently = ConcurrentWay(
             topics, stats=self.stats, redelivery=self.redelivery, observe=observe, threads=parts.threads
         )
         self.orderly = self._new_orderly()
         self.watch = self._new_watch()
-        self.offsets = Offsets(
-            group=name, brokers=self.brokers, observe=observe, interval=config.commit_interval, trust=self.trust
-        )
         rules = {topic.topic: topic.start for topic in topics}
         self.starts = StartOffsets(
             self.brokers,
             rules,
-            lambda queue: self.trust.is_trusted(queue, loop.time()),
+            lambda queue: self.trust.is_confirmed(queue.topic, loop.time()),
             joined=parts.clock.now(),
         )
-        self.leases = Leases(brokers=self.brokers, config=config, observe=observe)
+        self.leases = Leases(
+            brokers=self.brokers,
+            config=config,
+            stall_reasons=self.stall_reasons,
+            observe=observe,
+            is_unchanged=self.offsets.is_unchanged,
+        )
         self.rebalancer = Rebalancer(
             group=name,
             topics=tuple(self.subscriptions),
             client=parts.client,
             brokers=self.brokers,
             trust=self.trust,
-            assignments=_Assignments(self.subscriptions, self._new_context()),
-            regained=self.offsets.flush_soon,
+            assignments=_Assignments(self.subscriptions, self._ways(), self._new_context()),
+            doubts=self.offsets.look_soon,
             interval=config.rebalance_interval,
             observe=observe,
         )
@@ -101,6 +107,7 @@ class Group:
             redelivery=self.redelivery,
             observe=self._parts.observe,
             suspend=self._parts.config.suspend,
+            prompt=self.offsets.prompt,
             threads=self._parts.threads,
         )
 
@@ -114,6 +121,11 @@ class Group:
             observe=self._parts.observe,
         )
 
+    def _ways(self) -> Mapping[str, Way]:
+        """How the queues of each topic are consumed; retries are concurrent, they have lost their order anyway."""
+        orderly = {topic.topic for topic in self._topics if topic.orderly}
+        return {topic: self.orderly if topic in orderly else self.concurrently for topic in self.subscriptions}
+
     def _new_context(self) -> AssignmentContext:
         return AssignmentContext(
             group=self.name,
@@ -125,11 +137,8 @@ class Group:
             topics=tuple(topic.topic for topic in self._topics),
             pull=self._new_pull_context(),
             starts=self.starts,
-            concurrently=self.concurrently,
-            orderly=self.orderly,
-            orderly_topics=frozenset(topic.topic for topic in self._topics if topic.orderly),
+            ways=(self.concurrently, self.orderly),
             leases=self.leases,
-            hand_over=HandOver(self.brokers, self._parts.observe),
             tasks=self.tasks,
             epochs=count(1),
             begun=self.begun,
@@ -152,11 +161,14 @@ class Group:
 class _Assignments:
     """Makes the assignments of one group."""
 
-    def __init__(self, subscriptions: Mapping[str, SubscriptionData], context: AssignmentContext) -> None:
-        self._subscriptions, self._context = subscriptions, context
+    def __init__(
+        self, subscriptions: Mapping[str, SubscriptionData], ways: Mapping[str, Way], context: AssignmentContext
+    ) -> None:
+        self._subscriptions, self._ways, self._context = subscriptions, ways, context
 
     def new(self, queue: MessageQueue, *, handed_over: bool) -> Assignment:
-        return Assignment(queue, self._subscriptions[queue.topic], self._context, handed_over=handed_over)
+        topic = queue.topic
+        return Assignment(queue, self._subscriptions[topic], self._ways[topic], self._context, handed_over=handed_over)
 
 
 def _subscriptions(topics: Sequence[ConsumedTopic], retry: str, version: int) -> dict[str, SubscriptionData]:

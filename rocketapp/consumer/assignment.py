@@ -17,7 +17,8 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.consumer.group.hand_over import MOMENT, HandOver
+from rocketapp.consumer.group.committer import Session
+from rocketapp.consumer.group.hand_over import previous_owner_is_through
 from rocketapp.consumer.group.leases import Leases, Lock
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.start_offsets import StartOffsets
@@ -31,6 +32,7 @@ from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
@@ -42,8 +44,11 @@ _TRY_AGAIN = 1.0
 _LOCK_PATIENCE = 1.0
 """Seconds without its lock after which a queue is said to stand still."""
 
+_AT_ONCE = 0.02
+"""Seconds after which handlers that run are not about to end."""
 
-class Stop(Enum):
+
+class SessionEnd(Enum):
     """Why a session ends."""
 
     RELEASED = "released"
@@ -66,11 +71,9 @@ class AssignmentContext:
     """The topics of the group, without its retry topic."""
     pull: PullContext
     starts: StartOffsets
-    concurrently: Way
-    orderly: Way
-    orderly_topics: frozenset[str]
+    ways: tuple[Way, ...]
+    """All ways of consuming that the group uses."""
     leases: Leases
-    hand_over: HandOver
     tasks: Tasks
     epochs: Iterator[int]
     begun: asyncio.Future[None]
@@ -84,19 +87,18 @@ class Assignment:
         self,
         queue: MessageQueue,
         subscription: SubscriptionData,
+        way: Way,
         context: AssignmentContext,
         *,
         handed_over: bool = False,
     ) -> None:
-        """`handed_over`: a living member owned it before, and may still be finishing what it started."""
-        self.queue, self.is_orderly = queue, queue.topic in context.orderly_topics
-        self._subscription, self._context = subscription, context
-        self._way = context.orderly if self.is_orderly else context.concurrently
-        self._handed_over = handed_over and not self.is_orderly
+        """`handed_over`: another member lives, and may still be finishing what it started."""
+        self.queue = queue
+        self._subscription, self._way, self._context = subscription, way, context
+        self._handed_over = handed_over
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._cut: asyncio.Future[None] = self._loop.create_future()
-        self._stopping: asyncio.Future[Stop] | None = None
         self._consuming: tuple[Puller, Delivery] | None = None
         """Of the present session, until it ends."""
         self.process_queue: ProcessQueue[Message] | None = None
@@ -112,13 +114,19 @@ class Assignment:
         """It is being given back."""
         return self._ended.done()
 
-    def end(self, *, patience: float | None = None) -> None:
-        """Give it back; what was started may finish, within `patience` seconds if given."""
+    def end(self) -> None:
+        """Give it back; what was started may finish."""
         if not self._ended.done():
             self._ended.set_result(None)
-        self._stop(Stop.RELEASED)
-        if patience is not None:
-            self._loop.call_later(patience, self.cut)
+
+    def hand_over(self) -> None:
+        """Give it to another living member. A concurrent queue is not waited for: it begins after a moment.
+
+        An orderly queue stays locked until its handler has ended, however long that takes.
+        """
+        self.end()
+        if not self._way.needs_lock:
+            self._loop.call_later(RUN_ON, self.cut)
 
     def cut(self) -> None:
         """Wait for no handler any more."""
@@ -149,83 +157,51 @@ class Assignment:
 
     def in_hand(self) -> list[tuple[Handler, Message]]:
         """Every running call on this queue: its handler, and its message (of a batch, the first)."""
-        context = self._context
-        running = context.concurrently.in_hand() + context.orderly.in_hand()
-        calls = [(handler, first_of(item)) for handler, item in running]
+        calls = [(handler, first_of(item)) for way in self._context.ways for handler, item in way.in_hand()]
         return [(handler, message) for handler, message in calls if message.queue == self.queue]
-
-    async def look_whether_overtaken(self) -> None:
-        """Begin anew if somebody else has gone on where we are; raises when that is not known."""
-        queue = self.process_queue
-        if queue is None or self.is_orderly:
-            return
-        committed = await self._context.brokers.committed(self.queue, exact=True)
-        is_behind = committed is not None and committed > queue.commit_offset
-        if is_behind or await self._context.hand_over.is_signed(self.queue):
-            # Whoever went on may not be through: wait for it as after any other hand-over.
-            self._handed_over = True
-            self.overtaken()
-
-    def overtaken(self) -> None:
-        """Somebody else got it while we were cut off: what we did meanwhile is not committed.
-
-        An orderly queue is nobody else's before its lock is over, so its lease decides.
-        """
-        if self.process_queue is not None and not self.is_orderly:
-            self._context.offsets.end(self.process_queue)
-            self._stop(Stop.OVERTAKEN)
-            if self.is_ending:
-                # What is not committed needs no patience.
-                self.cut()
 
     async def run(self) -> None:
         """Until it has been given back."""
         pull = self._context.pull
-        await self._wait(self._context.begun)
-        while not self.is_ending:
-            try:
-                await self._session()
-            except RocketAppError as error:
-                pull.stall_reasons.still(self.queue, f"its offset cannot be read: {error}", kind="offset")
-                await self._wait(timeout=_TRY_AGAIN)
-            except Exception as error:
-                # A bug here must not end the consumption of this queue without a word.
-                pull.observe(LoopFailed(f"queue {self.queue}", f"{type(error).__name__}: {error}"))
-                await self._wait(timeout=_TRY_AGAIN)
-        pull.stall_reasons.forget(self.queue)
-
-    def _stop(self, why: Stop) -> None:
-        if self._stopping is not None and not self._stopping.done():
-            self._stopping.set_result(why)
+        self._context.brokers.hold(self.queue.broker_name)
+        try:
+            await self._wait(self._context.begun)
+            while not self.is_ending:
+                try:
+                    await self._session()
+                except RocketAppError as error:
+                    pull.stall_reasons.still(self.queue, f"its offset cannot be read: {error}", kind="offset")
+                    await self._wait(timeout=_TRY_AGAIN)
+                except Exception as error:
+                    # A bug here must not end the consumption of this queue without a word.
+                    pull.observe(LoopFailed(f"queue {self.queue}", f"{type(error).__name__}: {error}"))
+                    await self._wait(timeout=_TRY_AGAIN)
+        finally:
+            pull.stall_reasons.forget(self.queue)
+            self._context.brokers.release(self.queue.broker_name)
 
     async def _wait(self, *others: asyncio.Future[Any], timeout: float | None = None) -> None:
         """Until one of them is done, the time is over, or the queue is to be given back."""
         await asyncio.wait([*others, self._ended], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
+    # How a session begins.
+
     async def _session(self) -> None:
-        context = self._context
-        lock = await self._locked() if self.is_orderly else None
+        lock = await self._locked() if self._way.needs_lock else None
         at_rest = True
         try:
-            if self._handed_over:
-                await context.hand_over.wait(self.queue, self._ended)
-                self._handed_over = False
-            if self.is_ending:
-                return
-            offset = await context.starts.offset(self.queue)
-            queue: ProcessQueue[Message] = ProcessQueue(self.queue, offset, next(context.epochs))
-            flow = context.flow_control.open(context.group, queue, context.config, limits_span=self._way.limits_span)
-            try:
-                at_rest = await self._consume(queue, lock, flow)
-            finally:
-                context.offsets.end(queue)
-                flow.close()
-                self.process_queue = None
+            if self._handed_over and lock is None:
+                await previous_owner_is_through(self._context.brokers, self.queue, self._ended)
+                self._handed_over = self.is_ending
+            offset = await self._start_offset(lock)
+            if offset is not None:
+                process_queue: ProcessQueue[Message] = ProcessQueue(self.queue, offset, next(self._context.epochs))
+                at_rest = await self._consume(process_queue, lock)
         finally:
             if lock is not None and at_rest:
-                await context.leases.give_back(lock)
+                await self._context.leases.give_back(lock)
             elif lock is not None:
-                context.leases.drop(lock)
+                self._context.leases.drop(lock)
 
     async def _locked(self) -> Lock:
         """The queue's lock; not held only if the queue is to be given back."""
@@ -236,77 +212,96 @@ class Assignment:
                 self._context.pull.stall_reasons.still(self.queue, f"no lock: {lock.problem}", kind="lock")
         return lock
 
-    async def _consume(self, queue: ProcessQueue[Message], lock: Lock | None, flow: QueueFlow) -> bool:
+    async def _start_offset(self, lock: Lock | None) -> int | None:
+        """Where the session begins; None when it does not."""
+        while not self.is_ending and (lock is None or await lock.usable()):
+            suspensions = 0 if lock is None else lock.lease.suspensions
+            offset = await self._context.starts.offset(self.queue)
+            # While the lock was in doubt another member may have gone on.
+            if lock is None or suspensions == lock.lease.suspensions:
+                return offset
+        return None
+
+    # How it goes on, and ends.
+
+    async def _consume(self, process_queue: ProcessQueue[Message], lock: Lock | None) -> bool:
         """Pull and deliver until the session ends; whether no handler of it runs any more."""
         context, pull = self._context, self._context.pull
-        delivery = self._way.open(queue, lock)
-        context.offsets.begin(queue, queue.end_offset, None if lock is None else lock.lease)
-        pull.observe(Assigned(context.group, self.queue, queue.end_offset, queue.epoch))
-        self.process_queue = queue
-        self._stopping = stopping = self._loop.create_future()
-        puller = Puller(queue, self._subscription, delivery.deliver, flow, pull)
-        self._consuming = puller, delivery
-        self.apply_pauses()
-        pulling = context.tasks.start(puller.run(), f"pull {self.queue}")
+        delivery = self._way.open(process_queue, lock)
+        session = context.offsets.begin(process_queue, None if lock is None else lock.lease)
+        limits_span = self._way.limits_span
+        flow = context.flow_control.open(context.group, process_queue, context.config, limits_span=limits_span)
+        pull.observe(Assigned(context.group, self.queue, process_queue.end_offset, process_queue.epoch))
+        self.process_queue = process_queue
         try:
-            # The delivery is also over when it finds its lock too old, even if a renewal comes a moment later.
-            await self._wait(pulling, stopping, delivery.over, *([] if lock is None else [lock.lost]))
+            correction = await self._pull(session, delivery, flow, lock)
+            if self.is_ending:
+                why, at_rest = SessionEnd.RELEASED, await self._give_back(session, delivery)
+            else:
+                why, at_rest = await self._break_off(session, delivery, correction)
         except asyncio.CancelledError:
             # Not by us: the loop is being closed, and a handler must not keep it.
             delivery.discard()
             raise
         finally:
-            correction = pulling.result() if pulling.done() else None
-            pulling.cancel()
-            self._consuming = None
-        if self.is_ending:
-            why = Stop.RELEASED
-        elif stopping.done():
-            why = stopping.result()
-        else:
-            why = Stop.LOCK_LOST if correction is None else Stop.MOVED
-        return await self._close(queue, delivery, why, correction)
-
-    async def _close(
-        self, queue: ProcessQueue[Message], delivery: Delivery, why: Stop, correction: Correction | None
-    ) -> bool:
-        """End a session; whether no handler of it runs any more."""
-        context = self._context
-        if why is Stop.RELEASED:
-            at_rest = await self._give_back(queue, delivery)
-        else:
-            # Before anything else: what is still finished of it must not be committed.
-            context.offsets.end(queue)
-            at_rest = True
-            if self._way.needs_lock:
-                # Two handlers of the queue must not overlap.
-                delivery.end()
-                at_rest = await self._drained(delivery)
-            else:
-                delivery.discard()
-        context.pull.observe(Released(context.group, self.queue, correction.reason if correction else why.value))
+            context.offsets.end(session)
+            flow.close()
+            self.process_queue = None
+        pull.observe(Released(context.group, self.queue, correction.reason if correction else why.value))
         if correction is not None and not self.is_ending:
-            context.pull.observe(LoopFailed(f"pull {self.queue}", correction.reason))
+            pull.observe(LoopFailed(f"pull {self.queue}", correction.reason))
             await context.brokers.commit(self.queue, correction.offset)
         return at_rest
 
-    async def _give_back(self, queue: ProcessQueue[Message], delivery: Delivery) -> bool:
-        """Finish what was started, and commit it for the next owner; whether no handler runs any more."""
-        offsets, hand_over = self._context.offsets, self._context.hand_over
+    async def _pull(
+        self, session: Session, delivery: Delivery, flow: QueueFlow, lock: Lock | None
+    ) -> Correction | None:
+        """Until the session is to end; where to go on when the broker moved the offset."""
+        context = self._context
+        puller = Puller(session.process_queue, self._subscription, delivery.deliver, flow, context.pull)
+        self._consuming = puller, delivery
+        self.apply_pauses()
+        pulling = context.tasks.start(puller.run(), f"pull {self.queue}")
+        try:
+            await self._wait(pulling, session.overtaken, delivery.over, *([] if lock is None else [lock.lost]))
+            return pulling.result() if pulling.done() else None
+        finally:
+            pulling.cancel()
+            self._consuming = None
+
+    async def _break_off(
+        self, session: Session, delivery: Delivery, correction: Correction | None
+    ) -> tuple[SessionEnd, bool]:
+        """The queue may be another member's, or its offset is void: nothing of the session is committed any more."""
+        self._context.offsets.end(session)
+        if session.overtaken.done():
+            why = SessionEnd.OVERTAKEN
+            # That member may not be through.
+            self._handed_over = True
+        else:
+            why = SessionEnd.LOCK_LOST if correction is None else SessionEnd.MOVED
+        if session.lease is None:
+            # Results of its running handlers are ignored.
+            delivery.discard()
+            return why, True
+        # Two orderly handlers must not overlap.
         delivery.end()
-        await offsets.commit(queue)
-        at_rest, signed = await self._drained(delivery, MOMENT), False
+        return why, await self._drained(delivery)
+
+    async def _give_back(self, session: Session, delivery: Delivery) -> bool:
+        """Finish what was started, and commit it for the next owner; whether no handler runs any more."""
+        offsets = self._context.offsets
+        session.is_ending = True
+        delivery.end()
+        at_rest = await self._drained(delivery, _AT_ONCE)
         if not at_rest:
-            if not self.is_orderly:
-                signed = True
-                await hand_over.set_sign(self.queue)
+            # For the next owner, which may not wait for the running handlers.
+            await offsets.commit_finally(session)
             at_rest = await self._drained(delivery)
-        self.is_clean = await offsets.commit_finally(queue) and self.is_clean
-        offsets.end(queue)
-        # When it was cut, some works below a started one are left: they are somebody else's now.
+        self.is_clean = await offsets.commit_finally(session) and self.is_clean
+        offsets.end(session)
+        # When it was cut, some works below a started one are left: they are another member's now.
         delivery.discard()
-        if signed:
-            await hand_over.remove_sign(self.queue)
         return at_rest
 
     async def _drained(self, delivery: Delivery, timeout: float | None = None) -> bool:

@@ -1,8 +1,11 @@
 """One group of an app: starts and stops the loops that consume for it, in order.
 
-Start: routes, heartbeat, first rebalance, start positions; then pulls. Stop: rebalance,
-pulls, handlers, commits, locks, membership. The heartbeat comes before the first pull, and
-every offset is committed with an answer before the group is left.
+Start: routes, heartbeat, first rebalance, start positions; then pulls. The heartbeat comes before the first pull: a
+broker hands out messages to members only.
+
+Stop: every queue ends its pulls, then its handlers, commits with an answer, and gives back its lock, all queues side
+by side; then the rebalancer, the workers, the redelivery, and last the membership. Until then brokers take us for a
+member, so that no other one gets a queue that still drains. Nothing waits for a broker that has to be dialled.
 """
 
 from __future__ import annotations
@@ -83,13 +86,17 @@ class PushConsumer:
             routes.refresh_soon(retry_topic(self._name))
         self._rebalancer.wake()
 
-    def broker_lost(self) -> None:
-        """Others may take our queues for theirs: nothing is committed before the group was looked at again."""
-        self._group.trust.doubt_all()
+    def broker_lost(self, broker_names: Sequence[str]) -> None:
+        """Others may get our queues of these brokers: offsets and locks there are in doubt."""
+        for name in broker_names:
+            self._group.leases.suspend(name)
+            self._rebalancer.broker_lost(name)
 
-    def broker_back(self) -> None:
-        """Whoever was cut off with us comes back as well."""
-        self._rebalancer.regroup()
+    def broker_back(self, broker_names: Sequence[str]) -> None:
+        """Locks first: until we ask, a broker that forgot them gives them to any member."""
+        for name in broker_names:
+            self._group.leases.ask_now(name)
+        self._rebalancer.broker_back()
 
     # The life of a consumer.
 
@@ -110,13 +117,10 @@ class PushConsumer:
         self._group.starts.joined(
             queue for topic, route in routes.items() if route for queue in route.readable_queues(topic)
         )
-        self._rebalancer.is_fresh_start = self._expected_members > 1
-        self._tasks.start(self._rebalancer.detect_freeze(), f"pulse {self._name}")
+        self._tasks.start(self._rebalancer.detect_freeze(), f"detect freezes of {self._name}")
         await self._rebalancer.rebalance()
-        self._rebalancer.is_fresh_start = 0 < len(self._rebalancer.members) < self._expected_members
         await asyncio.gather(*(self._fix_start(queue) for queue in list(self._rebalancer.owned)))
         self._rebalancing = self._tasks.start(self._rebalancer.run(), f"rebalance {self._name}")
-        self._tasks.start(self._group.offsets.run(), f"commit {self._name}")
         self._tasks.start(self._group.watch.run(), f"watch {self._name}")
         if self._blocked_loop is not None:
             self._blocked_loop.join(self)
@@ -133,12 +137,12 @@ class PushConsumer:
 
         Handlers may run for `drain_timeout` seconds, or until `cut` is set.
         """
-        # The group is looked at as long as handlers run: a queue that others got meanwhile is not committed any more.
         is_clean = await self._rebalancer.give_back_all(cut, drain_timeout)
         if self._rebalancing is not None:
             self._rebalancing.cancel()
         await asyncio.gather(self._group.concurrently.stop(), self._group.orderly.stop())
         await self._group.redelivery.stop()
+        await self._group.offsets.stop()
         await self._group.leases.stop()
         await self._tasks.close()
         self._group.watch.look()
@@ -192,7 +196,6 @@ class PushConsumer:
     # Inside.
 
     def _begin(self) -> None:
-        self._rebalancer.is_fresh_start = False
         if not self._group.begun.done():
             self._group.begun.set_result(None)
 

@@ -41,6 +41,11 @@ class StallReasons:
             if known is not None and known.told:
                 self._observe(Moving(self._group, queue))
 
+    def kind(self, queue: MessageQueue) -> str | None:
+        """The kind of reason for which it stands still; None when it moves."""
+        known = self._reasons.get(queue)
+        return None if known is None else known.kind
+
     def forget(self, queue: MessageQueue) -> None:
         """The queue was given back."""
         self._reasons.pop(queue, None)

@@ -1,7 +1,9 @@
-"""An orderly lock of one queue: held, due for renewal, lost.
+"""An orderly lock of one queue: granted, suspended, or lost.
 
-The broker keeps a lock for 60 s after it granted it. We trust it for less, counted from
-the moment the request was sent: whatever the network did to the answer, we stop first.
+The broker keeps a lock for 60 s after it granted it. We trust it for less, counted from the moment the request
+was sent: whatever the network did to the answer, we stop first. A lease is suspended when the connection to its
+broker was lost (a broker that restarted may have forgotten the lock), or when its time is over because the process
+could not renew it. A suspended lease is asked for again before it is given up.
 """
 
 from __future__ import annotations
@@ -12,25 +14,37 @@ from math import inf
 class Lease:
     """The lock of one queue, as we may rely on it."""
 
-    __slots__ = ("_renew_interval", "_sent_at", "_trust", "trusted_until")
+    __slots__ = ("_renew_interval", "_sent_at", "_trust", "is_lost", "is_suspended", "suspensions", "trusted_until")
 
     def __init__(self, *, trust: float, renew_interval: float) -> None:
         self._trust, self._renew_interval = trust, renew_interval
         self._sent_at = -inf
         self.trusted_until = -inf
         """The monotonic time from which on no handler may start. A field: it is compared before every message."""
+        self.is_suspended = False
+        """In doubt: nothing starts before it is granted again."""
+        self.suspensions = 0
+        """How often it was suspended: between two suspensions no other member had the queue."""
+        self.is_lost = False
+        """Refused by the broker, or given back; final."""
 
     def __repr__(self) -> str:
-        return f"<Lease trusted until {self.trusted_until:.3f}>"
+        return "<Lease lost>" if self.is_lost else f"<Lease trusted until {self.trusted_until:.3f}>"
 
     def granted(self, sent_at: float) -> None:
         """The broker granted or renewed it; the request left at `sent_at`. An older answer changes nothing."""
-        if sent_at > self._sent_at:
-            self._sent_at, self.trusted_until = sent_at, sent_at + self._trust
+        if sent_at >= self._sent_at and not self.is_lost:
+            self._sent_at, self.trusted_until, self.is_suspended = sent_at, sent_at + self._trust, False
 
-    def lost(self) -> None:
-        """The broker said that it is not ours, or we gave it back."""
-        self._sent_at = self.trusted_until = -inf
+    def suspend(self, now: float) -> None:
+        """It is in doubt from `now` on: only an answer to a later request counts."""
+        if not self.is_lost:
+            self._sent_at, self.trusted_until, self.is_suspended = now, -inf, True
+            self.suspensions += 1
+
+    def lose(self) -> None:
+        """The broker refused it after it had been granted, or we gave it back."""
+        self.is_lost, self.trusted_until = True, -inf
 
     def held(self, now: float) -> bool:
         """Whether a handler may start."""

@@ -15,10 +15,11 @@ from rocketapp.model.message_queue import MessageQueue
 class _Entry:
     epoch: int
     confirmed: int | None
+    sent: int
 
 
 class OffsetTable:
-    """Per assigned queue: the offset that the broker is known to hold for our group."""
+    """Per assigned queue: the offset that the broker is known to hold for our group, and the highest that we sent."""
 
     def __init__(self) -> None:
         self._entries: dict[MessageQueue, _Entry] = {}
@@ -27,7 +28,7 @@ class OffsetTable:
         """Begin a new assignment. `confirmed` is the offset that the broker answered with."""
         entry = self._entries.get(queue)
         if entry is None or entry.epoch <= epoch:
-            self._entries[queue] = _Entry(epoch, confirmed)
+            self._entries[queue] = _Entry(epoch, confirmed, -1 if confirmed is None else confirmed)
 
     def end(self, queue: MessageQueue, epoch: int) -> None:
         """End this assignment. A later assignment of the same queue is not affected."""
@@ -44,11 +45,23 @@ class OffsetTable:
         entry = self._entries.get(queue)
         return None if entry is None else entry.confirmed
 
-    def confirm(self, queue: MessageQueue, epoch: int, offset: int) -> None:
-        """The broker confirmed that it stored this offset."""
+    def sent(self, queue: MessageQueue) -> int:
+        """The highest offset that we sent, answered or not; -1 when there is none."""
+        entry = self._entries.get(queue)
+        return -1 if entry is None else entry.sent
+
+    def send(self, queue: MessageQueue, epoch: int, offset: int) -> None:
+        """This offset leaves for the broker now."""
+        if self.is_current(queue, epoch):
+            entry = self._entries[queue]
+            entry.sent = max(entry.sent, offset)
+
+    def confirm(self, queue: MessageQueue, epoch: int, offset: int | None) -> None:
+        """The broker said that it holds this offset; None: that it holds none."""
         if self.is_current(queue, epoch):
             self._entries[queue].confirmed = offset
 
     def is_unsent(self, queue: MessageQueue, epoch: int, offset: int) -> bool:
         """Whether this assignment is the current one and the broker has not confirmed this offset."""
-        return self.is_current(queue, epoch) and self._entries[queue].confirmed != offset
+        entry = self._entries.get(queue)
+        return entry is not None and entry.epoch == epoch and entry.confirmed != offset

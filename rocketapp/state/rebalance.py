@@ -46,12 +46,3 @@ def membership(members: Collection[str], me: str) -> Membership:
 def share(queues: Iterable[MessageQueue], members: Iterable[str], me: str) -> frozenset[MessageQueue]:
     """The queues of one topic that are mine."""
     return frozenset(average(sorted_members(members), me, sorted_queues(queues)))
-
-
-def handed_over(mine: frozenset[MessageQueue], members: Collection[str], me: str) -> frozenset[MessageQueue]:
-    """My queues that a living member may own still: it may not have heard the news, or be finishing what it started.
-
-    Who owned a queue cannot be told from lists: of two members that joined and left at once one saw a list that
-    the other never saw, and took what that list gave it. So it may be anybody who lives.
-    """
-    return mine if set(members) - {me} else frozenset()

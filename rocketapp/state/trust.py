@@ -1,20 +1,30 @@
-"""Which queues are certainly still ours.
+"""Which queues are certainly still ours: decided per queue, on what its own broker answered.
 
-An assignment is trusted for a minute after a list of members confirmed it: brokers forget a silent member
-after two. When that time is over, when a broker was lost (it forgets us at once), or when the process stood
-still, it is in doubt.
+A queue is in doubt after a disturbance: the connection to its broker was lost, the process stood still, or no list
+of members was confirmed for a minute (brokers forget a silent member after two). Nothing is committed for a queue
+in doubt before its offset was read again. An offset that we sent, or a lower one, means that no other member went
+on with the queue. A broker that does not answer keeps only its own queues in doubt.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 
 from rocketapp.model.message_queue import MessageQueue
 
 CONFIRMED_FOR = 60.0
-"""Seconds that an assignment is trusted after a list of members confirmed it."""
+"""Seconds for which a list of members is relied upon."""
 STOOD_STILL = 5.0
 """Seconds between two looks at the clock after which the process must have stood still."""
+
+
+def went_on(stored: int | None, sent: int) -> bool:
+    """Whether another member went on with a queue: the broker holds more than we ever sent.
+
+    `stored`: what the broker holds, None for nothing; `sent`: our highest offset, whether it was answered or not.
+    """
+    return stored is not None and stored > sent
 
 
 class Trust:
@@ -22,29 +32,62 @@ class Trust:
 
     def __init__(self, now: float) -> None:
         self._confirmed: dict[str, float] = {}
+        self._verified: set[MessageQueue] = set()
         self._looked_at = now
+        self.era = 0
+        """Counts disturbances: an answer that was asked for in an earlier era proves nothing."""
+
+    def __repr__(self) -> str:
+        return f"<Trust in {len(self._verified)} queues>"
+
+    # Disturbances.
 
     def beat(self, now: float) -> bool:
         """The clock was looked at; whether the process stood still since the last look."""
         stood_still = now >= self._looked_at + STOOD_STILL
         self._looked_at = now
         if stood_still:
-            self.doubt_all()
+            self._confirmed.clear()
+            self._doubt(self._verified)
         return stood_still
+
+    def lost(self, broker_name: str) -> None:
+        """The connection to this broker was lost: it forgets us at once."""
+        self._doubt(queue for queue in self._verified if queue.broker_name == broker_name)
+
+    def _doubt(self, queues: Iterable[MessageQueue]) -> None:
+        self.era += 1
+        self._verified.difference_update(list(queues))
+
+    # Confirmations.
 
     def confirm(self, topic: str, now: float) -> None:
         """A list of members that was asked for at `now` decided on this topic."""
+        if topic in self._confirmed and not self.is_confirmed(topic, now):
+            self._doubt(queue for queue in self._verified if queue.topic == topic)
         self._confirmed[topic] = now
 
-    def doubt_all(self) -> None:
-        """Another member may have any of our queues: trust nothing before the next list of members."""
-        self._confirmed.clear()
+    def verify(self, queue: MessageQueue, era: int) -> bool:
+        """Its offset, asked for in this era, shows that it is ours; False when a disturbance came between."""
+        if era == self.era:
+            self._verified.add(queue)
+        return era == self.era
 
-    def is_trusted(self, queue: MessageQueue, now: float) -> bool:
-        """Whether this queue is certainly still ours."""
-        return self.is_confirmed(queue.topic, now)
+    def forget(self, queue: MessageQueue) -> None:
+        """Its session is over."""
+        self._verified.discard(queue)
+
+    # What is trusted.
 
     def is_confirmed(self, topic: str, now: float) -> bool:
-        """Whether what the last list of members said of this topic still holds."""
-        confirmed = self._confirmed.get(topic, -inf)
-        return now < confirmed + CONFIRMED_FOR and now < self._looked_at + STOOD_STILL
+        """Whether the last list of members still holds for this topic."""
+        is_awake = now < self._looked_at + STOOD_STILL
+        return is_awake and now < self._confirmed.get(topic, -inf) + CONFIRMED_FOR
+
+    def is_verified(self, queue: MessageQueue) -> bool:
+        """Whether its offset was read since the last disturbance."""
+        return queue in self._verified
+
+    def is_trusted(self, queue: MessageQueue, now: float) -> bool:
+        """Whether an offset of this queue may be committed."""
+        return queue in self._verified and self.is_confirmed(queue.topic, now)

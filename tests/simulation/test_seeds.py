@@ -62,7 +62,7 @@ def test_seeds_draw_several_brokers_and_sync_handlers() -> None:
 
 
 def test_runs_are_not_empty_and_chance_reaches_every_kind_of_fault() -> None:
-    histories = [simulate(seed, MIXED).history for seed in range(16)]
+    histories = [simulate(seed, MIXED).history for seed in range(32)]
     kinds = {event.kind for history in histories for event in history if isinstance(event, facts.Fault)}
     assert kinds == facts.DISTURBING | facts.REBALANCING | {facts.CLOCK, facts.BROKER_START}
     for history in histories:

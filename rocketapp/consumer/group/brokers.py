@@ -25,8 +25,8 @@ from rocketapp.wire.record import Message
 from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUSPEND, PullRequest
 from rocketapp.wire.requests.send_back import SendBackRequest
 
-_MEMBERS_TIMEOUT = 3.0
-"""Seconds that a list of members may take (Java: mqClientApiTimeout)."""
+_MEMBERS_TIMEOUT = 1.0
+"""Seconds that a list of members may take: one that comes later is out of date."""
 
 
 class Brokers:
@@ -41,38 +41,61 @@ class Brokers:
         self._beating: asyncio.Task[Any] | None = None
         self._suspend_ms = int(config.long_poll * 1000)
 
-    async def _master(self, broker_name: str) -> Connection:
+    def is_connected(self, broker_name: str) -> bool:
+        """Whether there is a living connection to its master."""
+        address = self._client.broker_address(broker_name)
+        return address is not None and self._client.living_connection(address) is not None
+
+    async def _master(self, broker_name: str, *, dial: bool = True) -> Connection:
+        """A connection to the master; with `dial` False TransportError unless there is one already."""
         address = self._client.broker_address(broker_name)
         if address is None:
             raise TransportError(broker_name, "no address of its master is known")
-        return await self._client.connection(address)
+        if dial:
+            return await self._client.connection(address)
+        connection = self._client.living_connection(address)
+        if connection is None:
+            raise TransportError(broker_name, "there is no connection to its master")
+        return connection
+
+    def hold(self, broker_name: str) -> None:
+        """Keep its addresses, whatever the routes say, until as many calls of `release`."""
+        self._client.routes.hold_broker(broker_name)
+
+    def release(self, broker_name: str) -> None:
+        """The counterpart of `hold`."""
+        self._client.routes.release_broker(broker_name)
 
     # Offsets.
 
-    async def committed(self, queue: MessageQueue, *, exact: bool = False) -> int | None:
+    async def committed(
+        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
+    ) -> int | None:
         """The group's offset; None when the broker says that there is none.
 
         Not `exact`: of a young queue, whose first message is still in memory, a broker says 0 instead of none.
         """
-        connection = await self._master(queue.broker_name)
-        zero = False if exact else None
-        return await offsets.query(
-            connection, self._group, queue, self._config.commit_timeout, set_zero_if_not_found=zero
-        )
+        connection = await self._master(queue.broker_name, dial=dial)
+        zero, timeout = False if exact else None, self._config.commit_timeout if timeout is None else timeout
+        return await offsets.query(connection, self._group, queue, timeout, set_zero_if_not_found=zero)
 
     async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
         """The group's offset, and whether that answer is certain: see `client.calls.offsets.Committed`."""
         connection = await self._master(queue.broker_name)
         return await offsets.query_certain(connection, self._group, queue, self._config.commit_timeout)
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
+    ) -> None:
         """Everything below `offset` is done; returns when the broker has confirmed it."""
-        connection = await self._master(queue.broker_name)
-        await offsets.commit(connection, self._group, queue, offset, self._config.commit_timeout)
+        connection = await self._master(queue.broker_name, dial=dial)
+        timeout = self._config.commit_timeout if timeout is None else timeout
+        await offsets.commit(connection, self._group, queue, offset, timeout)
 
-    async def max_offset(self, queue: MessageQueue) -> int:
+    async def max_offset(self, queue: MessageQueue, *, timeout: float | None = None, dial: bool = True) -> int:
         """The offset that the next stored message gets."""
-        return await offsets.max_offset(await self._master(queue.broker_name), queue, self._config.commit_timeout)
+        connection = await self._master(queue.broker_name, dial=dial)
+        return await offsets.max_offset(connection, queue, self._config.commit_timeout if timeout is None else timeout)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that is still there."""
@@ -132,21 +155,28 @@ class Brokers:
             self._beating = self._tasks.start(self._client.heartbeat(), f"heartbeat {self._group}")
 
     async def members(self, broker_name: str) -> list[str]:
-        """The client ids of the group's members, as this broker knows them."""
-        return await clients.member_list(await self._master(broker_name), self._group, _MEMBERS_TIMEOUT)
+        """The client ids of the group's members, as this broker knows them; an empty list when it knows none."""
+        try:
+            async with asyncio.timeout(_MEMBERS_TIMEOUT):
+                connection = await self._master(broker_name)
+        except TimeoutError:
+            raise TransportError(broker_name, f"not reached within {_MEMBERS_TIMEOUT:g} s") from None
+        return await clients.member_list(connection, self._group, _MEMBERS_TIMEOUT)
 
-    async def lock(self, broker_name: str, queues: Iterable[MessageQueue], *, sign: bool = False) -> set[MessageQueue]:
-        """Lock queues, or renew their locks; which are ours. `sign`: see `hand_over`."""
-        connection, name = await self._master(broker_name), self._lock_name(sign)
-        return await locks.lock(connection, name, self._client.client_id, queues, self._config.lock_timeout)
+    async def greet(self) -> frozenset[str]:
+        """Send a heartbeat to every connected broker; the names of those that accepted it."""
+        accepted = await self._client.heartbeat(dial=False)
+        return frozenset(name for address in accepted for name in self._client.masters_at(address))
 
-    async def unlock(self, broker_name: str, queues: Iterable[MessageQueue], *, sign: bool = False) -> None:
-        """Give locks back."""
-        connection, name = await self._master(broker_name), self._lock_name(sign)
-        await locks.unlock(connection, name, self._client.client_id, queues, self._config.lock_timeout)
+    async def lock(self, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Lock queues, or renew their locks, in one request to a connected broker; which are ours."""
+        connection = await self._master(broker_name, dial=False)
+        return await locks.lock(connection, self._group, self._client.client_id, queues, self._config.lock_timeout)
 
-    def _lock_name(self, sign: bool) -> str:
-        return f"%HANDOVER%{self._group}" if sign else self._group
+    async def unlock(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:
+        """Give locks back, in one request to a connected broker."""
+        connection = await self._master(broker_name, dial=False)
+        await locks.unlock(connection, self._group, self._client.client_id, queues, self._config.lock_timeout)
 
     async def send_back(
         self, message: Message, broker_name: str, *, delay_level: int, max_retries: int, timeout: float

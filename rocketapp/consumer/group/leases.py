@@ -1,16 +1,19 @@
 """Keeps the locks of orderly queues alive, a loop per broker.
 
-Locks of one broker that are due are asked for together. One that was not granted is asked
-for again soon: the lock of a member that died lives for 60 s, one that left cleanly has
-given it back.
+Everything that is due at one broker is asked for in one request. A lock that was refused is asked for again soon: the
+lock of a member that died lives for 60 s, one that left cleanly has given it back. After a lost connection, and after
+this process could not renew in time, locks are in doubt: they are asked for again before anything else, and are used
+again only when no other member has committed meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -20,49 +23,79 @@ from rocketapp.tasks import Tasks
 _ASK_AGAIN = 0.5
 """Seconds until a lock that was not granted, or not answered for, is asked for again."""
 _TOGETHER = 1.0
-"""Renewals that are due within so many seconds are asked for in one request."""
+"""Renewals that are due within this many seconds are asked for in one request."""
+
+_DOUBT_PATIENCE = 1.0
+"""Seconds in doubt after which a queue is said to stand still."""
+
+IsUnchanged = Callable[[MessageQueue], Awaitable[bool | None]]
+"""Whether no other member has committed for a queue; None when that is not known."""
 
 
 class Lock:
-    """The lock of one queue for one session: gained once, lost once."""
+    """The lock of one queue for one session."""
 
-    def __init__(self, queue: MessageQueue, lease: Lease, now: float) -> None:
-        self.queue, self.lease = queue, lease
+    def __init__(self, queue: MessageQueue, lease: Lease, now: float, wake: Callable[[], None]) -> None:
+        self.queue, self.lease, self._wake = queue, lease, wake
         self.ask_at = now
         """The loop's time when it is asked for next."""
         self.problem = "its lock was not asked for yet"
         """Why it is not held."""
-        loop = asyncio.get_running_loop()
-        self.gained: asyncio.Future[None] = loop.create_future()
-        self.lost: asyncio.Future[None] = loop.create_future()
+        self._loop = asyncio.get_running_loop()
+        self.gained: asyncio.Future[None] = self._loop.create_future()
+        """Done when it is granted for the first time."""
+        self.lost: asyncio.Future[None] = self._loop.create_future()
+        """Done when it was refused after that, or is not wanted any more."""
+        self._changed: asyncio.Future[None] = self._loop.create_future()
 
     def __repr__(self) -> str:
         return f"<Lock {self.queue}: {self.lease}>"
 
-    @property
-    def check_at(self) -> float:
-        """When something has to be done about it."""
-        is_held = self.gained.done() and not self.lost.done()
-        return min(self.ask_at, self.lease.trusted_until) if is_held else self.ask_at
-
     async def usable(self) -> bool:
-        """Whether the lock is held; a lock whose time is over is lost."""
-        return self.lease.held(asyncio.get_running_loop().time())
+        """Wait until the lock is trusted (again): True; or is lost for good: False."""
+        while not self.lost.done():
+            if self.lease.held(self._loop.time()):
+                return True
+            self._wake()
+            await asyncio.wait([self._changed])
+        return False
 
-    def check(self, now: float) -> None:
-        """Say that it was gained, or that it is not held any more."""
-        if self.lease.held(now):
+    def grant(self, sent_at: float) -> None:
+        """The broker granted it, and no other member has had it meanwhile."""
+        self.lease.granted(sent_at)
+        if self.lease.held(self._loop.time()):
+            self.ask_at = self.lease.renewal()
             if not self.gained.done():
                 self.gained.set_result(None)
-        elif self.gained.done() and not self.lost.done():
+            self._notify()
+
+    def lose(self) -> None:
+        """It is not ours any more."""
+        self.lease.lose()
+        if not self.lost.done():
             self.lost.set_result(None)
+        self._notify()
+
+    def _notify(self) -> None:
+        self._changed.set_result(None)
+        self._changed = self._loop.create_future()
 
 
 class Leases:
     """The locks of one group."""
 
-    def __init__(self, *, brokers: Brokers, config: ConsumerConfig, observe: Observe) -> None:
-        self._brokers, self._config, self._observe = brokers, config, observe
+    def __init__(
+        self,
+        *,
+        brokers: Brokers,
+        config: ConsumerConfig,
+        stall_reasons: StallReasons,
+        observe: Observe,
+        is_unchanged: IsUnchanged,
+    ) -> None:
+        """`is_unchanged(queue)` is asked before a lock that was in doubt is used again."""
+        self._brokers, self._config, self._stall_reasons = brokers, config, stall_reasons
+        self._observe, self._is_unchanged = observe, is_unchanged
         self._tasks = Tasks(observe)
         self._keepers: dict[str, _Keeper] = {}
         self._loop = asyncio.get_running_loop()
@@ -70,21 +103,32 @@ class Leases:
     def want(self, queue: MessageQueue) -> Lock:
         """Ask for this lock from now on, and keep it once it is gained."""
         lease = Lease(trust=self._config.lock_trust, renew_interval=self._config.lock_renew_interval)
-        lock = Lock(queue, lease, self._loop.time())
         keeper = self._keepers.get(queue.broker_name)
         if keeper is None:
-            keeper = self._keepers[queue.broker_name] = _Keeper(queue.broker_name, self._brokers, self._observe)
+            keeper = _Keeper(queue.broker_name, self._brokers, self._stall_reasons, self._observe, self._is_unchanged)
+            self._keepers[queue.broker_name] = keeper
             self._tasks.start(keeper.run(), f"locks of {queue.broker_name}")
+        lock = Lock(queue, lease, self._loop.time(), keeper.wake)
         keeper.add(lock)
         return lock
 
     def drop(self, lock: Lock) -> None:
-        """Ask for it no more, and let it expire: a handler that nobody can stop may still run under it."""
+        """Ask for it no more, and let it expire: a handler that cannot be stopped may still run under it."""
         self._keepers[lock.queue.broker_name].remove(lock)
 
     async def give_back(self, lock: Lock) -> None:
-        """Ask for it no more, and let others have it now."""
+        """Ask for it no more, and let others have it now; without an answer it expires by itself."""
         await self._keepers[lock.queue.broker_name].give_back(lock)
+
+    def suspend(self, broker_name: str) -> None:
+        """The connection to this broker was lost: its locks are in doubt."""
+        if keeper := self._keepers.get(broker_name):
+            keeper.suspend()
+
+    def ask_now(self, broker_name: str) -> None:
+        """This broker is reached again: ask for all of its locks before anything else."""
+        if keeper := self._keepers.get(broker_name):
+            keeper.ask_now()
 
     async def stop(self) -> None:
         """Renew nothing more."""
@@ -94,63 +138,110 @@ class Leases:
 class _Keeper:
     """The locks at one broker."""
 
-    def __init__(self, broker_name: str, brokers: Brokers, observe: Observe) -> None:
-        self._broker_name, self._brokers, self._observe = broker_name, brokers, observe
+    def __init__(
+        self,
+        broker_name: str,
+        brokers: Brokers,
+        stall_reasons: StallReasons,
+        observe: Observe,
+        is_unchanged: IsUnchanged,
+    ) -> None:
+        self._broker_name, self._brokers, self._stall_reasons = broker_name, brokers, stall_reasons
+        self._observe, self._is_unchanged = observe, is_unchanged
         self._locks: dict[MessageQueue, Lock] = {}
+        self._returned: dict[MessageQueue, asyncio.Future[None]] = {}
         self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()
-        self._asking = asyncio.Lock()
+        self._news = asyncio.Event()
+        self._is_over = False
 
     def add(self, lock: Lock) -> None:
         self._locks[lock.queue] = lock
-        self._wake.set()
+        self._news.set()
 
     def remove(self, lock: Lock) -> None:
         if self._locks.get(lock.queue) is lock:
             del self._locks[lock.queue]
-        lock.lease.lost()
+        lock.lose()
 
     async def give_back(self, lock: Lock) -> None:
+        """Returns when the broker has answered. Locks that are given back together leave in one request."""
         self.remove(lock)
-        async with self._asking:
-            pass  # a renewal that overtook the giving back would lock the queue for another minute
-        try:
-            await self._brokers.unlock(self._broker_name, [lock.queue])
-        except RocketAppError as error:
-            # It expires by itself; whoever wants it waits a minute at most.
-            self._observe(LoopFailed("unlock", f"{lock.queue}: {error}"))
+        if self._is_over:
+            return
+        returned = self._returned.get(lock.queue)
+        if returned is None:
+            returned = self._returned[lock.queue] = self._loop.create_future()
+        self._news.set()
+        await asyncio.wait([returned])
+
+    def suspend(self) -> None:
+        now = self._loop.time()
+        for lock in self._locks.values():
+            if lock.gained.done():
+                lock.lease.suspend(now)
+                lock.problem = "the connection to its broker was lost: its lock is asked for again"
+
+    def ask_now(self) -> None:
+        now = self._loop.time()
+        for lock in self._locks.values():
+            lock.ask_at = now
+        self._news.set()
+
+    def wake(self) -> None:
+        """Some lock is not held any more: see to it at once."""
+        self._news.set()
 
     async def run(self) -> None:
         """Ask for what is due, for ever."""
-        while True:
-            await self._sleep()
-            try:
-                async with self._asking:
+        try:
+            while True:
+                await self._sleep()
+                try:
+                    # First of all: a renewal that overtook it would lock the queue for another minute.
+                    await self._unlock()
                     await self._ask()
-            except Exception as error:
-                # Whatever it is, the other locks must still be renewed.
-                self._observe(LoopFailed("locks", f"{type(error).__name__}: {error}"))
-                await asyncio.sleep(_ASK_AGAIN)
-            self._check()
-
-    def _check(self) -> None:
-        now = self._loop.time()
-        for lock in self._locks.values():
-            lock.check(now)
+                    self._tell_doubts()
+                except Exception as error:
+                    # The other locks must still be renewed.
+                    self._observe(LoopFailed("locks", f"{type(error).__name__}: {error}"))
+                    await asyncio.sleep(_ASK_AGAIN)
+        finally:
+            self._is_over = True
+            for returned in self._returned.values():
+                returned.cancel()
 
     async def _sleep(self) -> None:
-        self._wake.clear()
         try:
-            async with asyncio.timeout_at(min((lock.check_at for lock in self._locks.values()), default=None)):
-                await self._wake.wait()
+            async with asyncio.timeout_at(min((lock.ask_at for lock in self._locks.values()), default=None)):
+                await self._news.wait()
         except TimeoutError:
+            pass
+        self._news.clear()
+
+    async def _unlock(self) -> None:
+        if not self._returned:
             return
+        returned, self._returned = self._returned, {}
+        try:
+            await self._brokers.unlock(self._broker_name, list(returned))
+        except RocketAppError as error:
+            # They expire by themselves; another member waits for a minute at most.
+            self._observe(LoopFailed("unlock", f"{', '.join(map(str, returned))}: {error}"))
+        finally:
+            for waiter in returned.values():
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    def _expire(self, now: float) -> None:
+        """A lease whose time is over is in doubt: the loop was blocked, or no answer came."""
+        for lock in self._locks.values():
+            if lock.gained.done() and not lock.lease.is_suspended and not lock.lease.held(now):
+                lock.lease.suspend(now)
+                lock.problem, lock.ask_at = "its time was over before it could be renewed", now
 
     async def _ask(self) -> None:
-        # A lease that is over stays over, also if it is granted again: a process that stood still learns here, before
-        # it renews anything, that others may have gone on with its queues meanwhile.
-        self._check()
         sent_at = self._loop.time()
+        self._expire(sent_at)
         due = [lock for lock in self._locks.values() if lock.ask_at <= sent_at + _TOGETHER]
         if not any(lock.ask_at <= sent_at for lock in due):
             return
@@ -161,12 +252,36 @@ class _Keeper:
             for lock in due:
                 lock.problem, lock.ask_at = f"its lock cannot be asked for: {error}", self._loop.time() + _ASK_AGAIN
             return
+        due = [lock for lock in due if self._locks.get(lock.queue) is lock]
         for lock in due:
-            if self._locks.get(lock.queue) is not lock:
-                continue
-            if lock.queue in granted:
-                lock.lease.granted(sent_at)
-                lock.ask_at = lock.lease.renewal()
-            else:
-                lock.lease.lost()
-                lock.problem, lock.ask_at = "another member holds its lock", self._loop.time() + _ASK_AGAIN
+            lock.ask_at = self._loop.time() + _ASK_AGAIN
+            if lock.queue not in granted:
+                self._refused(lock)
+            elif not lock.lease.is_suspended:
+                lock.grant(sent_at)
+        doubtful = [lock for lock in due if lock.queue in granted and lock.lease.is_suspended]
+        await asyncio.gather(*(self._resume(lock, sent_at) for lock in doubtful))
+
+    def _tell_doubts(self) -> None:
+        for lock in self._locks.values():
+            # A queue that stands still for another reason, say a pause, keeps that one.
+            if lock.lease.is_suspended and self._stall_reasons.kind(lock.queue) in {None, "lock"}:
+                reason = f"no lock: {lock.problem}"
+                self._stall_reasons.still(lock.queue, reason, kind="lock", patience=_DOUBT_PATIENCE)
+
+    def _refused(self, lock: Lock) -> None:
+        lock.problem = "another member holds its lock"
+        if lock.gained.done():
+            self.remove(lock)
+
+    async def _resume(self, lock: Lock, sent_at: float) -> None:
+        """It is ours again; whether it was another member's meanwhile, its offset tells."""
+        is_unchanged = await self._is_unchanged(lock.queue)
+        if self._locks.get(lock.queue) is not lock:
+            return
+        if is_unchanged is False:
+            self.remove(lock)
+        elif is_unchanged:
+            lock.grant(sent_at)
+            if self._stall_reasons.kind(lock.queue) == "lock":
+                self._stall_reasons.moving(lock.queue)

@@ -1,26 +1,23 @@
 """Finished offsets are committed: regularly, with the pulls, and with an answer when a queue is given up.
 
-A commit belongs to an assignment. Neither a closed process queue nor one whose assignment
-is not trusted any more commits anything.
+A commit belongs to a session. Neither a closed process queue, nor one in doubt, nor an orderly one without its lock
+commits anything.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 
 from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.errors import RocketAppError
-from rocketapp.model.event import CommitFailed, LoopFailed, Observe
+from rocketapp.consumer.group.committer import Committer, Session
+from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
 from rocketapp.state.offset_table import OffsetTable
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.trust import Trust
+from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
-
-_READ_BACK = 3
-"""Times that a final commit is repeated when a pull that was still under way overtook it."""
 
 
 class Offsets:
@@ -31,88 +28,112 @@ class Offsets:
         self._group, self._brokers, self._observe, self._interval = group, brokers, observe, interval
         self._trust = trust
         self._table = OffsetTable()
-        self._queues: dict[MessageQueue, tuple[ProcessQueue[Message], Lease | None]] = {}
-        self._soon = asyncio.Event()
-        self._now = asyncio.get_running_loop().time
+        self._tasks = Tasks(observe)
+        self._committers: dict[str, Committer] = {}
+        self._sessions: dict[int, Session] = {}
 
-    def begin(self, queue: ProcessQueue[Message], confirmed: int | None, lease: Lease | None = None) -> None:
-        """A new assignment; `confirmed` is what the broker holds. Under a lease, nothing is committed without it."""
-        self._table.begin(queue.message_queue, queue.epoch, confirmed)
-        self._queues[queue.message_queue] = queue, lease
+    def __repr__(self) -> str:
+        return f"<Offsets {self._group}: {len(self._sessions)} queues>"
 
-    def end(self, queue: ProcessQueue[Message]) -> None:
-        """The assignment is over: nothing of it is committed any more."""
-        queue.close()
-        self._table.end(queue.message_queue, queue.epoch)
-        if self._queues.get(queue.message_queue, (None, None))[0] is queue:
-            del self._queues[queue.message_queue]
+    # The life of a session.
+
+    def begin(self, process_queue: ProcessQueue[Message], lease: Lease | None = None) -> Session:
+        """A new session, which begins at the offset that the broker holds.
+
+        Under a lease, nothing is committed without it.
+        """
+        queue, offset = process_queue.message_queue, process_queue.commit_offset
+        session = self._sessions[process_queue.epoch] = Session(process_queue, lease)
+        self._table.begin(queue, process_queue.epoch, offset)
+        self._trust.verify(queue, self._trust.era)
+        self._committer(queue.broker_name).sessions[queue] = session
+        return session
+
+    def end(self, session: Session) -> None:
+        """The session is over: nothing of it is committed any more."""
+        process_queue = session.process_queue
+        process_queue.close()
+        if self._sessions.pop(process_queue.epoch, None) is not None:
+            if self._table.is_current(session.queue, process_queue.epoch):
+                self._trust.forget(session.queue)
+            self._table.end(session.queue, process_queue.epoch)
+            self._committer(session.queue.broker_name).forget(session)
+
+    def _committer(self, broker_name: str) -> Committer:
+        committer = self._committers.get(broker_name)
+        if committer is None:
+            committer = self._committers[broker_name] = Committer(
+                group=self._group,
+                broker_name=broker_name,
+                brokers=self._brokers,
+                table=self._table,
+                trust=self._trust,
+                observe=self._observe,
+                interval=self._interval,
+                ended=self.end,
+            )
+            self._tasks.start(committer.run(), f"commit {self._group} at {broker_name}")
+        return committer
+
+    # What pulls carry.
+
+    def travelling(self, process_queue: ProcessQueue[Message]) -> int | None:
+        """The offset that goes along with a pull now; None when there is no news, or none may be told."""
+        session = self._sessions.get(process_queue.epoch)
+        if session is None:
+            return None
+        queue = process_queue.message_queue
+        offset = self._committers[queue.broker_name].news_of(session)
+        if offset is not None:
+            self._table.send(queue, process_queue.epoch, offset)
+        return offset
+
+    def arrived(self, process_queue: ProcessQueue[Message], offset: int | None) -> None:
+        """The pull that carried this offset was answered, so the broker has stored it (0 does not travel)."""
+        if offset:
+            self._table.confirm(process_queue.message_queue, process_queue.epoch, offset)
+
+    # When to commit.
 
     def confirmed(self, queue: MessageQueue) -> int | None:
         """What the broker is known to hold."""
         return self._table.confirmed(queue)
 
-    def travelling(self, queue: ProcessQueue[Message]) -> int | None:
-        """The offset that may go along with a pull; None when none may."""
-        if queue.closed or not self._trust.is_trusted(queue.message_queue, self._now()):
-            return None
-        _, lease = self._queues[queue.message_queue]
-        if lease is not None and not lease.held(self._now()):
-            return None
-        return queue.commit_offset
-
-    def arrived(self, queue: ProcessQueue[Message], offset: int | None) -> None:
-        """The pull that carried this offset was answered, so the broker has stored it (0 does not travel)."""
-        if offset:
-            self._table.confirm(queue.message_queue, queue.epoch, offset)
-
-    async def run(self) -> None:
-        """Commit what is news, for ever."""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._interval):
-                    await self._soon.wait()
-            self._soon.clear()
-            try:
-                await self.flush()
-            except Exception as error:
-                # Whatever it was, later offsets must still be committed.
-                self._observe(LoopFailed("commit", f"{type(error).__name__}: {error}"))
+    def prompt(self, process_queue: ProcessQueue[Message]) -> None:
+        """Messages of an orderly queue were finished: commit soon if it is idle, or if a batch was not told yet."""
+        session = self._sessions.get(process_queue.epoch)
+        if session is not None:
+            self._committers[process_queue.message_queue.broker_name].prompt(session)
 
     def flush_soon(self) -> None:
         """Do not wait for the next round."""
-        self._soon.set()
+        for committer in self._committers.values():
+            committer.flush_soon()
+
+    def look_soon(self) -> None:
+        """Queues may be in doubt, or a broker may be reached again: look at once."""
+        for committer in self._committers.values():
+            committer.wake()
 
     async def flush(self) -> None:
         """Commit what is news, all queues at once. What cannot be sent stays for the next round."""
-        await asyncio.gather(*(self.commit(queue) for queue, _ in list(self._queues.values())))
+        sides = [committer.commit_all(committer.sessions.values()) for committer in self._committers.values()]
+        await asyncio.gather(*sides)
 
-    async def commit(self, queue: ProcessQueue[Message]) -> bool:
+    async def is_unchanged(self, queue: MessageQueue) -> bool | None:
+        """Whether nobody else committed while the lock of this queue was in doubt; None: its broker does not answer."""
+        committer = self._committer(queue.broker_name)
+        session = committer.sessions.get(queue)
+        return True if session is None else await committer.verify(session)
+
+    async def commit(self, session: Session) -> bool:
         """Commit with an answer; whether the broker holds what is finished."""
-        offset = self.travelling(queue)
-        if offset is None:
-            return False
-        if not self._table.is_unsent(queue.message_queue, queue.epoch, offset):
-            return True
-        try:
-            await self._brokers.commit(queue.message_queue, offset)
-        except RocketAppError as error:
-            self._observe(CommitFailed(self._group, queue.message_queue, offset, str(error)))
-            return False
-        self._table.confirm(queue.message_queue, queue.epoch, offset)
-        return True
+        return await self._committers[session.queue.broker_name].commit(session)
 
-    async def commit_finally(self, queue: ProcessQueue[Message]) -> bool:
-        """Commit for whoever owns the queue next: read back, because a pull under way may carry an older offset."""
-        for _ in range(_READ_BACK):
-            if not await self.commit(queue):
-                return False
-            offset = queue.commit_offset
-            try:
-                stored = await self._brokers.committed(queue.message_queue)
-            except RocketAppError as error:
-                self._observe(CommitFailed(self._group, queue.message_queue, offset, str(error)))
-                return False
-            if stored == offset:
-                return True
-            self._table.confirm(queue.message_queue, queue.epoch, -1 if stored is None else stored)
-        return False
+    async def commit_finally(self, session: Session) -> bool:
+        """Commit for the next owner of the queue; see `Committer`."""
+        return await self._committers[session.queue.broker_name].commit_finally(session)
+
+    async def stop(self) -> None:
+        """End the rounds."""
+        await self._tasks.close()

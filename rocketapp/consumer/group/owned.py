@@ -13,26 +13,35 @@ from rocketapp.wire.record import Message
 class Owned(Protocol):
     """One owned queue: an assignment."""
 
-    is_orderly: bool
     process_queue: ProcessQueue[Message] | None
+    """Of the present session; None while there is none."""
     is_clean: bool
+    """Once it has been given back: whether everything that was started has been finished and committed."""
 
     @property
-    def is_ending(self) -> bool: ...
+    def is_ending(self) -> bool:
+        """It is being given back."""
+        ...
 
-    def end(self, *, patience: float | None = None) -> None: ...
+    def end(self) -> None:
+        """Give it back; what was started may finish."""
+        ...
 
-    def cut(self) -> None: ...
+    def hand_over(self) -> None:
+        """Give it to another living member, which does not wait for long."""
+        ...
+
+    def cut(self) -> None:
+        """Wait for no handler any more."""
+        ...
 
     def apply_pauses(self) -> None:
         """The pauses of the group have changed."""
         ...
 
-    def in_hand(self) -> list[tuple[Handler, Message]]: ...
-
-    async def look_whether_overtaken(self) -> None: ...
-
-    def overtaken(self) -> None: ...
+    def in_hand(self) -> list[tuple[Handler, Message]]:
+        """Whose call runs, and the message it runs on."""
+        ...
 
     async def run(self) -> None: ...
 

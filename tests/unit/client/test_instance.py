@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -38,10 +38,10 @@ class Member:
     def routes_changed(self) -> None:
         self.heard.append("routes")
 
-    def broker_lost(self) -> None:
+    def broker_lost(self, broker_names: Sequence[str]) -> None:
         self.heard.append("lost")
 
-    def broker_back(self) -> None:
+    def broker_back(self, broker_names: Sequence[str]) -> None:
         self.heard.append("back")
 
 

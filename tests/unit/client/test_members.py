@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from rocketapp.client.members import Members
@@ -22,10 +24,10 @@ class Member:
     def routes_changed(self) -> None:
         self.heard.append("routes")
 
-    def broker_lost(self) -> None:
+    def broker_lost(self, broker_names: Sequence[str]) -> None:
         self.heard.append("lost")
 
-    def broker_back(self) -> None:
+    def broker_back(self, broker_names: Sequence[str]) -> None:
         self.heard.append("back")
 
 
@@ -73,6 +75,6 @@ def test_every_consumer_hears_of_lost_brokers() -> None:
     members, one, two = Members("id"), Member("a"), Member("b")
     members.add_consumer("a", one)
     members.add_consumer("b", two)
-    members.broker_lost()
-    members.broker_back()
+    members.broker_lost(["broker-a"])
+    members.broker_back(["broker-a"])
     assert one.heard == two.heard == ["lost", "back"]

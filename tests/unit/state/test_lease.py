@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from rocketapp.state.lease import Lease
+
+TRUST = 30.0
 
 
 def lease() -> Lease:
-    return Lease(trust=30.0, renew_interval=20.0)
+    return Lease(trust=TRUST, renew_interval=20.0)
 
 
 def test_a_lease_that_was_never_granted_is_not_held() -> None:
@@ -27,10 +32,44 @@ def test_an_answer_that_comes_late_does_not_shorten_it() -> None:
     assert held.trusted_until == 130.0
 
 
-def test_a_lost_lease_ends_at_once_and_can_be_granted_again() -> None:
+def test_a_suspended_lease_is_not_held_until_a_later_request_is_granted() -> None:
     held = lease()
     held.granted(sent_at=100.0)
-    held.lost()
-    assert not held.held(100.0)
+    held.suspend(105.0)
+    assert not held.held(105.0)
+    held.granted(sent_at=104.0)  # asked for before the connection was lost
+    assert not held.held(105.0) and held.is_suspended
+    held.granted(sent_at=106.0)
+    assert held.held(135.9) and not held.is_suspended
+    assert held.suspensions == 1
+
+
+def test_a_lost_lease_is_never_held_again() -> None:
+    held = lease()
+    held.granted(sent_at=100.0)
+    held.lose()
     held.granted(sent_at=101.0)
-    assert held.held(130.5)
+    held.suspend(102.0)
+    assert held.is_lost
+    assert not held.held(101.0)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["ask", "answer", "suspend", "lose"]), st.floats(0.0, 20.0)), max_size=40))
+def test_a_held_lease_was_asked_for_after_the_last_suspension_and_within_its_trust(
+    steps: list[tuple[str, float]],
+) -> None:
+    held, now, asked, valid = lease(), 0.0, 0.0, -1e9
+    for step, pause in steps:
+        now += pause
+        if step == "ask":
+            asked = now
+        elif step == "answer":
+            held.granted(asked)
+        elif step == "suspend":
+            held.suspend(now)
+            valid = now
+        else:
+            held.lose()
+        if held.held(now):
+            assert not held.is_lost
+            assert asked >= valid and now < asked + TRUST

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.rebalance import Change, Membership, change, handed_over, membership, share
+from rocketapp.state.rebalance import Change, Membership, change, membership, share
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(8)]
 
@@ -32,13 +32,3 @@ def test_what_a_list_says_about_us(members: list[str], expected: Membership) -> 
 
 def test_a_member_listed_twice_counts_once() -> None:
     assert share(QUEUES, ["a", "b", "a"], "a") == share(QUEUES, ["b", "a"], "a") == frozenset(QUEUES[:4])
-
-
-def test_whatever_others_may_own_is_handed_over() -> None:
-    mine = share(QUEUES, ["a", "b", "me"], "me")
-    assert handed_over(mine, ["a", "b", "me"], "me") == mine
-
-
-def test_what_nobody_living_can_own_is_free_at_once() -> None:
-    assert handed_over(frozenset(QUEUES), ["me"], "me") == frozenset()
-    assert handed_over(frozenset(QUEUES), ["me", "me"], "me") == frozenset()

@@ -1,4 +1,4 @@
-"""Locks of orderly queues, kept and given back."""
+"""Locks of orderly queues: kept, given back, and asked for again after a doubt."""
 
 from __future__ import annotations
 
@@ -7,42 +7,69 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.group.leases import Leases
-from rocketapp.errors import RequestTimeoutError
+from rocketapp.consumer.group.leases import Leases, Lock
+from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.errors import RequestTimeoutError, TransportError
 from rocketapp.model.message_queue import MessageQueue
-from tests.unit.scripted import Events, in_virtual_time
+from tests.unit.scripted import Events, eventually, in_virtual_time
 
 QUEUES = [MessageQueue("topic", "broker-a", queue_id) for queue_id in range(64)]
 
 
 class Locks:
-    """A broker that grants every lock, until it falls silent."""
+    """A broker that grants every lock but those that another member has taken, until it falls silent."""
 
     def __init__(self) -> None:
-        self.silent = False
+        self.silent = self.gone = False
+        self.taken: set[MessageQueue] = set()
+        self.unchanged: bool | None = True
         self.renewing = asyncio.Event()
-        self.log: list[str] = []
+        self.log: list[tuple[str, int]] = []
 
     async def lock(self, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        if self.gone:
+            raise TransportError(broker_name, "there is no connection to its master")
         wanted = set(queues)
-        self.log.append("lock")
+        self.log.append(("lock", len(wanted)))
         self.renewing.set()
         await asyncio.sleep(1.0 if self.silent else 0.1)
-        self.log.append("locked")
-        return wanted
+        self.log.append(("locked", len(wanted - self.taken)))
+        return wanted - self.taken
 
     async def unlock(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:
-        self.log.append("unlock")
+        self.log.append(("unlock", len(list(queues))))
         if self.silent:
             await asyncio.sleep(1.0)
             raise RequestTimeoutError(broker_name, "no answer within 1 s")
 
+    async def is_unchanged(self, queue: MessageQueue) -> bool | None:
+        return self.unchanged
 
-async def held(locks: Locks, events: Events) -> tuple[Leases, list[Any]]:
-    leases = Leases(brokers=cast(Any, locks), config=ConsumerConfig(), observe=events)
+
+def of(locks: Locks, events: Events) -> Leases:
+    return Leases(
+        brokers=cast(Any, locks),
+        config=ConsumerConfig(),
+        stall_reasons=StallReasons("group", events, asyncio.get_running_loop().time),
+        observe=events,
+        is_unchanged=locks.is_unchanged,
+    )
+
+
+async def held(locks: Locks, events: Events) -> tuple[Leases, list[Lock]]:
+    leases = of(locks, events)
     found = [leases.want(queue) for queue in QUEUES]
     await asyncio.wait([lock.gained for lock in found])
     return leases, found
+
+
+@in_virtual_time
+async def test_many_locks_are_asked_for_and_given_back_in_one_request_each() -> None:
+    locks = Locks()
+    leases, found = await held(locks, Events())
+    await asyncio.gather(*map(leases.give_back, found))
+    assert locks.log == [("lock", 64), ("locked", 64), ("unlock", 64)]
+    await leases.stop()
 
 
 @in_virtual_time
@@ -64,5 +91,75 @@ async def test_a_lock_is_given_back_after_a_renewal_that_is_under_way() -> None:
     await locks.renewing.wait()
     del locks.log[:]
     await leases.give_back(found[0])
-    assert locks.log == ["locked", "unlock"]
+    assert locks.log == [("locked", 64), ("unlock", 1)]
+    await leases.stop()
+
+
+@in_virtual_time
+async def test_after_a_lost_connection_locks_are_asked_for_again_and_used_when_nothing_changed() -> None:
+    locks = Locks()
+    leases, found = await held(locks, Events())
+    locks.gone = True
+    leases.suspend("broker-a")
+    assert not any(lock.lease.held(asyncio.get_running_loop().time()) for lock in found)
+    waiting = asyncio.ensure_future(found[0].usable())
+    await asyncio.sleep(5)
+    assert not waiting.done()
+    locks.gone = False
+    del locks.log[:]
+    leases.ask_now("broker-a")
+    assert await asyncio.wait_for(waiting, 0.2)
+    assert locks.log == [("lock", 64), ("locked", 64)]
+    await leases.stop()
+
+
+@in_virtual_time
+async def test_a_lock_that_is_refused_after_a_doubt_is_lost_for_good() -> None:
+    locks = Locks()
+    leases, found = await held(locks, Events())
+    leases.suspend("broker-a")
+    locks.taken = {QUEUES[0]}
+    leases.ask_now("broker-a")
+    assert not await found[0].usable()
+    assert await found[1].usable()
+    assert found[0].lost.done()
+    await leases.stop()
+
+
+@in_virtual_time
+async def test_a_lock_is_lost_when_another_member_committed_while_it_was_in_doubt() -> None:
+    locks = Locks()
+    leases, found = await held(locks, Events())
+    leases.suspend("broker-a")
+    locks.unchanged = None  # its offset cannot be read yet
+    leases.ask_now("broker-a")
+    await asyncio.sleep(3)
+    assert not found[0].lost.done() and found[0].lease.is_suspended
+    locks.unchanged = False
+    await eventually(lambda: all(lock.lost.done() for lock in found), 2)
+    await leases.stop()
+
+
+@in_virtual_time
+async def test_a_lease_that_ran_out_while_the_loop_was_blocked_is_asked_for_before_it_is_given_up() -> None:
+    locks, loop = Locks(), asyncio.get_running_loop()
+    leases, found = await held(locks, Events())
+    loop._virtual_now += 40  # type: ignore[attr-defined]
+    assert not found[0].lease.held(loop.time())
+    assert await found[0].usable()
+    assert not found[0].lost.done()
+    await leases.stop()
+
+
+@in_virtual_time
+async def test_refused_locks_are_asked_for_together_twice_a_second() -> None:
+    locks = Locks()
+    locks.taken = set(QUEUES)
+    leases = of(locks, Events())
+    found = [leases.want(queue) for queue in QUEUES]
+    await asyncio.sleep(6)
+    asked = [count for kind, count in locks.log if kind == "lock"]
+    assert set(asked) == {64} and 9 <= len(asked) <= 12
+    locks.taken = set()
+    await eventually(lambda: all(lock.gained.done() for lock in found), 1)
     await leases.stop()

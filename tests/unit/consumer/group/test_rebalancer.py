@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from rocketapp.consumer import handler as consumer
-from rocketapp.consumer.assignment import Stop
+from rocketapp.consumer.assignment import SessionEnd
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.model.event import Assigned, LoopFailed, Released, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
@@ -97,21 +97,54 @@ def test_a_clean_rebalance_repeats_nothing(orderly: bool) -> None:
 
 
 @in_virtual_time
-async def test_the_next_owner_waits_for_handlers_that_take_seconds() -> None:
+async def test_the_next_owner_waits_for_handlers_that_take_up_to_a_second() -> None:
     cluster, queues = await with_queues(4, 40)
-    handler = Handler(seconds=4.0)
+    handler = Handler(seconds=0.95)
     first = await cluster.member(consumed(handler, concurrency=100)).start()
     await asyncio.sleep(1)
     second = await cluster.member(consumed(handler, concurrency=100)).start()
-    # What was started at 0 s ends at 4 s: before, nobody goes on with these queues.
-    await asyncio.sleep(2.5)
-    assert [sum(queue == at for at, _ in handler.started) for queue in queues] == [32, 32, 32, 4]
     await eventually(lambda: len(handler.finished) == 160, 200)
-    assert set(handler.finished.values()) == {1}
+    assert set(handler.started.values()) == {1}
     assert not cluster.locks
     assert await first.stop()
     assert await second.stop()
     assert [cluster.committed(queue) for queue in queues] == [40] * 4
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_the_next_owner_begins_within_two_seconds_and_repeats_only_what_runs_longer_than_one() -> None:
+    cluster, queues = await with_queues(4, 40)
+    handler = Handler(seconds=4.0)
+    first = await cluster.member(consumed(handler, concurrency=160)).start()
+    await asyncio.sleep(1)
+    second = await cluster.member(consumed(handler, concurrency=160)).start()
+    await eventually(lambda: second.consumer.counters.handled > 0, 2.0 + 4.0)
+    await eventually(lambda: len(handler.finished) == 160, 200)
+    assert max(handler.started.values()) == 2
+    assert sum(count == 2 for count in handler.started.values()) <= 80
+    await first.stop()
+    await second.stop()
+    assert [cluster.committed(queue) for queue in queues] == [40] * 4
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_worker_that_is_started_again_waits_for_living_members() -> None:
+    cluster, _ = await with_queues(4, 400)
+    handler = Handler(seconds=0.3)
+    members = [await cluster.member(consumed(handler), expected_members=2).start() for _ in range(2)]
+    await asyncio.sleep(6)
+    await members[0].kill()
+    cluster.behave()
+    handler.started.clear()
+    members[0] = await cluster.member(consumed(handler), expected_members=2).start()
+    await asyncio.sleep(0.2)
+    members.append(await cluster.member(consumed(handler), expected_members=2).start())
+    handler.started.clear()
+    await asyncio.sleep(30)
+    assert set(handler.started.values()) <= {1}
+    await asyncio.gather(*(member.stop() for member in members))
     await cluster.stop()
 
 
@@ -182,39 +215,32 @@ async def test_once_a_queue_was_given_away_uncommitted_nothing_more_of_it_is_sta
 
 
 @in_virtual_time
-async def test_a_queue_that_is_overtaken_while_it_is_given_back_is_not_waited_for() -> None:
-    cluster = FakeCluster()
-    await cluster.start()
-    queue = await a_queue_with_a_gap(cluster)
-    started: list[int] = []
-    release = asyncio.Event()
-    member = await cluster.member(with_a_gap(started, release)).start()
-    await eventually(lambda: member.consumer.counters.handled == 1)
-    leaving = asyncio.ensure_future(member.stop(drain_timeout=1000))
+async def test_a_drain_beside_a_successor_goes_on_to_its_end_and_lowers_no_offset() -> None:
+    cluster, (queue,) = await with_queues(1, 100)
+    handler = Handler(seconds=20.0)
+    member = await cluster.member(consumed(handler, concurrency=10)).start()
     await asyncio.sleep(1)
-    assignment = member.consumer._rebalancer.owned[queue]
-    assignment.overtaken()
-    async with asyncio.timeout(5):
-        assert not await leaving
-    release.set()
-    await asyncio.sleep(1)
-    assert started == [0]
+    leaving = asyncio.ensure_future(member.stop(drain_timeout=60))
+    await asyncio.sleep(2)
+    # A Java member has taken the queue and does not wait.
+    cluster.offsets["group", queue] = 80
+    del cluster.commits[:]
+    assert await leaving
+    assert len(handler.finished) == 10
+    assert cluster.commits == []
+    assert cluster.committed(queue) == 80
     await cluster.stop()
 
 
 @in_virtual_time
-async def test_where_signs_are_refused_the_next_owner_waits_for_a_moment_only() -> None:
-    cluster, _ = await with_queues(2, 400)
-    handler = Handler(seconds=0.05)
-    cluster.refuse(RequestCode.LOCK_BATCH_MQ, 16)
-    first = await cluster.member(consumed(handler, concurrency=4)).start()
-    await asyncio.sleep(1)
-    second = await cluster.member(consumed(handler, concurrency=4)).start()
-    await eventually(lambda: second.consumer.counters.handled > 0, 1.5)
-    await eventually(lambda: len(handler.finished) == 800, 60)
+async def test_members_that_stop_together_drain_as_long_as_each_of_them_may() -> None:
+    cluster, queues = await with_queues(4, 4)
+    handler = Handler(seconds=25.0)
+    members = [await cluster.member(consumed(handler), expected_members=2).start() for _ in range(2)]
+    await eventually(lambda: len(handler.started) == 16, 10)
+    assert await asyncio.gather(*(member.stop(drain_timeout=30) for member in members)) == [True, True]
     assert set(handler.finished.values()) == {1}
-    await first.stop()
-    await second.stop()
+    assert [cluster.committed(queue) for queue in queues] == [4] * 4
     await cluster.stop()
 
 
@@ -415,7 +441,7 @@ async def test_a_member_that_was_frozen_commits_nothing_before_it_knows_that_it_
     cluster.offsets["group", queue] = 170
     del cluster.commits[:]
     cluster.loop._virtual_now += CONFIRMED_FOR + 80  # type: ignore[attr-defined]
-    reasons = [Stop.OVERTAKEN.value]
+    reasons = [SessionEnd.OVERTAKEN.value]
     await eventually(lambda: [event.reason for event in member.events.of(Released)] == reasons, 30)  # type: ignore[attr-defined]
     cluster.behave()
     await eventually(lambda: cluster.committed(queue) == 200, 30)

@@ -1,0 +1,266 @@
+"""Commits the offsets of one broker's queues; other brokers have committers of their own.
+
+So a broker that does not answer holds up nothing but its own queues. In this order: queues in doubt are looked at,
+then what is due is committed. An offset never goes back: where another member may go on with a queue, the stored
+offset is read before ours is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.errors import RocketAppError
+from rocketapp.model.event import CommitFailed, LoopFailed, Observe
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.commit_schedule import CommitSchedule
+from rocketapp.state.lease import Lease
+from rocketapp.state.offset_table import OffsetTable
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.trust import Trust, went_on
+from rocketapp.wire.record import Message
+
+PATIENCE = 1.0
+"""Seconds that a broker may take to answer when somebody waits for it: a queue in doubt, or a queue that is left."""
+_LOOK_AGAIN = 0.5
+"""Seconds until a queue in doubt, whose broker did not answer, is looked at again."""
+_READ_BACK = 4
+"""Times that a final offset is read: a pull that was still under way may carry an older one."""
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """The offsets of one session of one queue."""
+
+    process_queue: ProcessQueue[Message]
+    lease: Lease | None
+    """Under a lease, nothing is committed without it."""
+    overtaken: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Done when another member has gone on with the queue: nothing more of this session is committed."""
+    is_ending: bool = False
+    """It is being given away: a successor may go on with it at any time."""
+
+    @property
+    def queue(self) -> MessageQueue:
+        return self.process_queue.message_queue
+
+
+class Committer:
+    """Commits for the queues of one broker."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        broker_name: str,
+        brokers: Brokers,
+        table: OffsetTable,
+        trust: Trust,
+        observe: Observe,
+        interval: float,
+        ended: Callable[[Session], None],
+    ) -> None:
+        """`interval`: seconds between two regular rounds; `ended` is told of sessions that commit nothing more."""
+        self._group, self._broker_name, self._brokers = group, broker_name, brokers
+        self._table, self._trust = table, trust
+        self._observe, self._interval, self._ended = observe, interval, ended
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._schedule = CommitSchedule()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due: list[Session] = []
+        self._round_at = self._loop.time() + interval
+        self._look_at = 0.0
+        self.sessions: dict[MessageQueue, Session] = {}
+
+    # What the loop is told.
+
+    def wake(self) -> None:
+        """Something is in doubt, or may be trusted again: look now."""
+        self._look_at = 0.0
+        self._news.set()
+
+    def flush_soon(self) -> None:
+        """Do not wait for the next round."""
+        self._round_at = 0.0
+        self._news.set()
+
+    def prompt(self, session: Session) -> None:
+        """Messages of an orderly queue were finished."""
+        process_queue, now = session.process_queue, self._loop.time()
+        queue = process_queue.message_queue
+        told = self._table.sent(queue)
+        self._schedule.finished(
+            queue, now, offset=process_queue.commit_offset, told=told, is_idle=not len(process_queue)
+        )
+        if self._timer is None and (due := self._schedule.next_due()) is not None:
+            self._timer = self._loop.call_at(due, self._fire)
+
+    def forget(self, session: Session) -> None:
+        """The session is over."""
+        if self.sessions.get(session.queue) is session:
+            del self.sessions[session.queue]
+            self._schedule.forget(session.queue)
+
+    def _fire(self) -> None:
+        """Commits that no pull took along are due."""
+        self._timer = None
+        for queue, offset in self._schedule.take(self._loop.time()):
+            session = self.sessions.get(queue)
+            if session is None:
+                continue
+            if self._table.sent(queue) < offset:
+                self._due.append(session)
+                self._news.set()
+            else:
+                self.prompt(session)
+        if self._timer is None and (due := self._schedule.next_due()) is not None:
+            self._timer = self._loop.call_at(due, self._fire)
+
+    # The loop.
+
+    async def run(self) -> None:
+        """Look and commit, for ever."""
+        while True:
+            await self._sleep()
+            try:
+                await self._look_at_doubts()
+                await self._commit_due()
+            except Exception as error:
+                # Later offsets must still be committed.
+                self._observe(LoopFailed("commit", f"{type(error).__name__}: {error}"))
+                await asyncio.sleep(_LOOK_AGAIN)
+
+    async def _sleep(self) -> None:
+        until = self._look_at if self._doubtful() else self._round_at
+        try:
+            async with asyncio.timeout_at(min(until, self._round_at)):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        self._news.clear()
+
+    async def _commit_due(self) -> None:
+        now = self._loop.time()
+        due, self._due = self._due, []
+        if now >= self._round_at:
+            self._round_at = now + self._interval
+            due = list(self.sessions.values())
+        await self.commit_all(due)
+
+    async def commit_all(self, sessions: Iterable[Session]) -> None:
+        """Commit news, all queues at once. What cannot be sent stays for the next round."""
+        news = [session for session in sessions if self.news_of(session) is not None]
+        if news:
+            await asyncio.gather(*(self.commit(session) for session in news))
+
+    # Queues in doubt.
+
+    def _doubtful(self) -> list[Session]:
+        """Those that can be looked at: the lock of an orderly queue is asked for first, see `leases`."""
+        now = self._loop.time()
+        return [
+            session
+            for session in self.sessions.values()
+            if not self._trust.is_verified(session.queue) and (session.lease is None or session.lease.held(now))
+        ]
+
+    async def _look_at_doubts(self) -> None:
+        doubtful = self._doubtful()
+        if not doubtful or self._loop.time() < self._look_at:
+            return
+        self._look_at = self._loop.time() + _LOOK_AGAIN
+        if not self._brokers.is_connected(self._broker_name):
+            return
+        if any(await asyncio.gather(*(self.verify(session) for session in doubtful))):
+            # It may be in doubt again before the next regular round.
+            self._round_at = 0.0
+            self._news.set()
+
+    async def verify(self, session: Session) -> bool | None:
+        """Read the offset: True when the queue is still ours, False when another member went on, None: not known."""
+        era, queue = self._trust.era, session.queue
+        try:
+            stored = await self._brokers.committed(queue, exact=True, timeout=PATIENCE, dial=False)
+        except RocketAppError:
+            return None
+        if went_on(stored, self._table.sent(queue)):
+            self._give_up(session)
+            return False
+        if not self._trust.verify(queue, era):
+            return None
+        self._table.confirm(queue, session.process_queue.epoch, stored)
+        return True
+
+    def _give_up(self, session: Session) -> None:
+        if not session.is_ending:
+            # The handlers of an ending session may finish; only nothing more is committed.
+            self._ended(session)
+        if not session.overtaken.done():
+            session.overtaken.set_result(None)
+
+    # Commits.
+
+    def news_of(self, session: Session) -> int | None:
+        """The offset to commit; None when there is none, or when it is not certain that it may be."""
+        process_queue, lease = session.process_queue, session.lease
+        now, queue = self._loop.time(), process_queue.message_queue
+        if process_queue.closed or session.overtaken.done() or not self._trust.is_trusted(queue, now):
+            return None
+        if lease is not None and not lease.held(now):
+            return None
+        offset = process_queue.commit_offset
+        return offset if self._table.is_unsent(queue, process_queue.epoch, offset) else None
+
+    async def commit(self, session: Session) -> bool:
+        """Commit with an answer; whether the broker holds what is finished."""
+        if session.is_ending:
+            return await self.commit_finally(session)
+        offset = self.news_of(session)
+        if offset is None:
+            return False
+        try:
+            await self._send(session, offset, None)
+        except RocketAppError as error:
+            self._failed(session, error)
+            return False
+        return True
+
+    async def commit_finally(self, session: Session) -> bool:
+        """Commit for the next owner; whether the broker holds what is finished, or another member has gone on.
+
+        The offset is read first, so that it never goes back, and read again: a pull that was under way may have
+        brought an older one.
+        """
+        process_queue, queue = session.process_queue, session.queue
+        for _ in range(_READ_BACK):
+            if session.overtaken.done() or process_queue.closed:
+                return session.overtaken.done()
+            try:
+                stored = await self._brokers.committed(queue, exact=True, timeout=PATIENCE, dial=False)
+                if went_on(stored, self._table.sent(queue)):
+                    self._give_up(session)
+                    return True
+                offset = process_queue.commit_offset
+                if stored == offset:
+                    self._table.confirm(queue, process_queue.epoch, stored)
+                    return True
+                if session.lease is not None and not session.lease.held(self._loop.time()):
+                    return False
+                await self._send(session, offset, PATIENCE)
+            except RocketAppError as error:
+                self._failed(session, error)
+                return False
+        return False
+
+    async def _send(self, session: Session, offset: int, timeout: float | None) -> None:
+        queue, epoch = session.queue, session.process_queue.epoch
+        self._table.send(queue, epoch, offset)
+        await self._brokers.commit(queue, offset, timeout=timeout, dial=False)
+        self._table.confirm(queue, epoch, offset)
+
+    def _failed(self, session: Session, error: RocketAppError) -> None:
+        offset = session.process_queue.commit_offset
+        self._observe(CommitFailed(self._group, session.queue, offset, str(error)))
