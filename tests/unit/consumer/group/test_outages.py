@@ -1,0 +1,136 @@
+"""A broker that is dead or does not answer holds up its own queues, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from rocketapp.model.event import Released
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
+from tests.unit.scripted import in_virtual_time
+
+SICK = "broker-a"
+
+
+class Times:
+    """When messages of each queue were handled."""
+
+    def __init__(self) -> None:
+        self.at: dict[MessageQueue, list[float]] = {}
+
+    async def __call__(self, message: Message) -> None:
+        assert message.queue is not None
+        self.at.setdefault(message.queue, []).append(asyncio.get_running_loop().time())
+
+
+async def three_brokers() -> tuple[FakeCluster, list[MessageQueue]]:
+    cluster = FakeCluster(brokers=3)
+    await cluster.start()
+    return cluster, cluster.create("topic", queues=2)
+
+
+def take_away(cluster: FakeCluster, kind: str) -> None:
+    address = cluster.brokers[SICK].address
+    if kind == "frozen":
+        cluster.network.hold(address)
+    else:
+        cluster.network.unlisten(address)
+        cluster.network.cut(address)
+
+
+@pytest.mark.parametrize("kind", ["dead", "frozen"])
+@pytest.mark.parametrize("orderly", [False, True])
+def test_queues_of_other_brokers_are_consumed_and_committed_without_a_pause(orderly: bool, kind: str) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queues = await three_brokers()
+        times = Times()
+        members = [await cluster.member(consumed(times, orderly=orderly)).start() for _ in range(2)]
+        healthy = [queue for queue in queues if queue.broker_name != SICK]
+
+        async def send() -> None:
+            while True:
+                for queue in healthy:
+                    cluster.send(queue, b"x")
+                await asyncio.sleep(0.2)
+
+        await asyncio.sleep(5)
+        sending = asyncio.ensure_future(send())
+        await asyncio.sleep(5)
+        began = cluster.loop.time()
+        for member in members:
+            member.events.clear()
+        take_away(cluster, kind)
+        await asyncio.sleep(120)
+        ended = cluster.loop.time()
+        sending.cancel()
+        for queue in healthy:
+            handled = [time for time in times.at[queue] if time >= began - 1]
+            committed = [time for time, at, _ in cluster.commits if at == queue and time >= began - 1]
+            for series in (handled, committed):
+                assert max(later - earlier for earlier, later in pairwise(series)) < 3
+                assert series[-1] > ended - 3
+        assert not [event for member in members for event in member.events.of(Released) if event.queue in healthy]  # type: ignore[attr-defined]
+        # Stopping dials no broker, and waits about a second for one that does not answer.
+        assert (await stopped(members, cluster)) < 3
+        await cluster.stop()
+
+    story()
+
+
+async def stopped(members: list[Member], cluster: FakeCluster) -> float:
+    began = cluster.loop.time()
+    await asyncio.gather(*(member.consumer.stop(drain_timeout=30, cut=asyncio.Event()) for member in members))
+    seconds = cluster.loop.time() - began
+    await asyncio.gather(*(member.client.stop() for member in members))
+    return seconds
+
+
+@in_virtual_time
+async def test_a_look_asks_every_broker_once_and_a_silent_one_does_not_delay_it() -> None:
+    cluster = FakeCluster(brokers=2)
+    await cluster.start()
+    topics = [f"topic-{number}" for number in range(10)]
+    for topic in topics:
+        cluster.create(topic)
+    member = await cluster.member(*(consumed(Times(), topic=topic) for topic in topics)).start()
+    await asyncio.sleep(2)
+    before = len(cluster.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP))
+    member.consumer.members_changed()
+    await asyncio.sleep(0.5)
+    assert len(cluster.requests(RequestCode.GET_CONSUMER_LIST_BY_GROUP)) - before == 2
+    cluster.network.hold(cluster.brokers[SICK].address)
+    assert await member.consumer._rebalancer.rebalance()
+    cluster.network.release(cluster.brokers[SICK].address)
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_orderly_offsets_are_committed_when_idle_and_every_batch() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+
+    async def handler(message: Message) -> None:
+        await asyncio.sleep(0.02)
+
+    member = await cluster.member(consumed(handler, orderly=True)).start()
+    await asyncio.sleep(1)
+    del cluster.commits[:]
+    cluster.send_many(queue, 200)
+    behind = 0
+    while member.consumer.counters.handled < 200:
+        await asyncio.sleep(0.01)
+        behind = max(behind, member.consumer.counters.handled - (cluster.committed(queue) or 0))
+    await asyncio.sleep(0.05)
+    assert cluster.committed(queue) == 200
+    assert behind <= 64  # a run that was just finished, and the one that runs
+    assert len(cluster.commits) <= 200 / 32 * 2 + 8
+    await member.stop()
+    await cluster.stop()
