@@ -83,7 +83,7 @@ def as_text_line(message: Message) -> str:
 
 
 def as_json_line(message: Message) -> str:
-    """Everything; a body that is no UTF-8 stands in `body_base64`."""
+    """Everything; a body that is not UTF-8 is in `body_base64`."""
     queue = message.queue
     fields: dict[str, Any] = {
         "topic": message.topic,

@@ -67,7 +67,7 @@ class PushConsumer:
         )
 
     def members_changed(self) -> None:
-        """A broker says that somebody joined or left; the embedded one also that a topic has been created."""
+        """A broker says that a member joined or left; the embedded one also that a topic has been created."""
         routes = self._client.routes
         for topic in self._group.subscriptions:
             if routes.get(topic) is None:
@@ -140,7 +140,7 @@ class PushConsumer:
         is_clean = await self._rebalancer.give_back_all(cut, drain_timeout)
         if self._rebalancing is not None:
             self._rebalancing.cancel()
-        await asyncio.gather(self._group.concurrently.stop(), self._group.orderly.stop())
+        await asyncio.gather(*(way.stop() for way in self._group.ways))
         await self._group.redelivery.stop()
         await self._group.offsets.stop()
         await self._group.leases.stop()
@@ -202,7 +202,7 @@ class PushConsumer:
     async def _begin_together(self) -> None:
         until = self._loop.time() + self._config.join_timeout
         while len(self._rebalancer.members) < self._expected_members and self._loop.time() < until:
-            # Brokers tell when somebody joins; whether they do is not relied upon.
+            # Brokers notify of members that join, but a notification may be lost.
             self._rebalancer.wake()
             await asyncio.sleep(_JOIN_LOOK)
         self._begin()

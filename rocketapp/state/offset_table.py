@@ -1,6 +1,6 @@
 """Which finished offsets the broker has not confirmed yet.
 
-An entry belongs to one assignment, identified by its epoch. Reports of an earlier assignment of the
+An entry belongs to one session of an assignment, identified by its epoch. Reports of an earlier session of the
 same queue are ignored and never sent.
 """
 
@@ -19,24 +19,24 @@ class _Entry:
 
 
 class OffsetTable:
-    """Per assigned queue: the offset that the broker is known to hold for our group, and the highest that we sent."""
+    """Per queue: the offset that the broker is known to hold for our group, and the highest that we sent."""
 
     def __init__(self) -> None:
         self._entries: dict[MessageQueue, _Entry] = {}
 
     def begin(self, queue: MessageQueue, epoch: int, confirmed: int | None = None) -> None:
-        """Begin a new assignment. `confirmed` is the offset that the broker answered with."""
+        """Begin a new session. `confirmed` is the offset that the broker answered with."""
         entry = self._entries.get(queue)
         if entry is None or entry.epoch <= epoch:
             self._entries[queue] = _Entry(epoch, confirmed, -1 if confirmed is None else confirmed)
 
     def end(self, queue: MessageQueue, epoch: int) -> None:
-        """End this assignment. A later assignment of the same queue is not affected."""
+        """End this session. A later session of the same queue is not affected."""
         if self.is_current(queue, epoch):
             del self._entries[queue]
 
     def is_current(self, queue: MessageQueue, epoch: int) -> bool:
-        """Whether this assignment may still commit."""
+        """Whether this session may still commit."""
         entry = self._entries.get(queue)
         return entry is not None and entry.epoch == epoch
 
@@ -62,6 +62,6 @@ class OffsetTable:
             self._entries[queue].confirmed = offset
 
     def is_unsent(self, queue: MessageQueue, epoch: int, offset: int) -> bool:
-        """Whether this assignment is the current one and the broker has not confirmed this offset."""
+        """Whether this session is the current one and the broker has not confirmed this offset."""
         entry = self._entries.get(queue)
         return entry is not None and entry.epoch == epoch and entry.confirmed != offset

@@ -4,7 +4,7 @@ After every change a process queue answers one question: up to which offset is
 everything done? Only that number may be committed. A crash can then repeat a
 message; it can never skip one.
 
-A process queue belongs to one assignment: it carries the assignment's epoch, and once
+A process queue belongs to one session of an assignment: it carries the session's epoch, and once
 it is closed it accepts nothing and names no offset any more, even if messages of it are still finished.
 
 No clock, no lock, no task. Offsets come in; an offset comes out.
@@ -156,5 +156,5 @@ class ProcessQueue(Generic[M]):
             callback()
 
     def close(self) -> None:
-        """The assignment is over: accept nothing more, and name no offset to commit."""
+        """The session is over: accept nothing more, and name no offset to commit."""
         self.closed = True

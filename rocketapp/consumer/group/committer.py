@@ -23,7 +23,7 @@ from rocketapp.state.trust import Trust, went_on
 from rocketapp.wire.record import Message
 
 PATIENCE = 1.0
-"""Seconds that a broker may take to answer when somebody waits for it: a queue in doubt, or a queue that is left."""
+"""Seconds that a broker may take to answer while a queue waits for it: one that is in doubt, or one that is left."""
 _LOOK_AGAIN = 0.5
 """Seconds until a queue in doubt, whose broker did not answer, is looked at again."""
 _READ_BACK = 4
@@ -80,11 +80,6 @@ class Committer:
     def wake(self) -> None:
         """Something is in doubt, or may be trusted again: look now."""
         self._look_at = 0.0
-        self._news.set()
-
-    def flush_soon(self) -> None:
-        """Do not wait for the next round."""
-        self._round_at = 0.0
         self._news.set()
 
     def prompt(self, session: Session) -> None:

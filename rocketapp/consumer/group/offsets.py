@@ -105,11 +105,6 @@ class Offsets:
         if session is not None:
             self._committers[process_queue.message_queue.broker_name].prompt(session)
 
-    def flush_soon(self) -> None:
-        """Do not wait for the next round."""
-        for committer in self._committers.values():
-            committer.flush_soon()
-
     def look_soon(self) -> None:
         """Queues may be in doubt, or a broker may be reached again: look at once."""
         for committer in self._committers.values():
@@ -121,7 +116,7 @@ class Offsets:
         await asyncio.gather(*sides)
 
     async def is_unchanged(self, queue: MessageQueue) -> bool | None:
-        """Whether nobody else committed while the lock of this queue was in doubt; None: its broker does not answer."""
+        """Whether no other member committed while its lock was in doubt; None: its broker does not answer."""
         committer = self._committer(queue.broker_name)
         session = committer.sessions.get(queue)
         return True if session is None else await committer.verify(session)
