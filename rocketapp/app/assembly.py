@@ -32,7 +32,7 @@ log = logging.getLogger("rocketapp.app")
 T = TypeVar("T")
 
 
-class Group(NamedTuple):
+class PlannedConsumer(NamedTuple):
     """One consumer to be."""
 
     plan: GroupPlan
@@ -43,7 +43,7 @@ class Group(NamedTuple):
 class Assembly:
     """The parts of one run."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[PlannedConsumer, ...]
     surface: AppSurface
     wiring: Wiring
 
@@ -61,7 +61,7 @@ def assemble(
     wiring = Wiring(declared.container, given)
     version = int(wiring.clock.now() * 1000)
     groups = tuple(
-        Group(plan, tuple(_consumed(topic, plugins) for topic in plan.topics))
+        PlannedConsumer(plan, tuple(_consumed(topic, plugins) for topic in plan.topics))
         for plan in declared.registry.plans(group, settings.consumer, version=version)
     )
     return Assembly(groups, surface, wiring)

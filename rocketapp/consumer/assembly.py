@@ -56,6 +56,7 @@ class Group:
             topics, stats=self.stats, redelivery=self.redelivery, observe=observe, threads=parts.threads
         )
         self.orderly = self._new_orderly()
+        self.ways: tuple[Way, ...] = self.concurrently, self.orderly
         self.watch = self._new_watch()
         rules = {topic.topic: topic.start for topic in topics}
         self.starts = StartOffsets(
@@ -115,7 +116,7 @@ class Group:
         return Watch(
             group=self.name,
             stats=self.stats,
-            in_hand=lambda: self.concurrently.in_hand() + self.orderly.in_hand(),
+            in_hand=lambda: [call for way in self.ways for call in way.in_hand()],
             stall_reasons=self.stall_reasons,
             warning=self._parts.config.handler_warning,
             observe=self._parts.observe,
@@ -137,7 +138,7 @@ class Group:
             topics=tuple(topic.topic for topic in self._topics),
             pull=self._new_pull_context(),
             starts=self.starts,
-            ways=(self.concurrently, self.orderly),
+            ways=self.ways,
             leases=self.leases,
             tasks=self.tasks,
             epochs=count(1),

@@ -69,5 +69,5 @@ def app_shutdown(app: Surface) -> Awaitable[None] | None:
     """Called once, sync or async, when no handler runs any more and publishing still works.
 
     Runs after the app's own `on_shutdown` functions, in the reverse order of
-    registration, and only if `app_startup` was called. What it raises is logged.
+    registration, and only for plugins whose start was completed. What it raises is logged.
     """

@@ -91,7 +91,7 @@ class Choose(Protocol):
     def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue: ...
 
 
-class Stored(NamedTuple):
+class Accepted(NamedTuple):
     """A broker has it."""
 
     queue: MessageQueue
@@ -131,7 +131,7 @@ class Attempts:
         except _AttemptError as problem:
             raise SendRefused(topic, problem.reason) from None
 
-    async def send(self, prepared: PreparedSend, choose: Choose, timeout: float) -> Stored:
+    async def send(self, prepared: PreparedSend, choose: Choose, timeout: float) -> Accepted:
         """SendRefused or SendUnknown when it is not certainly stored within `timeout` seconds in total."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
@@ -194,7 +194,7 @@ class Attempts:
         except TimeoutError:
             raise _AttemptError("no route: the name server did not answer in time", perhaps=False, final=True) from None
 
-    async def _attempt(self, prepared: PreparedSend, queue: MessageQueue, end: float) -> Stored:
+    async def _attempt(self, prepared: PreparedSend, queue: MessageQueue, end: float) -> Accepted:
         connection = await self._connection(prepared.topic, queue, end)
         left = end - asyncio.get_running_loop().time()
         try:
@@ -209,7 +209,7 @@ class Attempts:
         except (TransportError, ProtocolError) as error:
             self._targets.failed(prepared.topic)
             raise _AttemptError(error, perhaps=True) from None
-        return Stored(queue, sent)
+        return Accepted(queue, sent)
 
     async def _connection(self, topic: str, queue: MessageQueue, end: float) -> Connection:
         address = self._client.broker_address(queue.broker_name)

@@ -26,7 +26,7 @@ from rocketapp.errors import (
 from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
-from rocketapp.producer.attempts import Attempts, Choose, PreparedSend, Stored
+from rocketapp.producer.attempts import Accepted, Attempts, Choose, PreparedSend
 from rocketapp.producer.batches import BatchSequence, Item, batch_sequences, may_share
 from rocketapp.producer.checks import problem_of, properties_size_problem
 from rocketapp.producer.selection import RoundRobin, queue_of_key
@@ -273,13 +273,13 @@ def _properties(message: Outgoing, message_id: str) -> dict[str, str]:
     return properties
 
 
-def _result(message_id: str, stored: Stored) -> SendResult:
+def _result(message_id: str, stored: Accepted) -> SendResult:
     response = stored.sent.response
     queue = stored.queue._replace(queue_id=response.queue_id)
     return SendResult(message_id, response.message_id, queue, response.queue_offset, stored.sent.status)
 
 
-def _results(batch: Sequence[Item], stored: Stored) -> list[SendResult]:
+def _results(batch: Sequence[Item], stored: Accepted) -> list[SendResult]:
     """The answer to a batch lists the messages' ids; their offsets follow each other."""
     whole = _result(batch[0].message_id, stored)
     if len(batch) == 1:

@@ -220,11 +220,6 @@ class MemoryBudget:
 
     # Who waits, and who goes first.
 
-    @property
-    def has_waiting(self) -> bool:
-        """Whether a queue waits for room."""
-        return bool(self._waiting)
-
     def wait(self, account: QueueAccount) -> None:
         """It wants to pull as soon as there is room."""
         if account.place is None:

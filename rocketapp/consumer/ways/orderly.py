@@ -13,7 +13,7 @@ from rocketapp.consumer.ways.orderly_delivery import OrderlyContext, OrderlyDeli
 from rocketapp.consumer.workers.serial import SerialExecutor, SerialInThreads, SerialOnLoop
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.event import Observe
-from rocketapp.state.attempts import Attempts
+from rocketapp.state.failed_attempts import FailedAttempts
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
@@ -43,7 +43,7 @@ class OrderlyWay:
         `prompt` is called after every run of messages of a queue; `threads(name, most)` makes a sync handler's threads.
         """
         self._context = OrderlyContext(
-            group, stats, redelivery, observe, suspend, prompt, tasks=Tasks(observe), attempts=Attempts()
+            group, stats, redelivery, observe, suspend, prompt, tasks=Tasks(observe), attempts=FailedAttempts()
         )
         self._threads = threads
         self._executors: list[SerialExecutor] = []

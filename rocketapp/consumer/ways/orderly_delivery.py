@@ -21,7 +21,7 @@ from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
 from rocketapp.consumer.workers.serial import Permit, SerialExecutor
 from rocketapp.model.event import Observe, Retried
-from rocketapp.state.attempts import Attempts
+from rocketapp.state.failed_attempts import FailedAttempts
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
 from rocketapp.state.tag_table import TagTable
@@ -44,7 +44,7 @@ class OrderlyContext:
     """Seconds until a failed message is tried again, when its handler does not say."""
     prompt: Prompt
     tasks: Tasks
-    attempts: Attempts
+    attempts: FailedAttempts
     deliveries: dict[OrderlyDelivery, None] = field(default_factory=dict)
     """Those whose runner has not ended, in the order of their opening."""
 

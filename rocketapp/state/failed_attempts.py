@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from rocketapp.model.message_queue import MessageQueue
 
 
-class Attempts:
+class FailedAttempts:
     """Failed attempts by queue and offset. Of each queue the last session is remembered."""
 
     def __init__(self) -> None:
         self._times: dict[MessageQueue, dict[int, int]] = {}
 
     def __repr__(self) -> str:
-        return f"<Attempts of {sum(map(len, self._times.values()))} messages>"
+        return f"<FailedAttempts of {sum(map(len, self._times.values()))} messages>"
 
     def keep(self, queue: MessageQueue, times: Mapping[int, int]) -> None:
         """A session has ended: how often each of its unfinished messages has failed, by offset."""
