@@ -10,13 +10,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from random import Random
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.delays import DelayService
 from rocketapp.broker.groups import GroupTable
+from rocketapp.broker.lock_writer import LockWriter
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.long_poll import HeldPulls
 from rocketapp.broker.offsets import OffsetTable
@@ -59,8 +59,10 @@ DELAY_SAVE_INTERVAL = 10.0
 class Broker:
     """One master of one cluster."""
 
-    def __init__(self, *, core: Core, saving: Saving, observe: Observe, in_thread: bool) -> None:
-        self._core, self._saving, self._observe = core, saving, observe
+    def __init__(
+        self, *, core: Core, saving: Saving, lock_writer: LockWriter, observe: Observe, in_thread: bool
+    ) -> None:
+        self._core, self._saving, self._lock_writer, self._observe = core, saving, lock_writer, observe
         self._threads = ThreadPoolExecutor(1, "rocketapp-broker-disk") if in_thread else None
         loop = asyncio.get_running_loop()
         self._loop = loop
@@ -90,11 +92,13 @@ class Broker:
         """
         store = MessageStore.open(files, config, clock, observe)
         try:
-            core, saving = _recover(store, files, config=config, clock=clock, random=random, observe=observe)
+            core, saving, lock_writer = _recover(
+                store, files, config=config, clock=clock, random=random, observe=observe, in_thread=in_thread
+            )
         except BaseException:
             store.close()
             raise
-        return cls(core=core, saving=saving, observe=observe, in_thread=in_thread)
+        return cls(core=core, saving=saving, lock_writer=lock_writer, observe=observe, in_thread=in_thread)
 
     # Serving.
 
@@ -155,6 +159,7 @@ class Broker:
         """End the loops, save the tables, close the store."""
         self._pulls.stop()
         await self._tasks.close()
+        await self._lock_writer.close()
         if self._threads is not None:
             self._threads.shutdown()
         self._saving.save_all()
@@ -189,7 +194,8 @@ class Broker:
 
     async def _save_offsets(self) -> None:
         self._saving.save_names()  # what could not be written when it changed
-        self._saving.save_locks()
+        if self._core.locks.dirty:
+            self._lock_writer.save()
         save = self._saving.offsets_to_save()
         if save is not None:
             await self._run(save)
@@ -224,13 +230,16 @@ class Broker:
                 await asyncio.sleep(RESTART_DELAY)
 
 
-def _soon(loop: asyncio.AbstractEventLoop, work: Callable[[], None]) -> None:
-    loop.call_soon(work)
-
-
 def _recover(
-    store: MessageStore, files: Files, *, config: BrokerConfig, clock: Clock, random: Random, observe: Observe
-) -> tuple[Core, Saving]:
+    store: MessageStore,
+    files: Files,
+    *,
+    config: BrokerConfig,
+    clock: Clock,
+    random: Random,
+    observe: Observe,
+    in_thread: bool,
+) -> tuple[Core, Saving, LockWriter]:
     """The tables of an open store, loaded from their files."""
     now = clock.now()
     topics = TopicTable(
@@ -241,8 +250,7 @@ def _recover(
         queues=config.topic_queues,
     )
     groups, offsets = GroupTable(DataVersion(now)), OffsetTable(DataVersion(now))
-    loop = asyncio.get_running_loop()
-    locks, monotonic = LockTable(config.lock_expiry), loop.time
+    locks, monotonic = LockTable(config.lock_expiry), asyncio.get_running_loop().time
     saving = Saving(
         files,
         clock=clock,
@@ -260,6 +268,7 @@ def _recover(
     with contextlib.suppress(StoreError):
         # A full disk does not keep a broker from serving what it has.
         saving.save_locks()
+    lock_writer = LockWriter(saving, locks, in_thread=in_thread)
     core = Core(
         config=config,
         clock=clock,
@@ -272,8 +281,7 @@ def _recover(
         offsets=offsets,
         locks=locks,
         save=saving.save_names,
-        save_locks=saving.save_locks,
-        save_locks_soon=partial(_soon, loop, saving.save_freed_locks),
+        save_locks=lock_writer.save,
         unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
     )
-    return core, saving
+    return core, saving, lock_writer

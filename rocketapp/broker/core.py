@@ -22,7 +22,7 @@ from rocketapp.broker.topics import TopicTable
 from rocketapp.broker.traffic import Traffic
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
-from rocketapp.errors import BrokerError
+from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.names import group_problem, retry_topic, topic_problem
 from rocketapp.model.route import BrokerData
 from rocketapp.transport.connection import Connection
@@ -81,11 +81,9 @@ class Core:
     locks: LockTable
     save: Callable[[], None]
     """Writes changed topics and groups to their files, before they are announced. Raises StoreError."""
-    save_locks: Callable[[], None]
-    """Writes the queue locks to their file if they changed. Raises StoreError."""
-    save_locks_soon: Callable[[], None]
-    """Write them in a moment, once for many locks that are freed together. A restart before that only keeps a free lock
-    for its last owner until it expires."""
+    save_locks: Callable[[Callable[[StoreError | None], None] | None], None]
+    """Writes the queue locks soon, once for many changes. The argument is called when they are on disk, or with the
+    error. A restart before that only keeps a free lock for its last owner until it expires."""
     unique_ids: UniqueIds
     on_topic_created: Callable[[str], None] = lambda topic: None
     """Called with the name of every new topic."""

@@ -5,20 +5,23 @@ A lock that is not renewed expires after `expiry` seconds (60, as in Apache Rock
 Time is an argument and monotonic, so a jump of the wall clock frees no lock.
 
 Apache RocketMQ forgets its locks when it restarts; this broker saves them. A renewal is saved when it
-is a quarter of `expiry` newer than the saved one. So a saved lock expires at most that much too early,
-which is still after its holder has stopped trusting it.
+is a quarter of `expiry` newer than the saved one. Nothing is granted while the saved lock is missing or older
+than 25 s, so a saved lock always expires after its holder has stopped trusting it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rocketapp.model.message_queue import MessageQueue
 
 _AGREE = 1.0
 """Seconds by which the two clocks may differ over a restart without one of them having jumped."""
+
+_SAFE = 25 / 60
+"""The part of its life that a saved lock may lack: its holder's trust of 30 s and a slow answer need the rest."""
 
 
 @dataclass(slots=True)
@@ -27,7 +30,15 @@ class _Lock:
     since: float
     """Monotonic time of the last grant or renewal."""
     saved: float = float("-inf")
-    """The saved value of `since`."""
+    """The value of `since` that is on disk."""
+
+
+class LockSave(NamedTuple):
+    """A state of the table on its way to the disk."""
+
+    content: dict[str, Any]
+    locks: list[tuple[_Lock, float]]
+    """The locks in it and their `since`."""
 
 
 class LockTable:
@@ -62,6 +73,15 @@ class LockTable:
         if not held:
             del self._held[group]
         return granted
+
+    def unsafe(self, group: str, queues: Iterable[MessageQueue], client_id: str, now: float) -> list[MessageQueue]:
+        """Those of this client's locks that a restart might give to another client while this one trusts them."""
+        held, oldest = self._held.get(group, {}), now - self._expiry * _SAFE
+        return [
+            queue
+            for queue in queues
+            if (lock := held.get(queue)) is None or lock.client_id != client_id or lock.saved < oldest
+        ]
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
         """Free this client's locks of these queues; locks of other clients stay."""
@@ -100,14 +120,14 @@ class LockTable:
 
     # Over a restart.
 
-    def to_json(self, now: float, wall: float) -> dict[str, Any]:
-        """The saved form; the locks count as saved afterwards. `now`: monotonic seconds; `wall`: seconds since 1970."""
+    def begin_save(self, now: float, wall: float) -> LockSave:
+        """The saved form of the present state. `now`: monotonic seconds; `wall`: seconds since 1970."""
         self.dirty = False
-        locks = []
+        entries, locks = [], []
         for group, held in self._held.items():
             for queue, lock in held.items():
-                lock.saved = lock.since
-                locks.append(
+                locks.append((lock, lock.since))
+                entries.append(
                     {
                         "group": group,
                         "topic": queue.topic,
@@ -117,13 +137,21 @@ class LockTable:
                         "ageMs": int((now - lock.since) * 1000),
                     }
                 )
-        return {"savedAtMs": int(wall * 1000), "monotonicMs": int(now * 1000), "locks": locks}
+        return LockSave({"savedAtMs": int(wall * 1000), "monotonicMs": int(now * 1000), "locks": entries}, locks)
+
+    def end_save(self, save: LockSave, *, is_saved: bool) -> None:
+        """The content is on disk, or could not be written and the table has to be saved again."""
+        if not is_saved:
+            self.dirty = True
+            return
+        for lock, since in save.locks:
+            lock.saved = since
 
     def load(self, saved: Mapping[str, Any], now: float, wall: float) -> None:
-        """Load saved locks. Raises KeyError, TypeError or ValueError for content that `to_json` did not write.
+        """Load saved locks. Raises KeyError, TypeError or ValueError for content that `begin_save` did not make.
 
         The time since the save counts only when both clocks agree on it. After a jump of the wall
-        clock, or a reboot, every lock gets its full expiry again.
+        clock, or a reboot, every lock gets its full expiry again, and must be saved with the present clocks.
         """
         passed = now - saved["monotonicMs"] / 1000
         is_trusted = passed >= 0 and abs(wall - saved["savedAtMs"] / 1000 - passed) <= _AGREE
@@ -132,8 +160,10 @@ class LockTable:
             queue = MessageQueue(str(lock["topic"]), str(lock["brokerName"]), int(lock["queueId"]))
             age = passed + max(0, lock["ageMs"]) / 1000 if is_trusted else 0.0
             if age <= self._expiry:
-                loaded.setdefault(str(lock["group"]), {})[queue] = _Lock(str(lock["clientId"]), now - age)
-        self._held, self.dirty = loaded, False
+                loaded.setdefault(str(lock["group"]), {})[queue] = _Lock(
+                    str(lock["clientId"]), now - age, now - age if is_trusted else float("-inf")
+                )
+        self._held, self.dirty = loaded, not is_trusted
 
     def close_until_expiry(self, now: float) -> None:
         """Grant no lock for `expiry` seconds, because clients may hold locks that this table does not know."""

@@ -8,19 +8,20 @@ starts and grants no lock.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import msgspec
+
 from rocketapp.broker.groups import GroupTable
-from rocketapp.broker.locks import LockTable
+from rocketapp.broker.locks import LockSave, LockTable
 from rocketapp.broker.offsets import OffsetTable
-from rocketapp.broker.store.config_files import CONSUMER_OFFSETS, GROUPS, QUEUE_LOCKS, TOPICS, ConfigFile
-from rocketapp.broker.store.files import Files
+from rocketapp.broker.store.config_files import CONSUMER_OFFSETS, GROUPS, QUEUE_LOCKS, TOPICS, ConfigFile, decode
+from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.topics import TopicTable
 from rocketapp.clock import Clock
-from rocketapp.errors import ConfigError, StoreError
+from rocketapp.errors import ConfigError, ProtocolError, StoreError
 from rocketapp.model.event import LoopFailed, Observe
 
 
@@ -55,7 +56,7 @@ class Saving:
         self._topics = (ConfigFile(files, TOPICS), topics)
         self._groups = (ConfigFile(files, GROUPS), groups)
         self._offsets = (ConfigFile(files, CONSUMER_OFFSETS), offsets)
-        self._locks_file, self._locks, self._monotonic = ConfigFile(files, QUEUE_LOCKS), locks, monotonic
+        self._locks, self._monotonic = locks, monotonic
 
     def load(self, store: MessageStore) -> None:
         """Fill the tables. ConfigError names the file that cannot be read, and how to repair it.
@@ -92,37 +93,48 @@ class Saving:
         When their file is missing or damaged, clients may hold locks that this broker does not know. It grants none
         until those have expired.
         """
-        file, locks, now = self._locks_file, self._locks, self._monotonic()
+        locks, now, place = self._locks, self._monotonic(), self._files.place(QUEUE_LOCKS)
         locks.dirty = True
         try:
-            saved = file.load()
-            if saved is not None:
-                locks.load(saved, now, self._clock.now())
+            data = read_whole(self._files, QUEUE_LOCKS)
+            if data is not None:
+                locks.load(decode(data), now, self._clock.now())
                 return
-            problem = f"{file.place} is missing" if store.topics() else ""
-        except ConfigError as error:
-            problem = str(error)
-        except (KeyError, ValueError, TypeError, OverflowError, AttributeError) as error:
-            problem = f"{file.place} cannot be used: {type(error).__name__} {error}"
+            problem = f"{place} is missing" if store.topics() else ""
+        except (ProtocolError, KeyError, ValueError, TypeError, OverflowError, AttributeError) as error:
+            problem = f"{place} cannot be used: {type(error).__name__} {error}"
         if problem:
             locks.close_until_expiry(now)
             self._observe(LoopFailed("locks", f"{problem}. No lock is granted until all earlier locks have expired"))
 
     def save_locks(self) -> None:
-        """Write the queue locks if they changed. Raises StoreError."""
-        now = self._monotonic()
-        if not self._locks.dirty or self._locks.is_closed(now):
+        """Write the queue locks if they changed, and return when they are on disk. Raises StoreError."""
+        save = self.begin_locks()
+        if save is None:
             return
         try:
-            self._locks_file.save(self._locks.to_json(now, self._clock.now()))
-        except OSError as error:
-            self._locks.dirty = True
-            raise StoreError(f"{self._locks_file.place} cannot be written: {error}") from error
+            self.write_locks(save)
+        except StoreError:
+            self._locks.end_save(save, is_saved=False)
+            raise
+        self._locks.end_save(save, is_saved=True)
 
-    def save_freed_locks(self) -> None:
-        """Write the queue locks if they changed; when that fails, the next round of saving tries again."""
-        with contextlib.suppress(StoreError):
-            self.save_locks()
+    def begin_locks(self) -> LockSave | None:
+        """The queue locks to write; None if they have not changed. `LockTable.end_save` must follow."""
+        now = self._monotonic()
+        if not self._locks.dirty or self._locks.is_closed(now):
+            return None
+        return self._locks.begin_save(now, self._clock.now())
+
+    def write_locks(self, save: LockSave) -> None:
+        """Write queue locks, in any thread, one call at a time. Raises StoreError.
+
+        There is no `.bak`: it would lack the latest locks, and they would be granted a second time.
+        """
+        try:
+            replace_whole(self._files, QUEUE_LOCKS, msgspec.json.encode(save.content))
+        except OSError as error:
+            raise StoreError(f"{self._files.place(QUEUE_LOCKS)} cannot be written: {error}") from error
 
     def save_names(self) -> None:
         """Write topics and groups if they changed. After a StoreError the change must not be announced."""

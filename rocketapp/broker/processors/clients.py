@@ -71,7 +71,7 @@ class ClientProcessor:
         if group is not None:
             # More than Apache RocketMQ does: the client says that it is gone, so its queues need not wait.
             core.locks.client_left(group, request.client_id)
-            core.save_locks_soon()
+            core.save_locks(None)
         if group is not None and core.consumers.unregister(connection, group):
             config = core.groups.get(group)
             if config is None or config.notify_enable:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketapp.broker.data_version import DataVersion
+from rocketapp.broker.groups import GroupTable
+from rocketapp.broker.lock_writer import LockWriter
 from rocketapp.broker.locks import LockTable
-from rocketapp.broker.store.files import MemoryFiles, replace_whole
+from rocketapp.broker.offsets import OffsetTable
+from rocketapp.broker.saving import Saving
+from rocketapp.broker.store.config_files import QUEUE_LOCKS
+from rocketapp.broker.store.files import Files, MemoryFiles, read_whole, replace_whole
+from rocketapp.broker.topics import TopicTable
+from rocketapp.clock import SystemClock
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -89,7 +99,7 @@ def test_asking_for_nothing_leaves_nothing_behind() -> None:
 
 
 def saved(locks: LockTable, now: float, wall: float) -> Any:
-    return json.loads(json.dumps(locks.to_json(now, wall)))
+    return json.loads(json.dumps(locks.begin_save(now, wall).content))
 
 
 @given(st.floats(0, 200), st.floats(-0.9, 0.9), st.floats(0, 59))
@@ -118,14 +128,28 @@ def test_renewals_are_saved_every_quarter_of_a_life_and_new_owners_at_once() -> 
     locks = LockTable(60)
     locks.lock("billing", QUEUES[:1], "one", now=0)
     assert locks.dirty
-    locks.to_json(0, 1e9)
+    locks.end_save(locks.begin_save(0, 1e9), is_saved=True)
     locks.lock("billing", QUEUES[:1], "one", now=14)
     assert not locks.dirty
     locks.lock("billing", QUEUES[:1], "one", now=15)
     assert locks.dirty
-    locks.to_json(15, 1e9)
+    locks.end_save(locks.begin_save(15, 1e9), is_saved=True)
     locks.unlock("billing", QUEUES[:1], "one")
     assert locks.dirty
+
+
+def new_saving(files: Files, locks: LockTable, monotonic: Callable[[], float]) -> Saving:
+    version = DataVersion(0.0)
+    return Saving(
+        files,
+        clock=SystemClock(),
+        observe=lambda _: None,
+        topics=TopicTable(version, cluster="C", broker="broker-a", auto_create=True, queues=4),
+        groups=GroupTable(version),
+        offsets=OffsetTable(version),
+        locks=locks,
+        monotonic=monotonic,
+    )
 
 
 async def lock(client: Client, *queues: MessageQueue) -> set[MessageQueue]:
@@ -180,6 +204,160 @@ async def test_a_lock_that_cannot_be_saved_is_not_granted_and_a_renewal_is() -> 
         files.refused = "nothing"
         two = await broker.client("two")
         assert await lock(two, *QUEUES[:2]) == {QUEUES[1]}
+
+
+@in_virtual_time
+async def test_a_renewal_that_a_restart_would_forget_is_not_granted() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        one = await broker.client("one")
+        assert await lock(one, *QUEUES) == set(QUEUES)
+        files.refused = "config/"
+        trusted_until = 0.0
+        for _ in range(6):
+            await asyncio.sleep(20)
+            if await lock(one, *QUEUES):
+                trusted_until = broker.loop.time() + 30
+        files.refused = "nothing"
+        await broker.restart(killed=True)
+        taken = await lock(await broker.client("two"), *QUEUES)
+        assert not taken or broker.loop.time() > trusted_until
+
+
+@in_virtual_time
+async def test_a_renewal_that_waited_for_a_full_disk_is_granted_when_there_is_room_again() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        one = await broker.client("one")
+        await lock(one, *QUEUES)
+        files.refused = "config/"
+        await asyncio.sleep(40)
+        assert await lock(one, *QUEUES) == set()
+        assert await lock(await broker.client("two"), *QUEUES) == set()
+        files.refused = "nothing"
+        assert await lock(one, *QUEUES) == set(QUEUES)
+
+
+@in_virtual_time
+async def test_a_holder_from_before_a_reboot_keeps_its_lock_while_the_disk_is_full() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        await lock(await broker.client("one"), QUEUES[0])
+        content = json.loads(read_whole(files, QUEUE_LOCKS) or b"")
+        content["monotonicMs"] += 10_000_000
+        await broker.broker.stop()
+        replace_whole(files, QUEUE_LOCKS, json.dumps(content).encode())
+        files.refused = QUEUE_LOCKS
+        await broker.restart()
+        assert await lock(await broker.client("one"), QUEUES[0]) == set()
+        files.refused = "nothing"
+        assert await lock(await broker.client("two"), QUEUES[0]) == set()
+        assert await lock(await broker.client("one"), QUEUES[0]) == {QUEUES[0]}
+
+
+@in_virtual_time
+async def test_renewals_wait_for_the_next_round_of_saving() -> None:
+    files = CountingFiles()
+    async with running(files) as broker:
+        queues = [MessageQueue("orders", "broker-a", queue_id) for queue_id in range(500)]
+        one = await broker.client("one")
+        assert await lock(one, *queues) == set(queues)
+        files.written = 0
+        for _ in range(10):
+            await asyncio.sleep(20)
+            for queue in queues[::10]:
+                assert await lock(one, queue) == {queue}
+        assert files.written <= 20
+
+
+class CountingFiles(MemoryFiles):
+    """Counts the writes of queue locks."""
+
+    written = 0
+
+    def rename(self, old: str, new: str) -> None:
+        self.written += new == QUEUE_LOCKS
+        super().rename(old, new)
+
+
+class SlowFiles(CountingFiles):
+    """A write of queue locks takes until `go_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go_on, self.error = threading.Event(), ""
+
+    def rename(self, old: str, new: str) -> None:
+        if new == QUEUE_LOCKS:
+            self.go_on.wait(10)
+            if self.error:
+                raise OSError(self.error)
+        super().rename(old, new)
+
+
+def test_the_loop_does_not_wait_for_a_write_of_locks_which_later_requests_share_and_a_close_waits() -> None:
+    async def story() -> None:
+        files, locks, told = SlowFiles(), LockTable(60), list[str]()
+        loop = asyncio.get_running_loop()
+        writer = LockWriter(new_saving(files, locks, loop.time), locks, in_thread=True)
+        locks.lock("billing", QUEUES[:1], "one", loop.time())
+        writer.save(lambda error: told.append(f"first {error}"))
+        await asyncio.sleep(0.05)
+        both = asyncio.Event()
+        locks.lock("billing", QUEUES[1:2], "one", loop.time())
+        writer.save(lambda error: told.append(f"second {error}"))
+        await asyncio.sleep(0.05)
+        locks.lock("billing", QUEUES[2:], "one", loop.time())
+        writer.save(lambda error: both.set())
+        assert told == []
+        assert locks.unsafe("billing", QUEUES, "one", loop.time()) == QUEUES
+        files.go_on.set()
+        await both.wait()
+        assert told == ["first None", "second None"]
+        assert files.written == 2
+        assert locks.unsafe("billing", QUEUES, "one", loop.time()) == []
+
+        files.error = "no more"
+        locks.unlock("billing", QUEUES, "one")
+        writer.save()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await writer.close()
+        assert locks.dirty
+
+    asyncio.run(story())
+
+
+@in_virtual_time
+async def test_an_older_copy_of_the_locks_is_never_used() -> None:
+    files = MemoryFiles()
+    async with running(files) as broker:
+        one = await broker.client("one")
+        await one.send("orders")
+        await lock(one, QUEUES[0])
+        older = read_whole(files, QUEUE_LOCKS)
+        assert older is not None
+        await lock(one, QUEUES[1])
+        replace_whole(files, f"{QUEUE_LOCKS}.bak", older)
+        replace_whole(files, QUEUE_LOCKS, b"{")
+        await broker.restart(killed=True)
+        assert await lock(await broker.client("two"), *QUEUES) == set()
+
+
+@in_virtual_time
+async def test_after_a_reboot_the_next_restart_knows_the_time_of_the_locks_again() -> None:
+    files = MemoryFiles()
+    async with running(files) as broker:
+        await lock(await broker.client("one"), QUEUES[0])
+        content = json.loads(read_whole(files, QUEUE_LOCKS) or b"")
+        content["monotonicMs"] += 10_000_000
+        await broker.broker.stop()
+        replace_whole(files, QUEUE_LOCKS, json.dumps(content).encode())
+        await broker.restart(killed=True)
+        await asyncio.sleep(40)
+        await broker.restart(killed=True)
+        await asyncio.sleep(21)
+        assert await lock(await broker.client("two"), QUEUES[0]) == {QUEUES[0]}
 
 
 @pytest.mark.parametrize(
