@@ -49,6 +49,8 @@ class Broker:
         """While it is down: until when the name server still names it."""
         self.is_hidden = False
         """The name server does not name it although it runs."""
+        self._is_told = True
+        """Whether the history says that the name server names it."""
 
     def __repr__(self) -> str:
         return f"<Broker {self.name}>"
@@ -61,6 +63,7 @@ class Broker:
         if self._starts > 1:
             self._world.fault(facts.BROKER_START, self.name)
         self.is_running = True
+        self._tell_routes()
 
     async def _serve(self, name: str) -> None:
         world = self._world
@@ -148,7 +151,22 @@ class Broker:
 
     def _ends(self, listed: float) -> None:
         self.is_running = False
-        self.listed_until = self._world.loop.time() + listed
+        now = self._world.loop.time()
+        self.listed_until = now + listed
+        if self._is_told:
+            self._world.loop.call_at(self.listed_until, self._tell_routes)
+            self._tell_routes()
+
+    def hide(self, is_hidden: bool) -> None:
+        """Whether the name server has not heard of it yet, although it runs."""
+        self.is_hidden = is_hidden
+        self._tell_routes()
+
+    def _tell_routes(self) -> None:
+        """Write down when the name server begins, or ceases, to name it."""
+        if len(self._world.brokers) > 1 and self._is_told != self.is_listed:
+            self._is_told = self.is_listed
+            self._world.fault(facts.SHOW if self._is_told else facts.HIDE, self.name)
 
     def freeze(self) -> None:
         """SIGSTOP: it hears and says nothing, and its connections stay."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from tests.simulation import liveness, ownership
 from tests.simulation import repeats as repeated
-from tests.simulation.excuses import UNDER_WAY
+from tests.simulation.excuses import UNDER_WAY, Routes
 from tests.simulation.history import (
     BROKER_CRASH,
     FREEZE,
@@ -98,21 +98,25 @@ def commits_ahead(history: History) -> list[str]:
     return findings
 
 
-def commits_back(history: History) -> list[str]:
+def commits_back(history: History, orderly: Collection[str] = ()) -> list[str]:
     """A committed offset never goes back.
 
     Excused are: a crash of that broker, which forgets the commits of its last 6 s (all since the freeze began, if it
     was frozen then); and the 2 s after the end of a hold or of a freeze of that broker, or of a hold of any client:
-    what was under way on the held connection arrives then, and no client can call it back.
+    what was under way on the held connection arrives then, and no client can call it back. The offset of a concurrent
+    queue may also go back within 40 s after the routes changed, while two members believe that they have it.
     """
+    routes = Routes()
     findings, arrived = [], defaultdict[str, float](lambda: float("-inf"))
     commits: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
     frozen: dict[str, float] = {}
     for event in history:
+        routes.see(event)
         if isinstance(event, Committed):
             recent = commits[event.queue]
             before = recent[-1][1] if recent else 0
             is_explained = event.at < max(arrived[""], arrived[broker_of(event.queue)]) + UNDER_WAY
+            is_explained |= topic_of(event.queue) not in orderly and routes.differ(event.at)
             if event.offset < before and not is_explained:
                 findings.append(f"{event.queue}: committed {event.offset} at {event.at:.3f} after {before}")
             recent.append((event.at, event.offset))
@@ -183,14 +187,14 @@ def check(history: History, *, orderly: Collection[str] = (), within: float) -> 
         lambda: phantoms(history),
         lambda: conflicts(history),
         lambda: commits_ahead(history),
-        lambda: commits_back(history),
+        lambda: commits_back(history, orderly),
         lambda: overtaking(history, orderly),
         lambda: ownership.overlaps(history, orderly),
         lambda: ownership.double_sessions(history),
         lambda: ownership.two_owners(history, orderly),
         lambda: repeated.repeats(history, orderly),
         lambda: repeated.late_commits(history, orderly),
-        lambda: liveness.starved(history),
+        lambda: liveness.starved(history, orderly),
         lambda: stuck(history, within),
     )
     return [finding for one in checks for finding in one()]

@@ -25,8 +25,8 @@ class Group:
         self._gone: list[Member] = []
         self._moving: list[asyncio.Task[Any]] = []
         self._names = 0
-        self.unclean: list[str] = []
-        """When which member left before everything was finished and committed."""
+        self.unclean: list[tuple[float, str]] = []
+        """When which member began to leave that ended before everything was finished and committed."""
         self.lost_machines: set[str] = set()
 
     def join(self) -> None:
@@ -44,8 +44,9 @@ class Group:
         return self._start(self._leaving(member))
 
     async def _leaving(self, member: Member) -> None:
+        began = self._world.loop.time()
         if not await member.leave():
-            self.unclean.append(f"{self._world.loop.time():.3f} {member.name}")
+            self.unclean.append((began, member.name))
 
     def crash(self, member: Member, *, silently: bool) -> None:
         del self.members[member.name]
@@ -260,8 +261,6 @@ class Disturber:
             self._touch(broker, self._hidden(broker, self._random.choice((0.1, 5.0, 35.0))))
 
     async def _hidden(self, broker: Broker, seconds: float) -> None:
-        self._world.fault(facts.HIDE, broker.name)
-        broker.is_hidden = True
+        broker.hide(True)
         await asyncio.sleep(seconds)
-        broker.is_hidden = False
-        self._world.fault(facts.SHOW, broker.name)
+        broker.hide(False)

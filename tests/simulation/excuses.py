@@ -11,8 +11,10 @@ from tests.simulation.history import (
     BROKER_STOP,
     DISTURBING,
     FREEZE,
+    HIDE,
     HOLD,
     RELEASE,
+    SHOW,
     THAW,
     Event,
     Fault,
@@ -21,8 +23,8 @@ from tests.simulation.history import (
 )
 
 NEVER = float("-inf")
-RESTARTS_EXCUSED = True
-"""Whether a broker that restarts may forget the locks of the group, as Apache's does."""
+RESTARTS_EXCUSED = False
+"""Whether a broker that restarts may forget the locks of the group, as Apache's does; the embedded one keeps them."""
 LOCK_LIFE = 60.0
 """Seconds that a queue lock lives."""
 REMEMBERED = 15.0
@@ -32,6 +34,9 @@ UNDER_WAY = 2.0
 """Seconds after the end of a hold, or of a freeze, in which everything has arrived that was under way."""
 LONG = 1.0
 """Seconds that a hand-over waits for a handler that runs."""
+ROUTES_HEARD = 40.0
+"""Seconds after which every member has heard of changed routes: it asks for them every 30 s, and a look that fails is
+repeated."""
 
 
 class Faults:
@@ -59,6 +64,21 @@ class Faults:
     def any_since(self, since: float) -> bool:
         """Whether anything was disturbed since then."""
         return bool(self._lasting) or max(self._last.values(), default=NEVER) >= since
+
+
+class Routes:
+    """When the routes last changed: members hear of it at different times, and share out other queues meanwhile."""
+
+    def __init__(self) -> None:
+        self._changed = NEVER
+
+    def see(self, event: Event) -> None:
+        if isinstance(event, Fault) and event.kind in (HIDE, SHOW):
+            self._changed = event.at
+
+    def differ(self, since: float) -> bool:
+        """Whether two members may have known other routes at some time since then."""
+        return self._changed + ROUTES_HEARD >= since
 
 
 class ForgottenLocks:

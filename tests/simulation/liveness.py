@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from tests.simulation.history import (
@@ -37,6 +38,8 @@ STARTS = 3.0
 """Seconds in which a message is started, while no handler of its queue runs."""
 COMMITS = 8.0
 """Seconds in which what is finished is committed: commits are 5 s apart."""
+IDLE_COMMITS = 3.0
+"""Seconds in which an orderly queue is committed once it is idle: 50 ms, and what the slowest networks take."""
 EXCUSED = {
     JOIN: 15.0,
     LEAVE: 15.0,
@@ -111,8 +114,10 @@ class _Excuses:
         return min(at, max(self._until.get(scope, 0.0) for scope in scopes))
 
 
-def starved(history: History) -> list[str]:
+def starved(history: History, orderly: Collection[str] = ()) -> list[str]:
     """A message is started within 3 s, and committed within 8 s once all before it are settled.
+
+    An orderly queue that has nothing more to do is committed within 3 s.
 
     Not counted is the time in which a handler of the queue runs, or no member is there, or the queue has no owner that
     could tell. Faults of other brokers excuse nothing; other faults do, for as long as EXCUSED says.
@@ -135,6 +140,10 @@ def starved(history: History) -> list[str]:
             since = max(queue.finished_since, last)
             findings.append(f"{name}: finished and not committed since {since:.3f}, still at {at:.3f}")
             queue.finished_since = at
+        is_idle = queue.started == queue.stored and not queue.running and topic_of(name) in orderly
+        if is_idle and queue.finished_since is not None and at - max(queue.idle_since, last) > IDLE_COMMITS:
+            findings.append(f"{name}: idle and not committed since {queue.idle_since:.3f}, still at {at:.3f}")
+            queue.finished_since = queue.idle_since = at
 
     for event in history:
         # Whatever changes how long something waited is looked at before it does.

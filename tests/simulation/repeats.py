@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection
 
-from tests.simulation.excuses import REMEMBERED, Faults, LongCalls
+from tests.simulation.excuses import REMEMBERED, Faults, LongCalls, Routes
 from tests.simulation.history import (
     Assigned,
     Committed,
     Finished,
     History,
     Place,
+    Released,
     Settling,
     Started,
     Stored,
@@ -32,10 +33,12 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
 
     - The attempt failed and its place is not settled: attempts in place are counted in memory, and the next owner of
       the queue begins to count anew.
-    - A fault reached one of the two members, the broker of the queue or all connections, at most 15 s before the first
-      start or since: what was finished could not be committed, or its commit was forgotten.
-    - The queue changed hands without a fault that reached it, and is not orderly, and a call at this offset or below it
-      ran for more than 1 s: no hand-over waits longer for a call.
+    - A fault reached one of the members that started it, the broker of the queue or all connections, at most 15 s
+      before the first start or since: what was finished could not be committed, or its commit was forgotten.
+    - The queue is not orderly and changed hands, and a call at this offset or below it ran for more than 1 s: no
+      hand-over waits longer for a call.
+    - The queue is not orderly and changed hands, and the routes changed less than 40 s before: until every member has
+      heard of it, two of them may believe that they have the queue.
     - A message is stored twice (of two sends whose outcome was unknown, or of two send-backs) after a fault: each copy
       is handled.
     """
@@ -44,24 +47,33 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
     first, done, begun = dict[tuple[Place, int], Started](), dict[int, Finished](), dict[int, float]()
     failed: set[tuple[Place, int]] = set()
     excused: set[int] = set()
+    routes, whom, sessions = Routes(), defaultdict[Place, set[str]](set), defaultdict[str, int](int)
+    seen_in: dict[tuple[Place, int], int] = {}
     for event in history:
         faults.see(event)
         settling.see(event)
         calls.see(event)
-        if isinstance(event, Stored):
+        routes.see(event)
+        if isinstance(event, Assigned | Released):
+            sessions[event.queue] += 1
+        elif isinstance(event, Stored):
             begun.setdefault(event.number, event.at)
         elif isinstance(event, Started):
             place = event.queue, event.offset
-            earlier = first.setdefault((place, event.attempt), event)
+            attempt = place, event.attempt
+            earlier, by = first.setdefault(attempt, event), whom[place]
+            by.add(event.member)
+            session = seen_in.setdefault(attempt, sessions[event.queue])
             if earlier is event:
                 continue
             excused.add(event.number)
-            if (place, event.attempt) in failed and place not in settling.places:
+            if attempt in failed and place not in settling.places:
                 continue
-            whom = earlier.member, event.member, broker_of(event.queue)
             is_slow = calls.held_back(event.queue, event.offset, earlier.at, event.at)
-            is_handed_over = earlier.member != event.member and topic_of(event.queue) not in orderly and is_slow
-            if not faults.reached(whom, earlier.at - REMEMBERED) and not is_handed_over:
+            has_changed_hands = event.member != earlier.member or session != sessions[event.queue]
+            may_be_shared = topic_of(event.queue) not in orderly and has_changed_hands
+            is_handed_over = may_be_shared and (is_slow or routes.differ(earlier.at))
+            if not faults.reached({*by, broker_of(event.queue)}, earlier.at - REMEMBERED) and not is_handed_over:
                 findings.append(
                     f"{event.queue} #{event.offset} attempt {event.attempt} started at {earlier.at:.3f} "
                     f"by {earlier.member}, and again at {event.at:.3f} by {event.member}"

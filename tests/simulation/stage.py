@@ -92,6 +92,10 @@ class Stage:
         found = (event for event in self.world.history if isinstance(event, facts.Committed))
         return [(event.at, event.offset) for event in found if event.queue == queue]
 
+    def committed(self) -> list[int]:
+        """Every offset that was committed, of any queue."""
+        return [event.offset for event in self.world.history if isinstance(event, facts.Committed)]
+
     def owners(self) -> dict[str, list[str]]:
         """Who consumes which queue, as far as assignments and releases tell."""
         owners: dict[str, list[str]] = {}

@@ -1,0 +1,123 @@
+"""Brokers that restart, freeze and go: what their queues, and those of the other brokers, see of it."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from rocketapp.wire.record import Message
+from tests.simulation import history as facts
+from tests.simulation.brokers import Broker
+from tests.simulation.stage import Stage, at_once, scenario
+from tests.simulation.threads import block
+from tests.simulation.world import Topic
+
+ORDERS, MOVES = Topic(name="orders"), Topic(name="moves", orderly=True)
+
+
+def longest_pause(stage: Stage, queue: str, since: float, until: float) -> float:
+    """Most seconds between two commits of a queue."""
+    times = [since, *(at for at, _ in stage.commits(queue) if since < at < until), until]
+    return max(later - earlier for earlier, later in pairwise(times))
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+@scenario
+async def test_while_one_of_three_brokers_is_down_the_queues_of_the_others_are_consumed_and_committed(how: str) -> None:
+    stage = Stage(ORDERS, MOVES, latency=0.005, brokers=3)
+    await stage.begin()
+    for _ in range(3):
+        await stage.join()
+    sending = [
+        stage.sender.send_all(topic, f"{topic} {n}", 180, lambda: 1.0)
+        for topic in ("orders", "moves")
+        for n in range(16)
+    ]
+    await asyncio.sleep(30)
+    victim, began = stage.brokers[1], stage.now
+    if how == "killed":
+        victim.crash(listed=120)
+    else:
+        victim.freeze()
+    await asyncio.sleep(120)
+    ended = stage.now
+    if how == "killed":
+        await victim.start()
+    else:
+        victim.thaw()
+    await asyncio.gather(*sending)
+    queues = {event.queue for event in stage.started() if facts.broker_of(event.queue) != victim.name}
+    pauses = {queue: longest_pause(stage, queue, began, ended) for queue in queues}
+    assert {queue: pause for queue, pause in pauses.items() if pause > 3} == {}
+    await stage.calm(60)
+    await stage.end()
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+@pytest.mark.parametrize("delay", [0.5, 2.0, 5.0, 10.0])
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
+@scenario
+async def test_a_member_that_joins_after_a_restart_gets_no_orderly_queue_of_a_running_handler(
+    crash: bool, delay: float, sync: bool
+) -> None:
+    """The broker forgot the locks, and gave them to the member that asked first."""
+
+    async def behave(message: Message) -> None:
+        await asyncio.sleep(8 if int(message.text()) % 10 == 0 else 0.05)
+
+    def behave_blocked(message: Message) -> None:
+        block(8 if int(message.text()) % 10 == 0 else 0.05)
+
+    stage = Stage(Topic(name="moves", orderly=True, sync=sync), behave=behave, block=behave_blocked, latency=0.005)
+    await stage.begin()
+    await stage.join()
+    await stage.send("moves", 80)
+    await asyncio.sleep(1)
+    await restart(stage.broker, crash=crash)
+    await asyncio.sleep(delay)
+    await stage.join()
+    await stage.calm(120)
+    starts = [event.number for event in stage.started()]
+    assert len(starts) == len(set(starts))
+    await stage.end()
+
+
+async def restart(broker: Broker, *, crash: bool) -> None:
+    if crash:
+        broker.crash()
+    else:
+        await broker.stop()
+    await broker.start()
+
+
+@scenario
+async def test_a_kill_repeats_at_most_one_batch_of_an_orderly_queue() -> None:
+    async def behave(message: Message) -> None:
+        await asyncio.sleep(0.01)
+
+    stage = Stage(MOVES, behave=behave, latency=0.002)
+    await stage.begin()
+    await stage.send("moves", 400, key="one queue")
+    first = await stage.join()
+    await stage.until(lambda: len(stage.done()) >= 150)
+    first.crash()
+    await stage.join()
+    await stage.until(lambda: {event.number for event in stage.done()} == set(range(1, 401)), 120)
+    assert len(stage.started()) - 400 <= 32 + 1  # and the one that ran
+    await stage.calm(10)
+    await stage.end()
+
+
+@scenario
+async def test_an_orderly_queue_is_committed_as_soon_as_it_is_idle() -> None:
+    stage = Stage(MOVES, behave=at_once)
+    await stage.begin()
+    await stage.join()
+    for number in range(1, 6):
+        await stage.send("moves", 1, key="one queue")
+        sent = stage.now
+        await stage.until(lambda number=number: number in stage.committed(), 1)
+        assert stage.now - sent <= 0.1
+    await stage.end()
