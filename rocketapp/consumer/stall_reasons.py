@@ -1,4 +1,8 @@
-"""Why queues stand still: can be asked at any time, and each reason is reported once."""
+"""Why queues stand still: can be asked at any time, and each reason is reported once.
+
+A queue may stand still for two reasons at once: it does not pull, and its lock is in doubt. Each has a place of its
+own, so that the end of one does not hide the other; the queue moves again when both are gone.
+"""
 
 from __future__ import annotations
 
@@ -17,49 +21,71 @@ class _Reason:
     told: bool = False
 
 
+OF_QUEUE, OF_LOCK = "queue", "lock"
+"""The places: what an assignment and its pulls say, and what is said of a lock that was gained before."""
+
+
 class StallReasons:
-    """The reason of every queue that stands still."""
+    """The reasons of every queue that stands still."""
 
     def __init__(self, group: str, observe: Observe, now: Callable[[], float]) -> None:
         self._group, self._observe, self._now = group, observe, now
-        self._reasons: dict[MessageQueue, _Reason] = {}
+        self._reasons: dict[MessageQueue, dict[str, _Reason]] = {}
+        """By queue and place."""
+        self._told: set[MessageQueue] = set()
+        """Queues that were reported to stand still, and not to move again."""
 
-    def still(self, queue: MessageQueue, reason: str, *, kind: str | None = None, patience: float = 0.0) -> None:
+    def still(
+        self, queue: MessageQueue, reason: str, *, kind: str | None = None, patience: float = 0.0, place: str = OF_QUEUE
+    ) -> None:
         """The queue stands still. Reasons of one kind are reported once, if it still does after `patience` seconds."""
         kind = kind or reason
-        known = self._reasons.get(queue)
+        reasons = self._reasons.setdefault(queue, {})
+        known = reasons.get(place)
         if known is not None and known.kind == kind:
             known.text = reason
         else:
-            self._reasons[queue] = known = _Reason(kind, reason, self._now() + patience)
-        self._tell(queue, known)
+            reasons[place] = _Reason(kind, reason, self._now() + patience)
+        self._tell(queue, reasons)
 
-    def moving(self, queue: MessageQueue) -> None:
-        """The queue moves again."""
-        if self._reasons:
-            known = self._reasons.pop(queue, None)
-            if known is not None and known.told:
+    def moving(self, queue: MessageQueue, *, place: str = OF_QUEUE) -> None:
+        """The reason of this place is gone; the queue moves again if it was the last one."""
+        if self._reasons or self._told:
+            self.forget(queue, place=place)
+            if queue in self._told and queue not in self._reasons:
+                self._told.discard(queue)
                 self._observe(Moving(self._group, queue))
 
-    def kind(self, queue: MessageQueue) -> str | None:
-        """The kind of reason for which it stands still; None when it moves."""
-        known = self._reasons.get(queue)
-        return None if known is None else known.kind
-
-    def forget(self, queue: MessageQueue) -> None:
-        """The queue was given back."""
-        self._reasons.pop(queue, None)
+    def forget(self, queue: MessageQueue, *, place: str | None = None) -> None:
+        """Report nothing of this place any more; without a place, the queue was given back."""
+        if place is None:
+            self._reasons.pop(queue, None)
+            self._told.discard(queue)
+        elif (reasons := self._reasons.get(queue)) is not None and reasons.pop(place, None) is not None:
+            if reasons:
+                self._tell(queue, reasons)
+            else:
+                del self._reasons[queue]
 
     def tell(self) -> None:
         """Report what has lasted for its patience by now."""
-        for queue, reason in list(self._reasons.items()):
-            self._tell(queue, reason)
+        for queue, reasons in list(self._reasons.items()):
+            self._tell(queue, reasons)
 
     def reasons(self) -> dict[MessageQueue, str]:
-        """Every queue that stands still, and why."""
-        return {queue: reason.text for queue, reason in self._reasons.items()}
+        """Every queue that stands still, and why: the reason that was reported, otherwise the oldest."""
+        return {
+            queue: next((each for each in reasons.values() if each.told), next(iter(reasons.values()))).text
+            for queue, reasons in self._reasons.items()
+        }
 
-    def _tell(self, queue: MessageQueue, reason: _Reason) -> None:
-        if not reason.told and self._now() >= reason.tell_at:
-            reason.told = True
-            self._observe(StandingStill(self._group, queue, reason.text))
+    def _tell(self, queue: MessageQueue, reasons: dict[str, _Reason]) -> None:
+        """One reason at a time: a second one is reported when the first is gone."""
+        if any(reason.told for reason in reasons.values()):
+            return
+        for reason in reasons.values():
+            if self._now() >= reason.tell_at:
+                reason.told = True
+                self._told.add(queue)
+                self._observe(StandingStill(self._group, queue, reason.text))
+                return

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.consumer.stall_reasons import OF_LOCK, StallReasons
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -161,6 +161,7 @@ class _Keeper:
     def remove(self, lock: Lock) -> None:
         if self._locks.get(lock.queue) is lock:
             del self._locks[lock.queue]
+            self._stall_reasons.forget(lock.queue, place=OF_LOCK)
         lock.lose()
 
     async def give_back(self, lock: Lock) -> None:
@@ -264,10 +265,9 @@ class _Keeper:
 
     def _tell_doubts(self) -> None:
         for lock in self._locks.values():
-            # A queue that stands still for another reason, say a pause, keeps that one.
-            if lock.lease.is_suspended and self._stall_reasons.kind(lock.queue) in {None, "lock"}:
+            if lock.lease.is_suspended:
                 reason = f"no lock: {lock.problem}"
-                self._stall_reasons.still(lock.queue, reason, kind="lock", patience=_DOUBT_PATIENCE)
+                self._stall_reasons.still(lock.queue, reason, kind="lock", patience=_DOUBT_PATIENCE, place=OF_LOCK)
 
     def _refused(self, lock: Lock) -> None:
         lock.problem = "another member holds its lock"
@@ -283,5 +283,4 @@ class _Keeper:
             self.remove(lock)
         elif is_unchanged:
             lock.grant(sent_at)
-            if self._stall_reasons.kind(lock.queue) == "lock":
-                self._stall_reasons.moving(lock.queue)
+            self._stall_reasons.moving(lock.queue, place=OF_LOCK)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.consumer.stall_reasons import OF_LOCK, StallReasons
 from rocketapp.model.event import Moving, StandingStill
 from rocketapp.model.message_queue import MessageQueue
 from tests.unit.scripted import Events
@@ -60,3 +60,40 @@ def test_a_queue_that_was_given_back_is_forgotten_without_a_word() -> None:
     scene.now = 2.0
     scene.stall_reasons.tell()
     assert scene.events == []
+
+
+def test_an_answered_pull_does_not_hide_that_the_lock_is_in_doubt() -> None:
+    scene = Scene()
+    scene.stall_reasons.still(QUEUE, "no lock", place=OF_LOCK)
+    scene.stall_reasons.still(QUEUE, "flow control")
+    scene.stall_reasons.moving(QUEUE)
+    assert scene.stall_reasons.reasons() == {QUEUE: "no lock"}
+    assert scene.events == [StandingStill("g", QUEUE, "no lock")]
+    scene.stall_reasons.moving(QUEUE, place=OF_LOCK)
+    assert scene.events == [StandingStill("g", QUEUE, "no lock"), Moving("g", QUEUE)]
+
+
+def test_a_second_reason_is_told_when_the_first_is_gone() -> None:
+    scene = Scene()
+    scene.stall_reasons.still(QUEUE, "paused")
+    scene.stall_reasons.still(QUEUE, "no lock", place=OF_LOCK)
+    assert scene.events == [StandingStill("g", QUEUE, "paused")]
+    scene.stall_reasons.moving(QUEUE)
+    assert scene.events == [StandingStill("g", QUEUE, "paused"), StandingStill("g", QUEUE, "no lock")]
+
+
+def test_a_queue_that_was_told_to_stand_still_is_told_to_move_whichever_reason_went_last() -> None:
+    scene = Scene()
+    scene.stall_reasons.still(QUEUE, "paused")
+    scene.stall_reasons.still(QUEUE, "no lock", patience=1.0, place=OF_LOCK)
+    scene.stall_reasons.moving(QUEUE)
+    scene.stall_reasons.moving(QUEUE, place=OF_LOCK)
+    assert scene.events == [StandingStill("g", QUEUE, "paused"), Moving("g", QUEUE)]
+
+
+def test_a_lock_that_was_lost_leaves_the_queue_standing_until_it_moves() -> None:
+    scene = Scene()
+    scene.stall_reasons.still(QUEUE, "no lock", place=OF_LOCK)
+    scene.stall_reasons.forget(QUEUE, place=OF_LOCK)
+    scene.stall_reasons.moving(QUEUE)
+    assert scene.events == [StandingStill("g", QUEUE, "no lock"), Moving("g", QUEUE)]
