@@ -14,14 +14,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rocketapp.broker.store.files import Files, directory_of, read_whole, write_new
+from rocketapp.broker.store.files import OWN_STATE, Files, directory_of, read_whole, write_new
 from rocketapp.errors import ConfigError, ProtocolError
 from rocketapp.wire import lenient_json
 
 TOPICS, GROUPS = "config/topics.json", "config/subscriptionGroup.json"
 CONSUMER_OFFSETS, DELAY_OFFSETS = "config/consumerOffset.json", "config/delayOffset.json"
-QUEUE_LOCKS = "config/queueLocks.json"
-"""Our own file: Apache RocketMQ reads only the files that it knows, and leaves this one alone."""
+QUEUE_LOCKS = OWN_STATE
+"""Apache RocketMQ reads only the files that it knows, and leaves this one alone."""
 
 
 def encode(value: Mapping[str, Any]) -> bytes:

@@ -19,6 +19,8 @@ Bytes = bytes | bytearray | memoryview
 
 LOCK_NAME = "lock"
 """Apache RocketMQ locks the same file, so that neither opens what the other has open."""
+OWN_STATE = "config/queueLocks.json"
+"""Our own state, which Apache RocketMQ does not keep up. It is removed if Apache RocketMQ has used the directory."""
 
 
 class File(Protocol):
@@ -209,6 +211,8 @@ def _take_lock(root: Path) -> int:
             str(root),
             f"data directory is in use by another broker{who}: stop that one, or choose another directory (broker.dir)",
         ) from None
+    if os.pread(opened, 4, 0) == b"lock":  # what Apache RocketMQ writes into it, where we write our process id
+        (root / OWN_STATE).unlink(missing_ok=True)
     os.ftruncate(opened, 0)
     os.pwrite(opened, str(os.getpid()).encode(), 0)
     return opened

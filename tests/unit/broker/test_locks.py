@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from rocketapp.broker.locks import LockTable
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.config_files import QUEUE_LOCKS
-from rocketapp.broker.store.files import Files, MemoryFiles, read_whole, replace_whole
+from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles, read_whole, replace_whole
 from rocketapp.broker.topics import TopicTable
 from rocketapp.clock import SystemClock
 from rocketapp.model.event import LoopFailed
@@ -253,6 +254,20 @@ async def test_a_holder_from_before_a_reboot_keeps_its_lock_while_the_disk_is_fu
         files.refused = "nothing"
         assert await lock(await broker.client("two"), QUEUES[0]) == set()
         assert await lock(await broker.client("one"), QUEUES[0]) == {QUEUES[0]}
+
+
+def test_locks_from_before_apache_rocketmq_had_the_directory_are_not_used(tmp_path: Path) -> None:
+    files = DirectoryFiles(str(tmp_path))
+    replace_whole(files, QUEUE_LOCKS, b"{}")
+    files.close()
+    files = DirectoryFiles(str(tmp_path))
+    assert read_whole(files, QUEUE_LOCKS) == b"{}"
+    files.close()
+    with (tmp_path / "lock").open("r+") as lock_file:
+        lock_file.write("lock")
+    files = DirectoryFiles(str(tmp_path))
+    assert read_whole(files, QUEUE_LOCKS) is None
+    files.close()
 
 
 @in_virtual_time
