@@ -117,7 +117,7 @@ class Group:
             group=self.name,
             stats=self.stats,
             in_hand=lambda: [call for way in self.ways for call in way.in_hand()],
-            stall_reasons=self.stall_reasons,
+            stall_reasons=(self.stall_reasons, self.orderly.waits),
             warning=self._parts.config.handler_warning,
             observe=self._parts.observe,
         )

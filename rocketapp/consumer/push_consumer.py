@@ -191,7 +191,8 @@ class PushConsumer:
 
     def standing_still(self) -> dict[MessageQueue, str]:
         """Every queue that does not move, and why."""
-        return {**self._group.watch.running_long(), **self._group.stall_reasons.reasons()}
+        group = self._group
+        return {**group.watch.running_long(), **group.orderly.waits.reasons(), **group.stall_reasons.reasons()}
 
     # Inside.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +38,7 @@ class Watch:
         group: str,
         stats: GroupStats,
         in_hand: Callable[[], list[tuple[Handler, Any]]],
-        stall_reasons: StallReasons,
+        stall_reasons: Sequence[StallReasons],
         warning: float,
         observe: Observe,
     ) -> None:
@@ -77,7 +77,8 @@ class Watch:
 
     def look(self) -> None:
         """Report what is new since the last report."""
-        self._stall_reasons.tell()
+        for stall_reasons in self._stall_reasons:
+            stall_reasons.tell()
         for index, handler in enumerate(self._stats.handlers):
             handled = handler.stats.handled
             if count := handled - self._handled[index]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
 from rocketapp.consumer.ways.orderly_delivery import OrderlyContext, OrderlyDelivery
@@ -42,8 +44,18 @@ class OrderlyWay:
 
         `prompt` is called after every run of messages of a queue; `threads(name, most)` makes a sync handler's threads.
         """
+        self.waits = StallReasons(group, observe, asyncio.get_running_loop().time)
+        """Queues that wait for a free call of their handler. They are pulled all the same."""
         self._context = OrderlyContext(
-            group, stats, redelivery, observe, suspend, prompt, tasks=Tasks(observe), attempts=FailedAttempts()
+            group,
+            stats,
+            redelivery,
+            observe,
+            suspend,
+            prompt,
+            tasks=Tasks(observe),
+            attempts=FailedAttempts(),
+            waits=self.waits,
         )
         self._threads = threads
         self._executors: list[SerialExecutor] = []

@@ -16,9 +16,11 @@ from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
+from rocketapp.consumer.workers.free_calls import call_before
 from rocketapp.consumer.workers.serial import Permit, SerialExecutor
 from rocketapp.model.event import Observe, Retried
 from rocketapp.state.failed_attempts import FailedAttempts
@@ -30,6 +32,9 @@ from rocketapp.wire.record import Message
 
 _RUN = 32
 """Most messages that an executor is given at once (a batch is never cut): offsets may be committed after each run."""
+
+_CALL_PATIENCE = 10.0
+"""Seconds of waiting for a free call after which a queue is said to stand still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class OrderlyContext:
     prompt: Prompt
     tasks: Tasks
     attempts: FailedAttempts
+    waits: StallReasons
+    """Queues that wait for a free call of their handler."""
     deliveries: dict[OrderlyDelivery, None] = field(default_factory=dict)
     """Those whose runner has not ended, in the order of their opening."""
 
@@ -192,8 +199,12 @@ class OrderlyDelivery:
         rest = todo = iter(items)
         self._executor = executor
         while await self._may_start():
-            async with executor.free_calls:
+            if not await self._has_call(executor):
+                return False
+            try:
                 stopped = await executor.run(todo, self._permit, completion)
+            finally:
+                executor.free_calls.release()
             if stopped is None:
                 if todo is rest:
                     return True
@@ -208,6 +219,19 @@ class OrderlyDelivery:
                     return False
                 todo = _again(executor.handler, retried) if retried else rest
         return False
+
+    async def _has_call(self, executor: SerialExecutor) -> bool:
+        """Take a free call, perhaps after a wait; False when the delivery ended before."""
+        if not executor.free_calls.locked():
+            return await executor.free_calls.acquire()
+        waits, queue = self._context.waits, self._process_queue.message_queue
+        about = executor.handler.subscription
+        reason = f"waits for a free call of handler {about.handler_name} (concurrency {about.concurrency})"
+        waits.still(queue, reason, patience=_CALL_PATIENCE)
+        try:
+            return await call_before(executor.free_calls, self._ended)
+        finally:
+            waits.moving(queue)
 
     def _completion(self, executor: SerialExecutor) -> ByOffset:
         known = self._completions.get(id(executor))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.model.event import LoopFailed, Released, Retried
+from rocketapp.model.event import LoopFailed, Released, Retried, StandingStill
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.model.stats import HandlerStats
@@ -349,6 +349,21 @@ async def test_a_queue_that_pauses_before_a_retry_is_released_at_once_even_when_
     cluster, _ = await with_queues(0)
     _, member, queues = await busy(cluster)
     member.consumer._rebalancer.owned[queues[0]].end()
+    await eventually(lambda: len(member.events.of(Released)) == 1, 0.1)
+    assert not await member.stop(drain_timeout=1)
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_that_waits_for_a_free_call_says_so_and_is_given_back_at_once() -> None:
+    cluster, queues = await with_queues(2)
+    member = await cluster.member(consumed(Order(seconds=1e6), orderly=True, concurrency=1)).start()
+    await asyncio.sleep(30)
+    (waiting,) = [queue for queue in queues if "free call" in member.consumer.standing_still().get(queue, "")]
+    reason = "waits for a free call of handler handler (concurrency 1)"
+    assert member.consumer.standing_still()[waiting] == reason
+    assert [(event.queue, event.reason) for event in member.events.of(StandingStill)] == [(waiting, reason)]
+    member.consumer._rebalancer.owned[waiting].end()
     await eventually(lambda: len(member.events.of(Released)) == 1, 0.1)
     assert not await member.stop(drain_timeout=1)
     await cluster.stop()
