@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.faults import checker
 from tests.faults.checker import Event
@@ -95,11 +95,10 @@ def three_brokers(
             )
         commits = _Commits(brokers, topic, group)
         pause(12)
+        dead, frozen = brokers["broker-b"], brokers["broker-c"]
         outages = {
-            "killed": _outage(
-                "broker-b", brokers["broker-b"].kill_broker, brokers["broker-b"].start_again, seconds, commits
-            ),
-            "frozen": _outage("broker-c", brokers["broker-c"].freeze, brokers["broker-c"].thaw, seconds, commits),
+            "killed": _outage(dead, dead.kill_broker, dead.start_again, seconds, commits, members.log),
+            "frozen": _outage(frozen, frozen.freeze, frozen.thaw, seconds, commits, members.log),
         }
         ends = _end(loads)
         assert all(end["stored"] for end in ends.values()), [end["first_problem"] for end in ends.values()]
@@ -118,19 +117,39 @@ def three_brokers(
     return _figures(members.log, ends, outages, commits.advanced, orderly=orderly)
 
 
+class _Outage(NamedTuple):
+    """A broker that was away, and the bounds of the time in which the others are judged."""
+
+    name: str
+    begin: float
+    back: float
+    """When the broker served again."""
+    over: float
+    """When messages of all its queues were handled again, and a little later."""
+
+
 def _outage(
-    name: str, begin: Callable[[], None], end: Callable[[], None], seconds: float, commits: _Commits
-) -> tuple[str, float, float]:
-    """Let a broker be away so long, and 15 s to recover: its name, and the bounds of the time that is judged."""
+    broker: Apache, begin: Callable[[], None], end: Callable[[], None], seconds: float, commits: _Commits, log: Path
+) -> _Outage:
+    """Let a broker be away so long, and wait until its own queues are handled again."""
+    name = broker.broker_name
     commits.sick.add(name)
     at = time.monotonic()
     begin()
     pause(seconds)
     end()
-    pause(15)
+    back = time.monotonic()
+    # The producer may need 30 s to learn of a broker that had been away.
+    wait_until(
+        lambda: len({line["queue"] for line in _done(log) if line["broker"] == name and line["at"] > back}) == _QUEUES,
+        within=90,
+        what=f"the queues of {name} are handled again",
+        every=1.0,
+    )
     over = time.monotonic()
+    pause(10)
     commits.sick.discard(name)
-    return name, at, over
+    return _Outage(name, at, back, over)
 
 
 def _end(loads: list[Load]) -> dict[str, dict[str, Any]]:
@@ -157,7 +176,7 @@ def _done(log: Path) -> list[dict[str, Any]]:
 def _figures(
     log: Path,
     ends: dict[str, dict[str, Any]],
-    outages: dict[str, tuple[str, float, float]],
+    outages: dict[str, _Outage],
     advanced: dict[tuple[str, int], list[float]],
     *,
     orderly: bool,
@@ -175,13 +194,14 @@ def _figures(
         lost += len(checker.lost(end["stored"], events))
         repeated += len(checker.repeated(events))
     figures: Figures = {"handlers": "orderly" if orderly else "async", "lost": lost, "repeated": repeated}
-    for kind, (name, begin, over) in outages.items():
-        well = [place for place in times if place[0] != name]
+    for kind, outage in outages.items():
+        well = [place for place in times if place[0] != outage.name]
         assert len(well) == 2 * _QUEUES, f"all queues of the others are consumed: {well}"
-        figures[f"{kind}_longest_pause_s"] = round(max(longest_pause(times[one], begin, over) for one in well), 1)
-        figures[f"{kind}_longest_commit_pause_s"] = round(
-            max(longest_pause(advanced.get(one, []), begin, over) for one in well), 1
-        )
+        consumed = (longest_pause(times[one], outage.begin, outage.over) for one in well)
+        committed = (longest_pause(advanced.get(one, []), outage.begin, outage.over) for one in well)
+        figures[f"{kind}_longest_pause_s"] = round(max(consumed), 1)
+        figures[f"{kind}_longest_commit_pause_s"] = round(max(committed), 1)
+        figures[f"{kind}_all_moves_after_s"] = round(outage.over - outage.back, 1)
     assert lost == 0, figures
     assert all(value <= PAUSE for key, value in figures.items() if key.endswith("pause_s")), figures
     return figures
