@@ -65,6 +65,7 @@ class _Weather:
     def __init__(self, storm: Storm, members: Members, cluster: Cluster, seed: int) -> None:
         self._storm, self._members, self._cluster = storm, members, cluster
         self._chance = random.Random(seed)
+        self._kills_due = 0
         self.broker_restarts: list[Change] = []
 
     def blow(self, check: Callable[[], None]) -> None:
@@ -80,13 +81,17 @@ class _Weather:
                 restarts.discard(changed)
                 self._restart_broker()
                 continue
-            changed += self._change(kill=changed in kills)
+            if changed in kills:
+                kills.discard(changed)
+                self._kills_due += 1
+            changed += self._change()
 
-    def _change(self, *, kill: bool) -> bool:
+    def _change(self) -> bool:
         members, chance = self._members, self._chance
         running, free = members.running(), members.free()
         may_go = len(running) >= 2
-        if kill and may_go:
+        if self._kills_due and may_go:
+            self._kills_due -= 1
             members.kill(members.oldest())
         elif may_go and (not free or chance.random() < (0.7 if len(running) > 2 else 0.3)):
             members.leave(chance.choice(running))
