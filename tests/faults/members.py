@@ -138,7 +138,8 @@ class Members:
                 self._leaving.discard(place)
                 self.ends[app.process.pid] = time.monotonic()
                 assert not app.complaints(), app.describe()
-                if app.process.returncode:
+                # A process that was told to end before it had begun to listen to signals ends by the signal.
+                if app.process.returncode not in (0, -signal.SIGTERM):
                     self.unclean.append((self.ends[app.process.pid], app.describe()))
 
     def wait_until_gone(self, place: int, *, within: float) -> None:
