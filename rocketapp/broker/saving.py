@@ -8,10 +8,9 @@ starts and grants no lock.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
-
-import msgspec
 
 from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.locks import LockSave, LockTable
@@ -132,7 +131,7 @@ class Saving:
         There is no `.bak`: it would lack the latest locks, and they would be granted a second time.
         """
         try:
-            replace_whole(self._files, QUEUE_LOCKS, msgspec.json.encode(save.content))
+            replace_whole(self._files, QUEUE_LOCKS, json.dumps(save.content).encode())
         except OSError as error:
             raise StoreError(f"{self._files.place(QUEUE_LOCKS)} cannot be written: {error}") from error
 

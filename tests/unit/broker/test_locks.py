@@ -271,6 +271,14 @@ def test_locks_from_before_apache_rocketmq_had_the_directory_are_not_used(tmp_pa
 
 
 @in_virtual_time
+async def test_a_lone_surrogate_in_a_name_is_saved() -> None:
+    files, locks, loop = MemoryFiles(), LockTable(60), asyncio.get_running_loop()
+    locks.lock("\ud800", QUEUES[:1], "one", loop.time())
+    new_saving(files, locks, loop.time).save_locks()
+    assert locks.unsafe("\ud800", QUEUES[:1], "one", loop.time()) == []
+
+
+@in_virtual_time
 async def test_renewals_wait_for_the_next_round_of_saving() -> None:
     files = CountingFiles()
     async with running(files) as broker:
