@@ -36,7 +36,8 @@ _LASTING = frozenset(
 )
 # Code 1 means anything; its remark is a sentence, or the name of Java's PutMessageStatus.
 _PERHAPS_REMARKS = ("FLUSH_DISK_TIMEOUT", "FLUSH_SLAVE_TIMEOUT", "SLAVE_NOT_AVAILABLE", "perhaps stored")
-_LASTING_REMARKS = ("look message by offset failed", "MESSAGE_ILLEGAL", "PROPERTIES_SIZE_EXCEEDED")
+_TOO_LARGE_REMARKS = ("MESSAGE_ILLEGAL", "PROPERTIES_SIZE_EXCEEDED")
+_LASTING_REMARKS = ("look message by offset failed", *_TOO_LARGE_REMARKS)
 _PASSING_REMARKS = ("OS_PAGE_CACHE_BUSY", "SERVICE_NOT_AVAILABLE", "CREATE_MAPPED_FILE_FAILED")
 
 
@@ -57,6 +58,13 @@ def problem_of(error: Exception) -> Problem:
             return Problem.PASSING
         case _:
             return Problem.UNCLEAR
+
+
+def is_too_large(error: Exception) -> bool:
+    """Whether a copy with fewer properties may be stored."""
+    if isinstance(error, BrokerError):
+        return error.code == ResponseCode.MESSAGE_ILLEGAL or error.remark.startswith(_TOO_LARGE_REMARKS)
+    return isinstance(error, UnsendableError)
 
 
 def _of_code(error: BrokerError) -> Problem:

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.retry.problems import UnsendableError, problem_of
+from rocketapp.consumer.retry.problems import UnsendableError, is_too_large, problem_of
 from rocketapp.consumer.retry.sender import RawSender
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import DeadLettered, Observe, Retried, SendBackFailed
@@ -25,6 +25,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.state.backoff import Backoff
 from rocketapp.state.redelivery import (
+    Carried,
     Dead,
     Failure,
     Origin,
@@ -51,6 +52,8 @@ _FIRST_WAIT, _MOST_WAIT = 0.5, 10.0
 """Seconds until a retry queue tries again after a failure."""
 _LATE = 2.0
 """Seconds that a broker may be late with a retry (it looks at its delay levels every 100 ms)."""
+_LONGEST = names.LONGEST - 64
+"""Most bytes of a copy's properties: its sender may add a UNIQ_KEY."""
 
 
 class Acknowledgement(Protocol):
@@ -85,6 +88,8 @@ class _Job:
     rounds: int = 0
     unknowns: int = 0
     """Attempts whose outcome is unknown."""
+    carried: Carried = Carried.ALL
+    """What its dead letter carries: less after each one that was too large."""
 
 
 class Redelivery:
@@ -175,6 +180,8 @@ class Redelivery:
                 # A bug here must not lose a message either: it stays, and another path is tried.
                 problem = problem_of(error)
                 job.unknowns += problem is Problem.UNKNOWN
+                if path is Path.DEAD_COPY and is_too_large(error):
+                    job.carried = job.carried.less
                 after = after_failure(path, problem, first=job.path, mixed=self._mixed, rounds=job.rounds)
                 self._turn_dead(job, after.first, error)
                 job.path = after.first
@@ -258,12 +265,13 @@ class Redelivery:
                     handler=job.handler.name,
                     attempts=job.message.attempt,
                     app_version=self._app_version,
+                    carried=job.carried,
                 )
             size = len(names.encode(properties))
         except Exception as error:
             raise UnsendableError(_text(error)) from error
-        if size > names.LONGEST:
-            raise UnsendableError(f"its properties have {size} bytes, limit {names.LONGEST}")
+        if size > _LONGEST:
+            raise UnsendableError(f"its properties have {size} bytes, limit {_LONGEST}")
         return properties
 
 

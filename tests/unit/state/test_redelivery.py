@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from rocketapp.state.redelivery import (
     PATIENCE,
     UNLIMITED,
     After,
+    Carried,
     Dead,
     Failure,
     InPlace,
@@ -108,6 +111,17 @@ def test_a_dead_letter_says_why_and_does_not_wait() -> None:
         "rocketapp.attempts": "5",
         "rocketapp.app_version": "1.2",
     }
+
+
+def test_a_dead_letter_that_is_too_large_carries_less_and_less() -> None:
+    where = {"ORIGIN_MESSAGE_ID": "id", "RETRY_TOPIC": "orders", "RECONSUME_TIME": "5", "MAX_RECONSUME_TIMES": "4"}
+    origin, carried = replace(ORIGIN, properties={"KEYS": "k", "long": "x"}), Carried.ALL
+    for expected in ({"KEYS": "k", "long": "x"}, {"KEYS": "k"}, {}, {}):
+        carried = carried.less
+        properties = dead_letter_properties(
+            origin, FAILURE, handler="app:pay", attempts=5, app_version="1.2", carried=carried
+        )
+        assert properties == {**expected, **where}
 
 
 def test_the_first_origin_stays() -> None:

@@ -297,6 +297,21 @@ def expired(_: Any) -> Command:
     return Command(1, remark="look message by offset failed, 4711")
 
 
+@pytest.mark.parametrize("name", ["long", names.KEYS])
+def test_a_dead_letter_carries_less_when_its_broker_has_no_record_to_copy(name: str) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queue = await one_message(**{name: "y" * 32_700})
+        cluster.misbehave[SEND_BACK] = lambda _: Command(1, remark="look message by offset failed, 0")
+        member = await cluster.member(consumed(Attempts(cluster, DeadLetter("x")))).start()
+        await eventually(lambda: cluster.bodies("%DLQ%group") == [b"poison"], 20)
+        await eventually(lambda: cluster.committed(queue) == 1, 20)
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
 @in_virtual_time
 async def test_a_send_back_that_is_refused_for_good_is_not_repeated_and_the_copy_is_ours() -> None:
     cluster, queue = await one_message()
