@@ -92,7 +92,11 @@ def two_owners(history: History, orderly: Collection[str]) -> list[str]:
                 ]
             others[event.member] = event.at
         elif isinstance(event, Released):
-            sessions.setdefault(event.queue, {}).pop(event.member, None)
+            left = sessions.setdefault(event.queue, {})
+            left.pop(event.member, None)
+            if (owner := owners.get(event.queue)) is not None and owner.member == event.member:
+                # It had the queue for a while only; the one before has it still, or it has no owner.
+                del owners[event.queue]
         elif isinstance(event, Started) and (owner := owners.get(event.queue)) is not None:
             who = owner.member, event.member, broker_of(event.queue)
             if (

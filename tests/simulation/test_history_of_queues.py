@@ -146,6 +146,10 @@ def test_a_second_owner_is_found(history: list[Event]) -> None:
         pytest.param([Assigned(1, A, QUEUE), Fault(2, facts.CRASH, A), Assigned(99, B, QUEUE)], id="crashed"),
         pytest.param([Assigned(1, A, CALM), Assigned(2, B, CALM), *started(4, 0, queue=CALM)], id="not yet heard"),
         pytest.param(
+            [Assigned(1, A, CALM), Assigned(2, B, CALM), Released(3, B, CALM), *started(9, 0, queue=CALM)],
+            id="given up by the second",
+        ),
+        pytest.param(
             [Assigned(1, A, CALM), Assigned(2, B, CALM), Fault(3, facts.HOLD, B), *started(9, 0, queue=CALM)], id="held"
         ),
     ],
