@@ -94,6 +94,7 @@ class Group:
             brokers=self.brokers,
             sender=parts.producer,
             observe=parts.observe,
+            stall_reasons=self.stall_reasons,
             random=parts.random,
             send_timeout=parts.config.send_back_timeout,
             mixed=any(topic.orderly for topic in self._topics),

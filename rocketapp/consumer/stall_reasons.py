@@ -1,7 +1,8 @@
 """Why queues stand still: can be asked at any time, and each reason is reported once.
 
-A queue may stand still for two reasons at once: it does not pull, and its lock is in doubt. Each has a place of its
-own, so that the end of one does not hide the other; the queue moves again when both are gone.
+A queue may stand still for several reasons at once: it does not pull, its lock is in doubt, and its failed messages
+are not taken back. Each has a place of its own, so that the end of one does not hide another; the queue moves again
+when all are gone.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ class _Reason:
     told: bool = False
 
 
-OF_QUEUE, OF_LOCK = "queue", "lock"
-"""The places: what an assignment and its pulls say, and what is said of a lock that was gained before."""
+OF_QUEUE, OF_LOCK, OF_RETRY = "queue", "lock", "retry"
+"""The places: what an assignment and its pulls say, what is said of a lock that was gained before, and of failed
+messages that wait to be sent back.
+"""
 
 
 class StallReasons:

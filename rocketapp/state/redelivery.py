@@ -123,24 +123,25 @@ class After:
     """The path to try in this round; None ends this round."""
 
 
-PATIENCE = 30
-"""Rounds after which an unclear refusal counts as a lasting one: about five minutes."""
+PATIENCE = 300.0
+"""Seconds after which an unclear refusal counts as a lasting one."""
 LONGEST_ATTEMPT = 60.0
 """Most seconds of one attempt."""
 
 
-def after_failure(path: Path, problem: Problem, *, first: Path, mixed: bool, rounds: int) -> After:
+def after_failure(path: Path, problem: Problem, *, first: Path, mixed: bool, unclear_for: float) -> After:
     """What follows when an attempt by `path` met a problem, in a round that began with `first`.
 
     `mixed`: the group has an orderly topic too. Its locks turn a copy that this client sends to the retry topic
-    into a dead letter, so only the broker can retry. `rounds`: how many rounds failed before this one.
+    into a dead letter, so only the broker can retry. `unclear_for`: seconds since the first unclear refusal
+    of this message.
 
     After an unknown outcome no other path is tried in the same round: it could only store a second copy.
     A dead letter that cannot be sent with its reasons is sent without them.
     """
     if problem is Problem.UNKNOWN:
         return After(first)
-    is_lasting = problem is Problem.LASTING or (problem is Problem.UNCLEAR and rounds >= PATIENCE)
+    is_lasting = problem is Problem.LASTING or (problem is Problem.UNCLEAR and unclear_for >= PATIENCE)
     match path:
         case Path.SEND_BACK if mixed:
             return After(Path.DEAD_COPY, Path.DEAD_COPY) if is_lasting else After(first)

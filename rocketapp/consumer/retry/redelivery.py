@@ -2,7 +2,8 @@
 
 A failed message keeps its place in its process queue, so that its offset is not committed,
 until a broker has confirmed that it stored the copy. There is a retry queue per broker, a few
-attempts wide: a broker that is down holds up its own failures only, and no handler.
+attempts wide: a broker that is down holds up its own failures only, and no handler. Each message
+that was refused waits for its own next round, twice as long each time, whatever becomes of the others.
 
 Every attempt takes one path; `state.redelivery.after_failure` decides which path comes next.
 """
@@ -19,6 +20,8 @@ from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.retry.problems import UnsendableError, is_too_large, problem_of
 from rocketapp.consumer.retry.sender import RawSender
+from rocketapp.consumer.retry.waiting import LONG, Waiting
+from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import DeadLettered, Observe, Retried, SendBackFailed
 from rocketapp.model.message_queue import MessageQueue
@@ -49,7 +52,7 @@ from rocketapp.wire.requests.send_back import DEAD
 _WIDTH = 16
 """Attempts in flight per broker."""
 _FIRST_WAIT, _MOST_WAIT = 0.5, 10.0
-"""Seconds until a retry queue tries again after a failure."""
+"""Seconds until a message, or the broker that failed, is tried again."""
 _LATE = 2.0
 """Seconds that a broker may be late with a retry (it looks at its delay levels every 100 ms)."""
 _LONGEST = names.LONGEST - 64
@@ -72,7 +75,7 @@ class Acknowledgement(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Job:
     """One failed message."""
 
@@ -81,11 +84,17 @@ class _Job:
     message: Message
     failure: Failure
     step: SendBack | Dead
+    backoff: Backoff
+    since: float
+    """The loop's time of its failure."""
     settled: asyncio.Future[None] | None = None
     """Done when a broker has stored the copy."""
     path: Path = Path.DEAD_COPY
     """What the next round begins with."""
-    rounds: int = 0
+    unclear_since: float | None = None
+    """The loop's time of the first unclear refusal."""
+    is_late: bool = False
+    """It has waited for long: its queue has a reason to stand still."""
     unknowns: int = 0
     """Attempts whose outcome is unknown."""
     carried: Carried = Carried.ALL
@@ -102,6 +111,7 @@ class Redelivery:
         brokers: Brokers,
         sender: RawSender,
         observe: Observe,
+        stall_reasons: StallReasons,
         random: Random,
         send_timeout: float,
         mixed: bool,
@@ -115,6 +125,7 @@ class Redelivery:
         self._random, self._send_timeout = random, send_timeout
         self._mixed, self._app_version = mixed, app_version
         self._tasks = Tasks(observe)
+        self._waiting = Waiting(stall_reasons)
         self._retry_queues: dict[str, _RetryQueue] = {}
         self._loop = asyncio.get_running_loop()
         self.due_until = 0.0
@@ -126,32 +137,42 @@ class Redelivery:
     @property
     def waiting(self) -> int:
         """Failed messages that no broker has taken yet."""
-        return sum(len(retry_queue.jobs) + retry_queue.running for retry_queue in self._retry_queues.values())
+        return sum(each.running + len(each.jobs) + len(each.later) for each in self._retry_queues.values())
 
     def fail(self, handler: Handler, queue: Acknowledgement, message: Message, failure: Failure) -> None:
         """A concurrent handler failed on this message: send it back for a retry, or to the dead letters."""
         retries = handler.subscription.retries
         step = concurrent_step(failure, reconsume_times=message.reconsume_times, retries=retries)
         path = Path.SEND_BACK if isinstance(step, SendBack) else Path.DEAD_COPY
-        self._add(_Job(handler, queue, message, failure, step, path=path))
+        self._begin(_Job(handler, queue, message, failure, step, _backoff(), self._loop.time(), path=path))
 
     def send_to_dlq(
         self, handler: Handler, queue: Acknowledgement, message: Message, failure: Failure
     ) -> asyncio.Future[None]:
         """An orderly handler gave up: send the message to the dead letters. Done when the copy is stored."""
         settled: asyncio.Future[None] = self._loop.create_future()
-        self._add(_Job(handler, queue, message, failure, Dead(), settled))
+        self._begin(_Job(handler, queue, message, failure, Dead(), _backoff(), self._loop.time(), settled))
         return settled
 
     async def stop(self) -> None:
         """Give up what is waiting: it was not committed, so the queue's next owner gets it again."""
+        for retry_queue in self._retry_queues.values():
+            for timer in retry_queue.later.values():
+                timer.cancel()
+            retry_queue.later.clear()
         await self._tasks.close()
 
-    def _add(self, job: _Job) -> None:
+    def _begin(self, job: _Job) -> None:
         broker_name = job.queue.message_queue.broker_name
         retry_queue = self._retry_queues.get(broker_name)
         if retry_queue is None:
-            retry_queue = self._retry_queues[broker_name] = _RetryQueue(Backoff(_FIRST_WAIT, _MOST_WAIT))
+            retry_queue = self._retry_queues[broker_name] = _RetryQueue(_backoff())
+        self._waiting.begin(job.queue.message_queue)
+        self._add(retry_queue, job)
+
+    def _add(self, retry_queue: _RetryQueue, job: _Job) -> None:
+        broker_name = job.queue.message_queue.broker_name
+        retry_queue.later.pop(job, None)
         retry_queue.jobs.append(job)
         if retry_queue.running < _WIDTH:
             retry_queue.running += 1
@@ -165,8 +186,11 @@ class Redelivery:
                     continue
                 job = retry_queue.jobs.popleft()
                 # Of a queue that was given up its next owner gets the message again.
-                if not job.queue.closed and not await self._round(retry_queue, job):
-                    retry_queue.jobs.append(job)
+                if job.queue.closed or await self._round(retry_queue, job):
+                    self._waiting.end(job.queue.message_queue, was_late=job.is_late)
+                else:
+                    wait = job.backoff.next(self._random.random())
+                    retry_queue.later[job] = self._loop.call_later(wait, self._add, retry_queue, job)
         finally:
             retry_queue.running -= 1
 
@@ -182,20 +206,29 @@ class Redelivery:
                 job.unknowns += problem is Problem.UNKNOWN
                 if path is Path.DEAD_COPY and is_too_large(error):
                     job.carried = job.carried.less
-                after = after_failure(path, problem, first=job.path, mixed=self._mixed, rounds=job.rounds)
+                if problem is Problem.UNCLEAR and job.unclear_since is None:
+                    job.unclear_since = self._loop.time()
+                unclear_for = 0.0 if job.unclear_since is None else self._loop.time() - job.unclear_since
+                after = after_failure(path, problem, first=job.path, mixed=self._mixed, unclear_for=unclear_for)
                 self._turn_dead(job, after.first, error)
                 job.path = after.first
                 if after.at_once is not None:
                     path = after.at_once
                     continue
-                job.rounds += 1
-                self._wait_after(retry_queue)
-                self._tell(job, f"{_text(error)}; it is tried again")
+                if problem is Problem.PASSING or problem is Problem.UNKNOWN:
+                    self._wait_after(retry_queue)
+                self._failed(job, _text(error))
                 return False
             retry_queue.backoff.reset()
             retry_queue.not_before = 0.0
             self._settled(job)
             return True
+
+    def _failed(self, job: _Job, problem: str) -> None:
+        self._tell(job, f"{problem}; it is tried again")
+        if not job.queue.closed and self._loop.time() - job.since >= LONG:
+            self._waiting.refused(job.queue.message_queue, problem, is_new=not job.is_late)
+            job.is_late = True
 
     def _wait_after(self, retry_queue: _RetryQueue) -> None:
         now = self._loop.time()
@@ -281,10 +314,16 @@ class _RetryQueue:
 
     backoff: Backoff
     jobs: deque[_Job] = field(default_factory=deque)
+    later: dict[_Job, asyncio.TimerHandle] = field(default_factory=dict)
+    """Those that were refused, until they are tried again."""
     running: int = 0
     """Attempts in flight."""
     not_before: float = 0.0
     """The loop's time before which nothing is tried."""
+
+
+def _backoff() -> Backoff:
+    return Backoff(_FIRST_WAIT, _MOST_WAIT)
 
 
 def _origin(message: Message) -> Origin:

@@ -154,11 +154,11 @@ def test_a_reason_is_short_and_can_stand_in_a_property(text: str) -> None:
     ],
 )
 def test_what_follows_a_failed_attempt(path: Path, problem: Problem, mixed: bool, expected: After) -> None:
-    assert after_failure(path, problem, first=path, mixed=mixed, rounds=0) == expected
+    assert after_failure(path, problem, first=path, mixed=mixed, unclear_for=PATIENCE - 1) == expected
 
 
 def test_an_unclear_refusal_is_not_met_in_the_same_way_for_ever() -> None:
-    after = after_failure(Path.SEND_BACK, Problem.UNCLEAR, first=Path.SEND_BACK, mixed=True, rounds=PATIENCE)
+    after = after_failure(Path.SEND_BACK, Problem.UNCLEAR, first=Path.SEND_BACK, mixed=True, unclear_for=PATIENCE)
     assert after.first is Path.DEAD_COPY
 
 
@@ -172,7 +172,7 @@ def test_every_round_ends_and_makes_at_most_one_copy_whose_fate_is_unknown(
 ) -> None:
     path, rounds, tried, has_refused = first, 0, [first], first is Path.DEAD_COPY
     for problem in problems:
-        after = after_failure(path, problem, first=first, mixed=mixed, rounds=rounds)
+        after = after_failure(path, problem, first=first, mixed=mixed, unclear_for=10.0 * rounds)
         has_refused |= path is Path.SEND_BACK and problem is Problem.LASTING
         if after.at_once is None:
             path, rounds, tried = after.first, rounds + 1, [after.first]

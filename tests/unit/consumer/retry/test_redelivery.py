@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp.model.event import DeadLettered, Retried, SendBackFailed
+from rocketapp.model.event import DeadLettered, Moving, Retried, SendBackFailed, StandingStill
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.model.stats import HandlerStats
 from rocketapp.wire import properties as names
@@ -302,7 +302,7 @@ def test_a_dead_letter_carries_less_when_its_broker_has_no_record_to_copy(name: 
     @in_virtual_time
     async def story() -> None:
         cluster, queue = await one_message(**{name: "y" * 32_700})
-        cluster.misbehave[SEND_BACK] = lambda _: Command(1, remark="look message by offset failed, 0")
+        cluster.misbehave[SEND_BACK] = expired
         member = await cluster.member(consumed(Attempts(cluster, DeadLetter("x")))).start()
         await eventually(lambda: cluster.bodies("%DLQ%group") == [b"poison"], 20)
         await eventually(lambda: cluster.committed(queue) == 1, 20)
@@ -472,6 +472,62 @@ async def test_what_nobody_takes_stays_uncommitted_and_is_tried_until_somebody_d
     await asyncio.sleep(6)
     assert cluster.committed(queue) == 1
     assert await member.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+def test_a_message_that_is_refused_waits_longer_each_time_whatever_becomes_of_others(mixed: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queue = await one_message()
+        cluster.create("orders")
+        cluster.misbehave[SEND_BACK] = lambda asked: (
+            Command(1, remark="strange") if asked.fields["offset"] == "0" else True
+        )
+        if not mixed:
+            cluster.misbehave[SEND] = lambda _: Command(1, remark="strange")
+
+        async def orderly(_: Message) -> None: ...
+
+        topics = [consumed(Attempts(cluster, ValueError(), None))]
+        topics += [consumed(orderly, topic="orders", orderly=True)] if mixed else []
+        member = await cluster.member(*topics).start()
+        for _ in range(600):
+            cluster.send_many(queue, 1)
+            await asyncio.sleep(0.1)
+        rounds = cluster.requests(SEND_BACK, offset="0")
+        assert 6 <= len(rounds) <= 15
+        assert not member.events.of(DeadLettered)
+        # A record that is refused for five minutes is not retried for ever: it becomes a dead letter.
+        await asyncio.sleep(300)
+        assert cluster.bodies("%DLQ%group") == ([b"poison"] if mixed else [])
+        asked = len(cluster.requests(SEND_BACK, offset="0")) + len(cluster.requests(SEND))
+        await asyncio.sleep(60)
+        assert len(cluster.requests(SEND_BACK, offset="0")) + len(cluster.requests(SEND)) - asked <= 30
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_messages_that_wait_long_to_be_sent_back_are_a_reason_of_their_queue() -> None:
+    cluster, queue = await one_message()
+    cluster.refuse(SEND_BACK)
+    cluster.refuse(SEND)
+    member = await cluster.member(consumed(Attempts(cluster, ValueError(), None))).start()
+    await asyncio.sleep(3)
+    assert queue not in member.consumer.standing_still()
+    cluster.send_many(queue, 2)
+    await asyncio.sleep(30)
+    reason = member.consumer.standing_still()[queue]
+    assert reason.startswith("3 failed messages wait to be sent back: ")
+    told = [event for event in member.events.of(StandingStill) if event.queue == queue]
+    assert len(told) == 1
+    cluster.behave()
+    await eventually(lambda: queue not in member.consumer.standing_still(), 15)
+    assert [event.queue for event in member.events.of(Moving)] == [queue]
+    await member.stop()
     await cluster.stop()
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.errors import ConnectionLostError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
@@ -47,6 +48,7 @@ async def test_many_failures_at_one_moment_count_as_one_outage_of_their_broker()
         brokers=cast(Any, ComesBackSoon()),
         sender=cast(Any, NoSender()),
         observe=Events(),
+        stall_reasons=StallReasons("group", Events(), asyncio.get_running_loop().time),
         random=Random(1),
         send_timeout=1.0,
         mixed=True,
