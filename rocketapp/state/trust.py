@@ -4,6 +4,9 @@ A queue is in doubt after a disturbance: the connection to its broker was lost, 
 of members was confirmed for a minute (brokers forget a silent member after two). Nothing is committed for a queue
 in doubt before its offset was read again. An offset that we sent, or a lower one, means that no other member went
 on with the queue. A broker that does not answer keeps only its own queues in doubt.
+
+An interim owner may commit late. So after a lost connection only an offset counts that was read after a new list of
+members had been acted on: by then an interim owner has given the queue back. A lock proves as much.
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ class Trust:
     def __init__(self, now: float) -> None:
         self._confirmed: dict[str, float] = {}
         self._verified: set[MessageQueue] = set()
+        self._lost_at: dict[str, float] = {}
+        self._listed: set[tuple[str, str]] = set()
+        self.doubted: set[MessageQueue] = set()
+        """Queues with a session that are not verified."""
         self._looked_at = now
         self.era = 0
         """Counts disturbances: an answer that was asked for in an earlier era proves nothing."""
@@ -51,31 +58,53 @@ class Trust:
             self._doubt(self._verified)
         return stood_still
 
-    def lost(self, broker_name: str) -> None:
+    def lost(self, broker_name: str, now: float) -> None:
         """The connection to this broker was lost: it forgets us at once."""
+        self._lost_at[broker_name] = now
+        self._listed = {(topic, name) for topic, name in self._listed if name != broker_name}
         self._doubt(queue for queue in self._verified if queue.broker_name == broker_name)
 
     def _doubt(self, queues: Iterable[MessageQueue]) -> None:
         self.era += 1
-        self._verified.difference_update(list(queues))
+        doubted = list(queues)
+        self.doubted.update(doubted)
+        self._verified.difference_update(doubted)
 
     # Confirmations.
 
-    def confirm(self, topic: str, now: float) -> None:
-        """A list of members that was asked for at `now` decided on this topic."""
-        if topic in self._confirmed and not self.is_confirmed(topic, now):
+    def confirm(self, topic: str, now: float, connected: Iterable[str] = ()) -> bool:
+        """A list of members that was asked for at `now` decided on this topic; whether its queues can be verified anew.
+
+        `connected`: the brokers that were connected when it was asked for.
+        """
+        was_confirmed = self.is_confirmed(topic, now)
+        if topic in self._confirmed and not was_confirmed:
             self._doubt(queue for queue in self._verified if queue.topic == topic)
         self._confirmed[topic] = now
+        listed = {(topic, name) for name in connected if self._lost_at.get(name, now) < now} - self._listed
+        if listed:
+            # What was read before the list proves nothing.
+            self.era += 1
+            self._listed |= listed
+        return bool(listed) or not was_confirmed
 
-    def verify(self, queue: MessageQueue, era: int) -> bool:
+    def begin(self, queue: MessageQueue, *, is_locked: bool) -> None:
+        """A session begins with an offset that was just read."""
+        if not self.verify(queue, self.era, is_locked=is_locked):
+            self.doubted.add(queue)
+
+    def verify(self, queue: MessageQueue, era: int, *, is_locked: bool = False) -> bool:
         """Its offset, asked for in this era, shows that it is ours; False when a disturbance came between."""
-        if era == self.era:
+        is_ours = era == self.era and (is_locked or self.is_listed(queue))
+        if is_ours:
             self._verified.add(queue)
-        return era == self.era
+            self.doubted.discard(queue)
+        return is_ours
 
     def forget(self, queue: MessageQueue) -> None:
         """Its session is over."""
         self._verified.discard(queue)
+        self.doubted.discard(queue)
 
     # What is trusted.
 
@@ -83,6 +112,10 @@ class Trust:
         """Whether the last list of members still holds for this topic."""
         is_awake = now < self._looked_at + STOOD_STILL
         return is_awake and now < self._confirmed.get(topic, -inf) + CONFIRMED_FOR
+
+    def is_listed(self, queue: MessageQueue) -> bool:
+        """Whether a list of members was acted on since its broker was lost."""
+        return queue.broker_name not in self._lost_at or (queue.topic, queue.broker_name) in self._listed
 
     def is_verified(self, queue: MessageQueue) -> bool:
         """Whether its offset was read since the last disturbance."""

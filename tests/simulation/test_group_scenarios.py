@@ -335,3 +335,32 @@ async def test_a_member_that_was_away_waits_for_who_is_not_through_with_a_queue(
     assert checks.commits_back(stage.world.history) == []
     assert stage.owners()["orders@broker-a:0"] == ["member-1", "member-2"]  # a crash releases nothing
     await stage.end()
+
+
+@scenario
+async def test_a_member_that_was_away_for_under_a_second_lowers_no_offset_of_the_interim_owner() -> None:
+    """It read its offset at once, when the interim owner had committed nothing, and committed below that one later."""
+    stage: Stage
+
+    async def behave(message: Message) -> None:
+        is_first = message.queue is not None and message.queue.queue_id == 0 and stage.now < away
+        await asyncio.sleep(3 if is_first else 0.3)
+
+    away = 1e9
+    stage = Stage(Topic(name="orders", concurrency=8), behave=behave, latency=0.005)
+    await stage.begin()
+    members = [await stage.join() for _ in range(2)]
+    await asyncio.sleep(5)
+    await stage.send("orders", 80)
+    await stage.until(lambda: len(stage.done()) >= 44)
+    (name,) = stage.owners()["orders@broker-a:0"]
+    (first,) = (member for member in members if member.name == name)
+    away = stage.now
+    stage.world.network.cut(first.name)
+    stage.world.network.hold(first.name)
+    await asyncio.sleep(0.7)
+    stage.world.network.release(first.name)
+    await asyncio.sleep(30)
+    assert len({event.number for event in stage.done()}) == 80
+    assert checks.commits_back(stage.world.history) == []
+    await stage.end()

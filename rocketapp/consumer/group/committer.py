@@ -156,10 +156,11 @@ class Committer:
     def _doubtful(self) -> list[Session]:
         """Those that can be looked at: the lock of an orderly queue is asked for first, see `leases`."""
         now = self._loop.time()
+        doubted = [self.sessions[queue] for queue in self._trust.doubted if queue in self.sessions]
         return [
             session
-            for session in self.sessions.values()
-            if not self._trust.is_verified(session.queue) and (session.lease is None or session.lease.held(now))
+            for session in doubted
+            if (self._trust.is_listed(session.queue) if session.lease is None else session.lease.held(now))
         ]
 
     async def _look_at_doubts(self) -> None:
@@ -184,7 +185,9 @@ class Committer:
         if went_on(stored, self._table.sent(queue)):
             self._give_up(session)
             return False
-        if not self._trust.verify(queue, era):
+        if self.sessions.get(queue) is not session:
+            return None
+        if not self._trust.verify(queue, era, is_locked=session.lease is not None):
             return None
         self._table.confirm(queue, session.process_queue.epoch, stored)
         return True

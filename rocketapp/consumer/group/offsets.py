@@ -45,7 +45,7 @@ class Offsets:
         queue, offset = process_queue.message_queue, process_queue.commit_offset
         session = self._sessions[process_queue.epoch] = Session(process_queue, lease)
         self._table.begin(queue, process_queue.epoch, offset)
-        self._trust.verify(queue, self._trust.era)
+        self._trust.begin(queue, is_locked=lease is not None)
         self._committer(queue.broker_name).sessions[queue] = session
         return session
 

@@ -86,7 +86,7 @@ class Rebalancer:
 
     def broker_lost(self, broker_name: str) -> None:
         """For that broker we have left the group: its queues are in doubt."""
-        self._trust.lost(broker_name)
+        self._trust.lost(broker_name, self._loop.time())
         self.wake()
 
     def broker_back(self) -> None:
@@ -137,13 +137,14 @@ class Rebalancer:
         if route is None:
             return None
         now = self._loop.time()
+        names = {data.broker_name for data in route.brokers}
+        connected = [name for name in names if self._brokers.is_connected(name)]
         try:
             members = await lists.of(topic)
             if not self._calm.is_over(self._loop.time()):
                 return ""  # asking was what brought the broker back
             me = self._client.client_id
-            was_confirmed = self._trust.is_confirmed(topic, self._loop.time())
-            self._trust.confirm(topic, now)
+            is_news = self._trust.confirm(topic, now, connected)
             self._members[topic] = members
             self._apply(topic, share(route.readable_queues(topic), members, me), is_alone=members == {me})
         except RocketAppError as error:
@@ -151,7 +152,7 @@ class Rebalancer:
         except Exception as error:
             # A bug with one topic must not keep the others, or the next look, from happening.
             return f"{topic}: {type(error).__name__}: {error}"
-        if not was_confirmed:
+        if is_news:
             self._doubts()
         return None
 

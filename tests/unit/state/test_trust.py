@@ -19,11 +19,47 @@ def owner(now: float = 0.0) -> Trust:
 
 def test_a_lost_broker_puts_its_own_queues_in_doubt_and_no_others() -> None:
     trust = owner()
-    trust.lost("a")
+    trust.lost("a", 1.0)
+    assert trust.doubted == {ONE}
     assert not trust.is_trusted(ONE, 1.0)
     assert trust.is_trusted(OTHER, 1.0)
+    trust.confirm("T", 2.0, ["a", "b"])
     assert trust.verify(ONE, trust.era)
+    assert trust.is_trusted(ONE, 2.0)
+    assert not trust.doubted
+
+
+def test_after_a_lost_connection_an_offset_counts_that_was_read_after_a_list_that_was_asked_for_later() -> None:
+    trust = owner()
+    trust.lost("a", 1.0)
+    assert not trust.verify(ONE, trust.era)  # nothing was asked
+    assert not trust.confirm("T", 1.0, ["a", "b"])  # asked before the connection was lost
+    assert not trust.confirm("T", 2.0, ["b"])  # asked while it was lost
+    assert not trust.verify(ONE, trust.era)
+    era = trust.era
+    assert trust.confirm("T", 3.0, ["a", "b"])
+    assert not trust.verify(ONE, era)  # asked before the list was acted on
+    assert trust.verify(ONE, trust.era)
+    assert not trust.confirm("T", 4.0, ["a", "b"])
+    trust.lost("a", 5.0)
+    assert not trust.verify(ONE, trust.era)
+    assert trust.verify(OTHER, trust.era)
+
+
+def test_a_lock_that_was_granted_anew_needs_no_list() -> None:
+    trust = owner()
+    trust.lost("a", 1.0)
+    assert trust.verify(ONE, trust.era, is_locked=True)
     assert trust.is_trusted(ONE, 1.0)
+
+
+def test_a_session_that_begins_before_the_list_is_in_doubt() -> None:
+    trust = owner()
+    trust.lost("a", 1.0)
+    trust.forget(ONE)
+    assert not trust.doubted
+    trust.begin(ONE, is_locked=False)
+    assert trust.doubted == {ONE} and not trust.is_trusted(ONE, 1.0)
 
 
 def test_a_process_that_stood_still_trusts_nothing_before_list_and_offset_were_read() -> None:
@@ -53,7 +89,9 @@ def test_a_list_of_members_holds_for_a_minute_and_after_that_offsets_are_read_ag
 def test_an_answer_from_before_the_disturbance_proves_nothing() -> None:
     trust = owner()
     era = trust.era
-    trust.lost("a")
+    trust.lost("b", 1.0)
+    assert not trust.verify(ONE, era)
+    trust.lost("a", 1.0)
     assert not trust.verify(ONE, era)
     assert not trust.is_verified(ONE)
 
@@ -68,20 +106,23 @@ def test_another_member_went_on_when_the_broker_holds_more_than_we_sent() -> Non
 @given(st.lists(st.sampled_from(["lose a", "lose b", "beat", "freeze", "confirm", "verify"]), max_size=40))
 def test_what_is_trusted_was_verified_after_every_disturbance_of_its_own(steps: list[str]) -> None:
     trust, now = owner(), 0.0
-    disturbed, verified = {ONE: -1, OTHER: -1}, {ONE: 0, OTHER: 0}
+    disturbed, listed, verified = {ONE: -1, OTHER: -1}, {ONE: 0, OTHER: 0}, {ONE: 0, OTHER: 0}
     for at, step in enumerate(steps, start=1):
         now += 6.0 if step == "freeze" else 0.5
         match step:
             case "lose a" | "lose b":
-                trust.lost(step[-1])
-                disturbed[ONE if step[-1] == "a" else OTHER] = at
+                trust.lost(step[-1], now)
+                queue = ONE if step[-1] == "a" else OTHER
+                disturbed[queue], listed[queue] = at, len(steps) + 1
             case "beat" | "freeze":
                 if trust.beat(now):
                     disturbed = dict.fromkeys(disturbed, at)
             case "confirm":
-                trust.confirm("T", now)
+                trust.confirm("T", now, ["a", "b"])
+                listed = {queue: min(since, at) for queue, since in listed.items()}
             case _:
                 trust.verify(ONE, trust.era)
                 verified[ONE] = at
         for queue in (ONE, OTHER):
-            assert not trust.is_trusted(queue, now) or verified[queue] > disturbed[queue]
+            assert trust.is_verified(queue) is (queue not in trust.doubted)
+            assert not trust.is_trusted(queue, now) or verified[queue] > max(disturbed[queue], listed[queue] - 1)
