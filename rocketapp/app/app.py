@@ -122,6 +122,8 @@ class RocketApp(Subscribing):
     async def publish_many(self, topic: str, items: Iterable[Any], **options: Unpack[SendOptions]) -> list[SendResult]:
         """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
         check_names("publish_many", options, SendOptions)
+        if isinstance(items, str | bytes | bytearray | Mapping):
+            raise TypeError(f"publish_many(items={type(items).__name__}): give several bodies, or one to publish")
         messages = [outgoing(topic, body, options) for body in items]
         return await self._sender(options.get("cluster")).send_many(messages)
 

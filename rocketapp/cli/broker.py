@@ -107,7 +107,7 @@ async def serve_broker(
 async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, names: Names) -> tuple[EmbeddedBroker, str]:
     from rocketapp.clock import SystemClock
     from rocketapp.embedded.embedded import EmbeddedBroker
-    from rocketapp.errors import RocketAppError
+    from rocketapp.errors import ConfigError, RocketAppError
 
     host, port = parse_listen(config.listen, names["listen"])
     # Before the store is opened: its recovery may take longer than a user wants to wait for such an answer.
@@ -117,9 +117,21 @@ async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, name
             mend = f"stop what serves there, or choose another address ({names['listen']}; port 0 takes a free one)"
             raise CommandError(f"{config.listen}: {problem}: {mend}")
         port = 0
-    broker = EmbeddedBroker(config=config, memory=memory, observe=_tell, clock=SystemClock(), random=random.Random())
-    try:
+
+    async def start_on(port: int) -> tuple[EmbeddedBroker, str]:
+        broker = EmbeddedBroker(
+            config=config, memory=memory, observe=_tell, clock=SystemClock(), random=random.Random()
+        )
         return broker, await broker.start((host, port))
+
+    try:
+        try:
+            return await start_on(port)
+        except ConfigError:
+            # Taken since it was probed: two first runs may begin at the same moment.
+            if not or_free_port or port == 0 or bind_problem(host, port) is None:
+                raise
+            return await start_on(0)
     except RocketAppError as error:
         raise CommandError(str(error)) from error
     except OSError as error:

@@ -104,7 +104,11 @@ class Parent:
             if loop.time() - began > STEADY:
                 backoff.reset()
             pause = backoff.next(random.random())
-            _log.error("worker %d died (%s); starting it again in %.1f s", number, exit_text(code), pause)
+            if code == 0:
+                # Somebody sent it a signal, and it drained: nothing is lost, and nothing is wrong.
+                _log.warning("worker %d ended before the others; starting it again in %.1f s", number, pause)
+            else:
+                _log.error("worker %d died (%s); starting it again in %.1f s", number, exit_text(code), pause)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.requested.wait(), pause)
 

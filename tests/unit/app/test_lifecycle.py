@@ -404,6 +404,12 @@ async def test_a_keyword_that_publishing_does_not_take_is_refused_with_those_it_
             await call("orders", "x", timeout=1)
 
 
+@pytest.mark.parametrize("items", ["abc", b"abc", {"id": "1"}])
+async def test_one_body_where_several_are_wanted_is_refused(items: Any) -> None:
+    with pytest.raises(TypeError, match=r"publish_many\(items=\w+\): give several bodies, or one to publish$"):
+        await app_of(Diary()).publish_many("orders", items)
+
+
 async def test_publish_sync_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rocketapp.app.app._ANSWER_GRACE", 0.01)
     app = app_of(Diary())

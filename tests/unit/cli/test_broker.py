@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rocketapp.cli import broker as broker_command
+from rocketapp.cli.stop import ProcessStop
+from rocketapp.config.broker import BrokerConfig
 from tests.unit.cli.conftest import Start
 
 
@@ -96,3 +99,30 @@ def test_a_directory_and_memory_exclude_each_other(start: Start) -> None:
 def test_a_directory_that_cannot_be_is_refused(start: Start, folder: Path) -> None:
     (folder / "data").write_text("a file")
     assert "data" in refused(start, "broker", "--dir", "data")
+
+
+async def test_a_port_that_is_taken_after_the_probe_is_replaced_by_a_free_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two first runs that begin at the same moment both find the usual port free."""
+    taken = socket.create_server(("127.0.0.1", 0))
+    listen = f"127.0.0.1:{taken.getsockname()[1]}"
+    probes = iter([None])
+    probe = broker_command.bind_problem
+    monkeypatch.setattr(broker_command, "bind_problem", lambda host, port: next(probes, probe(host, port)))
+    stop, addresses = ProcessStop(1.0, lambda: None), list[str]()
+
+    def serving(address: str) -> None:
+        addresses.append(address)
+        stop.request("seen")
+
+    with taken:
+        await broker_command.serve_broker(
+            BrokerConfig(dir=str(tmp_path), listen=listen),
+            memory=True,
+            or_free_port=True,
+            names={"listen": "broker.listen", "dir": "--dir"},
+            stop=stop,
+            on_serving=serving,
+        )
+    assert len(addresses) == 1 and addresses != [listen]

@@ -87,6 +87,17 @@ def test_the_parent_imports_nothing_of_the_users(start: Start, write_app: WriteA
     run.stops()
 
 
+def test_a_worker_that_somebody_stopped_has_not_died(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER)
+    run = start("run", "app:app", "--workers", "2")
+    victim, _ = started(run, 2)
+    os.kill(victim, signal.SIGTERM)
+    run.says(r"worker \d ended before the others; starting it again in 0\.\d s")
+    wait_until(lambda: run.err.count("started, process") == 3, "it is started again")
+    run.stops()
+    assert " died " not in run.err
+
+
 def test_a_worker_that_died_is_started_again(start: Start, write_app: WriteApp) -> None:
     write_app(HANDLER)
     run = start("run", "app:app", "--workers", "2")
