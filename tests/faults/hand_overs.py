@@ -112,13 +112,18 @@ def repeats(events: Iterable[Event]) -> list[Repeat]:
     return found
 
 
+_REJOINING = 10.0
+"""Seconds after a broker's restart in which members register again, one after the other."""
+
+
 def cause(repeat: Repeat, changes: Iterable[Change]) -> str:
     """Why a message was repeated, as far as the changes before its repetition tell: the first cause that fits."""
     begin, end = repeat.first.at - repeat.duration - 1.0, repeat.again.at
-    between = [change for change in changes if begin <= change.at <= end or begin <= change.began <= end]
+    between = [change for change in changes if change.kind != "broker" and begin <= change.at <= end]
+    restarts = [change for change in changes if change.kind == "broker"]
     if any(change.kind == "kill" and change.pid == repeat.first.pid for change in between):
         return "its member was killed"
-    if any(change.kind == "broker" for change in between):
+    if any(change.began <= end and begin <= change.at + _REJOINING for change in restarts):
         return "a broker restart"
     if any(change.kind == "leave" and change.pid == repeat.first.pid for change in between):
         return "its member left"

@@ -236,13 +236,15 @@ def settle_times(
     """For every change that was followed by calm: how long the group took."""
     ordered = sorted([*changes, *restarts, *(Change(one.began, "broker") for one in restarts)])
     last = max(event.at for event in history.events if event.event == "start")
-    found = []
+    found, gone = [], set[int]()
     for change, following in pairwise([*ordered, Change(last, "end")]):
-        if change.kind == "broker" or following.at - change.at < SETTLE:
+        # A joiner is given queues a moment before it says that it joined.
+        until = following.at - 0.5
+        alive = [pid for pid, at in history.joined.items() if at <= change.at and pid not in gone]
+        gone |= {change.pid} if change.kind in ("leave", "kill") else set()
+        if change.kind == "broker" or until - change.at < SETTLE or not set(alive) - gone:
             continue
-        found.append(
-            (change, hand_overs.settled(change, following.at, range(QUEUES), history.events, history.moves, ends))
-        )
+        found.append((change, hand_overs.settled(change, until, range(QUEUES), history.events, history.moves, ends)))
     return found
 
 

@@ -83,7 +83,9 @@ def test_only_a_call_that_was_running_when_the_connection_broke_is_excused(drop:
         (Change(5.0, "leave", A), "its member left"),
         (Change(5.0, "leave", B), "a rebalance"),
         (Change(7.0, "broker", began=5.0), "a broker restart"),
+        (Change(1.0, "broker", began=0.5), "a broker restart"),
         (Change(12.0, "broker", began=11.0), "a rebalance"),
+        (Change(-9.0, "broker", began=-9.5), "a rebalance"),
         (Change(5.0, "join", B), "a rebalance"),
     ],
 )
