@@ -54,6 +54,7 @@ class SessionEnd(Enum):
     RELEASED = "released"
     LOCK_LOST = "its lock was lost"
     OVERTAKEN = "another member went on with it meanwhile"
+    FAILED = "its delivery failed"
     MOVED = "the broker moved its offset"
 
 
@@ -248,6 +249,8 @@ class Assignment:
             flow.close()
             self.process_queue = None
         pull.observe(Released(context.group, self.queue, correction.reason if correction else why.value))
+        if why is SessionEnd.FAILED:
+            await self._wait(timeout=_TRY_AGAIN)
         if correction is not None and not self.is_ending:
             pull.observe(LoopFailed(f"pull {self.queue}", correction.reason))
             await context.brokers.commit(self.queue, correction.offset)
@@ -278,8 +281,11 @@ class Assignment:
             why = SessionEnd.OVERTAKEN
             # That member may not be through.
             self._handed_over = True
+        elif correction is not None:
+            why = SessionEnd.MOVED
         else:
-            why = SessionEnd.LOCK_LOST if correction is None else SessionEnd.MOVED
+            failed = delivery.over.done() and delivery.over.exception() is not None
+            why = SessionEnd.FAILED if failed else SessionEnd.LOCK_LOST
         if session.lease is None:
             # Results of its running handlers are ignored.
             delivery.discard()

@@ -30,7 +30,12 @@ class ByOffset:
     def settle(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
         """Acknowledge what one call has done; the messages that it has not, and why."""
         messages: list[Message] = [item] if isinstance(item, Message) else item
-        failures = failures_of(result, raised, messages, self._handler.subscription)
+        failures: list[Failure | None]
+        try:
+            failures = failures_of(result, raised, messages, self._handler.subscription)
+        except Exception as error:
+            # The user's own outcome may raise when it is read: that is a failed attempt too, never the worker's end.
+            failures = [Failure(type(error).__name__, "the outcome cannot be read")] * len(messages)
         pairs = list(zip(messages, failures, strict=True))
         self.done_all([message for message, failure in pairs if failure is None])
         return [(message, failure) for message, failure in pairs if failure is not None]

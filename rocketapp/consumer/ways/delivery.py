@@ -22,7 +22,10 @@ class Delivery(Protocol):
     """The messages of one session of one queue, on their way to handlers and to their acknowledgement."""
 
     over: asyncio.Future[None]
-    """Done when the delivery cannot go on by itself: an orderly one whose lock is lost. Never of a concurrent one."""
+    """Done when the delivery cannot go on by itself: an orderly one whose lock is lost. Never of a concurrent one.
+
+    It holds an exception when the delivery has failed.
+    """
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""

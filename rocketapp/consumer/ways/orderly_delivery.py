@@ -82,7 +82,7 @@ class OrderlyDelivery:
         self._failed: dict[int, int] = {}
         """Failed attempts of messages that were started in this session."""
         self.over: asyncio.Future[None] = self._loop.create_future()
-        """Done when nothing more may start: the lock is lost, or after `end`."""
+        """Done when nothing more may start: the lock is lost, or after `end`. With an exception when it has failed."""
         context.deliveries[self] = None
         self._runner = context.tasks.start(self._run(), f"orderly {queue}")
         self._runner.add_done_callback(self._close)
@@ -138,14 +138,20 @@ class OrderlyDelivery:
         executor, item = self._executor, self._permit.item
         return None if item is None or executor is None else (executor.handler, item)
 
-    def _close(self, _: asyncio.Task[None]) -> None:
+    def _close(self, runner: asyncio.Task[None]) -> None:
         context, process_queue = self._context, self._process_queue
         context.deliveries.pop(self, None)
         failed = self._failed | self._earlier
         offsets = [message.offset for message in process_queue.unfinished()] if failed else []
         context.attempts.keep(process_queue.message_queue, {at: failed[at] for at in offsets if at in failed})
-        if not self.over.done():
+        if self.over.done():
+            return
+        error = None if runner.cancelled() else runner.exception()
+        if error is None:
             self.over.set_result(None)
+        else:
+            self.over.set_exception(error)
+            self.over.exception()  # reported already, by the owner of the runner
 
     async def _run(self) -> None:
         while await self._has_more(None):

@@ -39,12 +39,8 @@ def failure_of(result: object, raised: bool, home: str = "") -> Failure | None:
     if isinstance(result, type) and issubclass(result, Outcome):
         result, raised = _made(result)  # `return Retry` means what `raise Retry` does
     match result:
-        case Skip():
-            return None
-        case Retry(after=after):
-            return Failure("Retry", _cause(result, home), after=after)
-        case DeadLetter(reason=reason):
-            return Failure("DeadLetter", reason or _cause(result, home), dead=True)
+        case Outcome():
+            return _of_outcome(result, home)
         case BaseException() if raised:
             return Failure(type(result).__name__, _text(result, home))
         case CoroutineType():
@@ -53,6 +49,24 @@ def failure_of(result: object, raised: bool, home: str = "") -> Failure | None:
             return Failure("TypeError", "the handler returned a coroutine, which was not awaited: make it `async def`")
         case _:
             return None
+
+
+def _of_outcome(outcome: Outcome, home: str) -> Failure | None:
+    """What its class says: the user's own class may lack attributes, or have set them to anything."""
+    match outcome:
+        case Skip():
+            return None
+        case Retry():
+            try:
+                after = Retry(getattr(outcome, "after", None)).after
+                return Failure("Retry", _cause(outcome, home), after=None if after is None else float(after))
+            except Exception as error:
+                return Failure(type(error).__name__, _text(error, home))
+        case DeadLetter():
+            reason = DeadLetter(getattr(outcome, "reason", outcome)).reason
+            return Failure("DeadLetter", reason or _cause(outcome, home), dead=True)
+        case _:
+            return Failure(type(outcome).__name__, _text(outcome, home))
 
 
 def _made(kind: type[Outcome]) -> tuple[BaseException, bool]:

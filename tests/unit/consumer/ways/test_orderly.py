@@ -441,3 +441,56 @@ async def test_a_handler_that_blocks_the_loop_until_its_lock_is_lost_ends_in_the
     assert cluster.bodies("%DLQ%group") == [b"1"]
     assert await member.stop()
     await cluster.stop()
+
+
+class Unreadable(Retry):
+    """Its `after` cannot even be read."""
+
+    @property  # type: ignore[misc]
+    def after(self) -> float:
+        raise KeyError("hours")
+
+    def __init__(self) -> None:
+        """Without super().__init__, which would set `after`."""
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+@in_virtual_time
+async def test_an_outcome_that_cannot_be_judged_is_a_failed_attempt(orderly: bool) -> None:
+    cluster, (queue,) = await with_queues(1, messages=3)
+    attempts: list[int] = []
+
+    async def handle(message: Message) -> None:
+        if message.body == b"0":
+            attempts.append(message.attempt)
+            raise Unreadable
+
+    member = await cluster.member(consumed(handle, orderly=orderly, retries=2)).start()
+    await eventually(lambda: len(cluster.bodies("%DLQ%group")) == 1, 200)
+    assert attempts == [1, 2, 3]
+    assert await member.stop()
+    assert cluster.committed(queue) == 3
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_whose_delivery_failed_begins_anew_after_a_pause_and_says_why() -> None:
+    cluster, _ = await with_queues(1)
+    calls: list[float] = []
+
+    async def handle(_: Message) -> object:
+        calls.append(cluster.loop.time())
+        return DeadLetter("spoilt")
+
+    member = cluster.member(consumed(handle, orderly=True))
+
+    def fails(*_: object) -> asyncio.Future[None]:
+        raise LookupError("a bug")
+
+    member.consumer._group.redelivery.send_to_dlq = fails  # type: ignore[method-assign]
+    await member.start()
+    await asyncio.sleep(10)
+    assert 9 <= len(calls) <= 11
+    assert {event.reason for event in member.events.of(Released)} == {"its delivery failed"}
+    await member.stop()
+    await cluster.stop()

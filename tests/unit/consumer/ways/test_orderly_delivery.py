@@ -10,6 +10,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.consumer.ways.orderly_delivery import OrderlyDelivery
+from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.stats import HandlerStats
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
@@ -238,4 +239,17 @@ async def test_a_sync_handler_during_which_the_lock_was_lost_counts_its_attempt(
         while len(bench.process_queue):  # noqa: ASYNC110 - a thread sets no event of the loop
             await asyncio.sleep(0.002)
     assert attempts == [1, 2]
+    await bench.way.stop()
+
+
+@in_virtual_time
+async def test_a_delivery_that_fails_is_over_with_its_error() -> None:
+    async def call(_: Message) -> object:
+        return DeadLetter("spoilt")
+
+    bench = Bench(call)
+    bench.dead_letters.letters = cast(Any, None)  # what takes dead letters fails
+    bench.begin(0, 1)
+    await asyncio.sleep(1)
+    assert isinstance(bench.delivery.over.exception(), AttributeError)
     await bench.way.stop()

@@ -3,12 +3,14 @@ from __future__ import annotations
 import json
 import logging
 import math
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from rocketapp import DeadLetter, Message, Outcomes, Retry, Skip
 from rocketapp.consumer.ways.outcomes import failure_of, failures_of
+from rocketapp.model.outcome import Outcome
 from tests.unit.app.given import message
 from tests.unit.consumer.fake_cluster import subscription
 
@@ -48,6 +50,46 @@ def test_an_outcome_that_is_returned_as_a_class_is_one() -> None:
     assert dead is not None
     assert (retry.dead, dead.dead) == (False, True)
     assert failure_of(Skip, raised=False) is None
+
+
+class GiveUp(DeadLetter):
+    def __init__(self, why: str) -> None:
+        self.why = why  # without super().__init__
+
+
+class Soon(Retry):
+    def __init__(self) -> None:
+        """Without super().__init__."""
+
+
+class Verdict(Outcome):
+    """Neither Retry, Skip nor DeadLetter."""
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_an_outcome_without_its_attributes_means_what_its_class_says(raised: bool) -> None:
+    dead, retry = failure_of(GiveUp("no account"), raised), failure_of(Soon(), raised)
+    assert dead is not None
+    assert retry is not None
+    assert (dead.dead, str(dead)) == (True, "DeadLetter: GiveUp: no account")
+    assert (retry.dead, retry.after, retry.kind) == (False, None, "Retry")
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_an_outcome_of_no_known_class_is_never_done(raised: bool) -> None:
+    failure = failure_of(Verdict("odd"), raised)
+    assert failure is not None
+    assert str(failure) == "Verdict: odd"
+
+
+@pytest.mark.parametrize("after", [timedelta(minutes=1), -1, math.nan, 10**400])
+def test_seconds_that_were_set_later_and_are_none_are_a_failure(after: Any) -> None:
+    retry = Retry()
+    retry.after = after
+    failure = failure_of(retry, raised=True)
+    assert failure is not None
+    assert failure.after is None
+    assert failure.kind in {"TypeError", "ValueError", "OverflowError"}
 
 
 @pytest.mark.parametrize("after", [-1, math.nan, math.inf])
