@@ -192,7 +192,12 @@ class PushConsumer:
     def standing_still(self) -> dict[MessageQueue, str]:
         """Every queue that does not move, and why."""
         group = self._group
-        return {**group.watch.running_long(), **group.orderly.waits.reasons(), **group.stall_reasons.reasons()}
+        found: dict[MessageQueue, str] = {}
+        # All of them: a call that runs for long is often the cause of the other reason.
+        for reasons in (group.stall_reasons.reasons(), group.orderly.waits.reasons(), group.watch.running_long()):
+            for queue, reason in reasons.items():
+                found[queue] = f"{found[queue]}; {reason}" if queue in found else reason
+        return found
 
     # Inside.
 

@@ -13,11 +13,14 @@ from dataclasses import dataclass
 from rocketapp.model.event import Moving, Observe, StandingStill
 from rocketapp.model.message_queue import MessageQueue
 
+Text = str | Callable[[], str]
+"""A reason in words. One whose figures change is called when the reason is reported or asked for."""
+
 
 @dataclass(slots=True)
 class _Reason:
     kind: str
-    text: str
+    text: Text
     tell_at: float
     told: bool = False
 
@@ -39,10 +42,16 @@ class StallReasons:
         """Queues that were reported to stand still, and not to move again."""
 
     def still(
-        self, queue: MessageQueue, reason: str, *, kind: str | None = None, patience: float = 0.0, place: str = OF_QUEUE
+        self,
+        queue: MessageQueue,
+        reason: Text,
+        *,
+        kind: str | None = None,
+        patience: float = 0.0,
+        place: str = OF_QUEUE,
     ) -> None:
         """The queue stands still. Reasons of one kind are reported once, if it still does after `patience` seconds."""
-        kind = kind or reason
+        kind = kind or _shown(reason)
         reasons = self._reasons.setdefault(queue, {})
         known = reasons.get(place)
         if known is not None and known.kind == kind:
@@ -78,7 +87,7 @@ class StallReasons:
     def reasons(self) -> dict[MessageQueue, str]:
         """Every queue that stands still, and why: the reason that was reported, otherwise the oldest."""
         return {
-            queue: next((each for each in reasons.values() if each.told), next(iter(reasons.values()))).text
+            queue: _shown(next((each for each in reasons.values() if each.told), next(iter(reasons.values()))).text)
             for queue, reasons in self._reasons.items()
         }
 
@@ -90,5 +99,9 @@ class StallReasons:
             if self._now() >= reason.tell_at:
                 reason.told = True
                 self._told.add(queue)
-                self._observe(StandingStill(self._group, queue, reason.text))
+                self._observe(StandingStill(self._group, queue, _shown(reason.text)))
                 return
+
+
+def _shown(text: Text) -> str:
+    return text if isinstance(text, str) else text()

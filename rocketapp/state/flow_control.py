@@ -7,8 +7,9 @@ does not stop and go with each message.
 The budget counts the bytes that process queues hold, and reserves bytes for the answers of
 pulls under way, as far as brokers have something to answer. A topic may pull while it uses
 less than what is free. So one topic whose handlers hang uses at most half of the budget, two
-use a third each, and the others always have room. Of those that wait, the emptiest topic
-goes first, and in it the emptiest queue.
+use a third each, and the others always have room. A topic that holds nothing may always pull
+once, also when others hold more than the budget: it never waits for their handlers. Of those
+that wait, the emptiest topic goes first, and in it the emptiest queue.
 
 Every change costs a few additions; only `settle_all` looks at all queues.
 """
@@ -51,13 +52,13 @@ class QueueLimits:
         return not self.reached(queue, _REOPEN)
 
     def reason(self, queue: ProcessQueue[Any]) -> str | None:
-        """The limit that the queue has reached, in words; None when it may pull."""
-        if not self.reached(queue):
+        """The limit that stopped the queue, in words; None when it holds less than a stopped queue has to reach."""
+        if not self.reached(queue, _REOPEN):
             return None
         count = len(queue)
-        if count >= self.max_messages:
+        if count >= self.max_messages * _REOPEN:
             return f"flow control: {count} unfinished messages, limit queue_max_messages {self.max_messages}"
-        if queue.size >= self.max_bytes:
+        if queue.size >= self.max_bytes * _REOPEN:
             return f"flow control: {queue.size} unfinished bytes, limit queue_max_bytes {self.max_bytes}"
         return (
             f"flow control: {queue.span} offsets were pulled beyond the lowest unfinished message, "
@@ -75,12 +76,15 @@ class Sized(Protocol):
 class _Topic:
     """What the queues of one topic of one group use together."""
 
-    __slots__ = ("accounts", "answered_at", "expected", "is_answering", "name", "place", "used", "waiting")
+    __slots__ = ("accounts", "answered_at", "expected", "held", "is_answering", "name", "place", "used", "waiting")
 
     def __init__(self, name: Hashable, expected: int) -> None:
         self.name, self.expected = name, expected
         self.accounts = 0
+        self.held = 0
+        """Bytes in process queues, as far as they were settled."""
         self.used = 0
+        """Bytes held and reserved."""
         self.is_answering = False
         """An answer came since `settle_all` looked last."""
         self.answered_at = float("-inf")
@@ -155,7 +159,7 @@ class MemoryBudget:
     def reserve(self, account: QueueAccount, now: float) -> bool:
         """Reserve room for the answer of the next pull; False when the pull has to wait."""
         topic = account.topic
-        if topic.waiting or topic.used >= self.limit_bytes - self.used:
+        if topic.waiting or not self._has_room(topic):
             return False
         self._reserve(account, now)
         return True
@@ -168,7 +172,7 @@ class MemoryBudget:
     def admit(self, account: QueueAccount, size: int) -> bool:
         """The pull has been answered with this many bytes. False: discard them, there is no room.
 
-        A single answer is admitted when nothing else is held, however large it is.
+        A topic that holds nothing is admitted one answer, however large it is.
         """
         self.settle(account)
         reserved, topic = account.reserved, account.topic
@@ -176,7 +180,7 @@ class MemoryBudget:
         self.release(account)
         # Quick to expect more, slow to expect less: too little reserved is paid with a pull in vain.
         topic.expected = size if size >= topic.expected else (3 * topic.expected + size) // 4
-        if self.held and (
+        if topic.held and (
             self.held >= self.limit_bytes or (size > reserved and topic.used >= self.limit_bytes - self.used)
         ):
             return False
@@ -240,7 +244,7 @@ class MemoryBudget:
         if not self._waiting:
             return None
         topic = self._waiting[0][2]
-        if topic.used >= self.limit_bytes - self.used:
+        if not self._has_room(topic):
             return None  # and the others that wait use more
         account = topic.waiting[0][2]
         self.stop_waiting(account)
@@ -248,6 +252,10 @@ class MemoryBudget:
         return account
 
     # Inside.
+
+    def _has_room(self, topic: _Topic) -> bool:
+        """Whether one of its queues may pull: the topic uses less than what is free, or nothing at all."""
+        return not topic.used or topic.used < self.limit_bytes - self.used
 
     def _reserve(self, account: QueueAccount, now: float) -> None:
         expected = 0 if account.is_at_end else account.topic.expected
@@ -259,6 +267,7 @@ class MemoryBudget:
         topic = account.topic
         account.held += held
         account.reserved += reserved
+        topic.held += held
         topic.used += held + reserved
         self.held += held
         self.used += held + reserved

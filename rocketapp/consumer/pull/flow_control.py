@@ -28,7 +28,7 @@ class FlowControl:
     """Decides for every queue of an app when it may pull."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """`limit_bytes`: what all process queues may hold together; one more answer of one queue may be above it."""
+        """`limit_bytes`: what all process queues may hold together; one answer of each topic may be above it."""
         self.budget = MemoryBudget(limit_bytes)
         self._granted: dict[QueueAccount, asyncio.Future[None]] = {}
         self._is_scheduled = False
@@ -102,11 +102,13 @@ class QueueFlow:
         self._reopened: asyncio.Future[None] | None = None
         self._is_scheduled = False
 
-    def stopped_by(self) -> str | None:
-        """Why the next pull has to wait; None: it may be sent now, and room for its answer is reserved."""
-        if self._limits.reached(self._queue):
-            return self._limits.reason(self._queue)
-        return None if self._budget.reserve(self._account, self._loop.time()) else self._budget.reason(self._account)
+    def may_pull(self) -> bool:
+        """Whether the next pull may be sent now; room for its answer is reserved then."""
+        return not self._limits.reached(self._queue) and self._budget.reserve(self._account, self._loop.time())
+
+    def reason(self) -> str:
+        """Why the next pull has to wait, in words and as it is now."""
+        return self._limits.reason(self._queue) or self._budget.reason(self._account)
 
     async def room(self) -> None:
         """Wait until the next pull may be sent; room for its answer is reserved then."""

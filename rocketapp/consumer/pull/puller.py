@@ -17,7 +17,7 @@ from typing import Protocol
 from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
 from rocketapp.consumer.pull.flow_control import QueueFlow
-from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.consumer.stall_reasons import StallReasons, Text
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -113,7 +113,7 @@ class Puller:
         """The pull under way."""
         self._resumed: asyncio.Future[None] | None = None
         """Done when the queue is resumed; None while it is not paused."""
-        self._stopped: tuple[str, str, float] | None = None
+        self._stopped: tuple[Text, str, float] | None = None
         """Why it does not pull, apart from a pause: text, kind, patience."""
 
     def __repr__(self) -> str:
@@ -206,7 +206,7 @@ class Puller:
             flow.found_nothing(is_at_end=is_at_end)
             queue.advance(result.next_offset)
         elif self._resumed is None and flow.answered(len(result.body), is_at_end=is_at_end):
-            is_early = flow.stopped_by() is None
+            is_early = flow.may_pull()
             if is_early:
                 self._coming = await self._start(result.next_offset)
             self._put(result)
@@ -242,16 +242,16 @@ class Puller:
             if self._resumed is not None:
                 self._flow.release()
                 await asyncio.shield(self._resumed)
-            elif (reason := self._flow.stopped_by()) is None:
+            elif self._flow.may_pull():
                 return
             else:
-                self._stops(reason, "flow control", _FLOW_PATIENCE)
+                self._stops(self._flow.reason, "flow control", _FLOW_PATIENCE)
                 await self._flow.room()
                 self._moves()
                 if self._resumed is None:
                     return
 
-    def _stops(self, reason: str, kind: str, patience: float) -> None:
+    def _stops(self, reason: Text, kind: str, patience: float) -> None:
         self._stopped = reason, kind, patience
         if self._resumed is None:
             self._context.stall_reasons.still(self._queue.message_queue, reason, kind=kind, patience=patience)

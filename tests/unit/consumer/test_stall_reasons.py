@@ -27,6 +27,16 @@ def test_a_reason_is_told_once_and_its_end_as_well() -> None:
     assert scene.stall_reasons.reasons() == {}
 
 
+def test_a_reason_shows_the_figures_of_the_moment() -> None:
+    scene = Scene()
+    scene.stall_reasons.still(QUEUE, lambda: f"{scene.now:.0f} bytes", kind="flow control", patience=5.0)
+    scene.now = 5.0
+    scene.stall_reasons.tell()
+    scene.now = 7.0
+    assert scene.events == [StandingStill("g", QUEUE, "5 bytes")]
+    assert scene.stall_reasons.reasons() == {QUEUE: "7 bytes"}
+
+
 def test_another_reason_is_told_too() -> None:
     scene = Scene()
     scene.stall_reasons.still(QUEUE, "one")

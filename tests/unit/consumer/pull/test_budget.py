@@ -52,6 +52,34 @@ async def test_a_topic_whose_handlers_hang_does_not_stop_another_topic() -> None
 
 
 @in_virtual_time
+async def test_a_hanging_message_larger_than_the_budget_stops_no_other_topic() -> None:
+    cluster, seen = FakeCluster(), list[int]()
+
+    async def handle(message: Message) -> None:
+        seen.append(message.offset)
+        if message.attempt == 1:
+            raise ValueError
+
+    await cluster.start()
+    (hung,), (alive,) = cluster.create("hung"), cluster.create("alive")
+    cluster.send(hung, bytes(300_000))
+    cluster.send_many(hung, 1)
+    topics = consumed(hang, topic="hung"), consumed(handle, topic="alive")
+    member = await cluster.member(*topics, cache_bytes=200_000).start()
+    await asyncio.sleep(1)
+    cluster.send_many(alive, 50)
+    await eventually(lambda: len(seen) == 100, seconds=15)
+    # What is held is said as it is now, and so is the call that holds it.
+    await asyncio.sleep(15)
+    reason = member.consumer.standing_still()[hung]
+    assert "all queues together hold 300" in reason
+    assert "; handler " in reason
+    assert " has been running for " in reason
+    await member.stop(drain_timeout=0.1)
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_first_pulls_of_many_queues_bring_no_more_than_the_budget_and_one_answer() -> None:
     cluster, limit, most = FakeCluster(), 8 << 20, 0
     await cluster.start()
