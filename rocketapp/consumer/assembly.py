@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 from rocketapp.consumer.assignment import Assignment, AssignmentContext
 from rocketapp.consumer.group.brokers import Brokers
@@ -13,13 +14,13 @@ from rocketapp.consumer.group.leases import Leases
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.rebalancer import Rebalancer
 from rocketapp.consumer.group.start_offsets import StartOffsets
-from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.puller import PullContext
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.watch import Watch
+from rocketapp.consumer.watch import Watch, first_of
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.delivery import Way
 from rocketapp.consumer.ways.orderly import OrderlyWay
@@ -80,6 +81,7 @@ class Group:
             trust=self.trust,
             assignments=_Assignments(self.subscriptions, self._ways(), self._new_context()),
             doubts=self.offsets.look_soon,
+            in_hand=lambda: [(handler, first_of(item)) for handler, item in self._in_hand()],
             interval=config.rebalance_interval,
             observe=observe,
         )
@@ -117,11 +119,14 @@ class Group:
         return Watch(
             group=self.name,
             stats=self.stats,
-            in_hand=lambda: [call for way in self.ways for call in way.in_hand()],
+            in_hand=self._in_hand,
             stall_reasons=(self.stall_reasons, self.orderly.waits),
             warning=self._parts.config.handler_warning,
             observe=self._parts.observe,
         )
+
+    def _in_hand(self) -> list[tuple[Handler, Any]]:
+        return [call for way in self.ways for call in way.in_hand()]
 
     def _ways(self) -> Mapping[str, Way]:
         """How the queues of each topic are consumed; retries are concurrent, they have lost their order anyway."""
@@ -139,7 +144,6 @@ class Group:
             topics=tuple(topic.topic for topic in self._topics),
             pull=self._new_pull_context(),
             starts=self.starts,
-            ways=self.ways,
             leases=self.leases,
             tasks=self.tasks,
             epochs=count(1),

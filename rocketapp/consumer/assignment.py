@@ -22,10 +22,8 @@ from rocketapp.consumer.group.hand_over import previous_owner_is_through
 from rocketapp.consumer.group.leases import Leases, Lock
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.start_offsets import StartOffsets
-from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import PullContext, Puller
-from rocketapp.consumer.watch import first_of
 from rocketapp.consumer.ways.delivery import Delivery, Way
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
@@ -72,8 +70,6 @@ class AssignmentContext:
     """The topics of the group, without its retry topic."""
     pull: PullContext
     starts: StartOffsets
-    ways: tuple[Way, ...]
-    """All ways of consuming that the group uses."""
     leases: Leases
     tasks: Tasks
     epochs: Iterator[int]
@@ -99,7 +95,8 @@ class Assignment:
         self._handed_over = handed_over
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._cut: asyncio.Future[None] = self._loop.create_future()
+        self._cut: asyncio.Future[bool] = self._loop.create_future()
+        """Done when no handler is waited for any more: True when the drain was cut, which is not a clean end."""
         self._consuming: tuple[Puller, Delivery] | None = None
         """Of the present session, until it ends."""
         self.process_queue: ProcessQueue[Message] | None = None
@@ -127,12 +124,15 @@ class Assignment:
         """
         self.end()
         if not self._way.needs_lock:
-            self._loop.call_later(RUN_ON, self.cut)
+            self._loop.call_later(RUN_ON, self._wait_no_longer, False)
 
     def cut(self) -> None:
-        """Wait for no handler any more."""
+        """Wait for no handler any more: what still runs is lost."""
+        self._wait_no_longer(True)
+
+    def _wait_no_longer(self, is_cut: bool) -> None:
         if not self._cut.done():
-            self._cut.set_result(None)
+            self._cut.set_result(is_cut)
 
     def apply_pauses(self) -> None:
         """Hold what the group's pauses name, and let go on what they do not name."""
@@ -155,11 +155,6 @@ class Assignment:
             puller.resume()
         else:
             puller.pause(reason)
-
-    def in_hand(self) -> list[tuple[Handler, Message]]:
-        """Every running call on this queue: its handler, and its message (of a batch, the first)."""
-        calls = [(handler, first_of(item)) for way in self._context.ways for handler, item in way.in_hand()]
-        return [(handler, message) for handler, message in calls if message.queue == self.queue]
 
     async def run(self) -> None:
         """Until it has been given back."""
@@ -319,5 +314,5 @@ class Assignment:
         drained.cancel()
         if not self._cut.done():
             return False
-        self.is_clean = False
+        self.is_clean = self.is_clean and not self._cut.result()
         return await delivery.abandon()

@@ -1,8 +1,8 @@
 """Commits the offsets of one broker's queues; other brokers have committers of their own.
 
 So a broker that does not answer holds up nothing but its own queues. In this order: queues in doubt are looked at,
-then what is due is committed. An offset never goes back: where another member may go on with a queue, the stored
-offset is read before ours is written.
+then what is due is committed. An offset never goes back: where another member may go on with a queue, or a previous
+owner may have committed late, the stored offset is read before ours is written.
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ class Session:
     """Done when another member has gone on with the queue: nothing more of this session is committed."""
     is_ending: bool = False
     """It is being given away: a successor may go on with it at any time."""
+    is_fresh: bool = field(init=False)
+    """Without a lease: the offset was not read since the session began. It is, before the first commit."""
+
+    def __post_init__(self) -> None:
+        self.is_fresh = self.lease is None
 
     @property
     def queue(self) -> MessageQueue:
@@ -82,6 +87,12 @@ class Committer:
         self._look_at = 0.0
         self._news.set()
 
+    def commit_soon(self, session: Session) -> None:
+        """Do not wait for the next round with this session."""
+        if session not in self._due:
+            self._due.append(session)
+            self._news.set()
+
     def prompt(self, session: Session) -> None:
         """Messages of an orderly queue were finished."""
         process_queue, now = session.process_queue, self._loop.time()
@@ -107,8 +118,7 @@ class Committer:
             if session is None:
                 continue
             if self._table.sent(queue) < offset:
-                self._due.append(session)
-                self._news.set()
+                self.commit_soon(session)
             else:
                 self.prompt(session)
         if self._timer is None and (due := self._schedule.next_due()) is not None:
@@ -147,7 +157,7 @@ class Committer:
 
     async def commit_all(self, sessions: Iterable[Session]) -> None:
         """Commit news, all queues at once. What cannot be sent stays for the next round."""
-        news = [session for session in sessions if self.news_of(session) is not None]
+        news = [each for each in sessions if self.news_of(each) is not None or self.has_first_news(each)]
         if news:
             await asyncio.gather(*(self.commit(session) for session in news))
 
@@ -203,6 +213,13 @@ class Committer:
 
     def news_of(self, session: Session) -> int | None:
         """The offset to commit; None when there is none, or when it is not certain that it may be."""
+        return None if session.is_fresh else self._unsent(session)
+
+    def has_first_news(self, session: Session) -> bool:
+        """Whether there is something to commit as soon as the stored offset has been read."""
+        return session.is_fresh and self._unsent(session) is not None
+
+    def _unsent(self, session: Session) -> int | None:
         process_queue, lease = session.process_queue, session.lease
         now, queue = self._loop.time(), process_queue.message_queue
         if process_queue.closed or session.overtaken.done() or not self._trust.is_trusted(queue, now):
@@ -216,6 +233,10 @@ class Committer:
         """Commit with an answer; whether the broker holds what is finished."""
         if session.is_ending:
             return await self.commit_finally(session)
+        if self.has_first_news(session):
+            if not await self.verify(session):
+                return False
+            session.is_fresh = False
         offset = self.news_of(session)
         if offset is None:
             return False

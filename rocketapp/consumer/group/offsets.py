@@ -40,7 +40,8 @@ class Offsets:
     def begin(self, process_queue: ProcessQueue[Message], lease: Lease | None = None) -> Session:
         """A new session, which begins at the offset that the broker holds.
 
-        Under a lease, nothing is committed without it.
+        Under a lease, nothing is committed without it. Without one a previous owner may commit late: the offset is
+        read again before the first commit.
         """
         queue, offset = process_queue.message_queue, process_queue.commit_offset
         session = self._sessions[process_queue.epoch] = Session(process_queue, lease)
@@ -83,9 +84,12 @@ class Offsets:
         if session is None:
             return None
         queue = process_queue.message_queue
-        offset = self._committers[queue.broker_name].news_of(session)
+        committer = self._committers[queue.broker_name]
+        offset = committer.news_of(session)
         if offset is not None:
             self._table.send(queue, process_queue.epoch, offset)
+        elif committer.has_first_news(session):
+            committer.commit_soon(session)
         return offset
 
     def arrived(self, process_queue: ProcessQueue[Message], offset: int | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rocketapp.consumer.handler import Handler
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -37,10 +36,6 @@ class Owned(Protocol):
 
     def apply_pauses(self) -> None:
         """The pauses of the group have changed."""
-        ...
-
-    def in_hand(self) -> list[tuple[Handler, Message]]:
-        """Whose call runs, and the message it runs on."""
         ...
 
     async def run(self) -> None: ...

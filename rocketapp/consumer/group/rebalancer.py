@@ -16,6 +16,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.member_lists import MemberLists
 from rocketapp.consumer.group.owned import NewAssignments, Owned
+from rocketapp.consumer.handler import Handler
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import DrainCut, LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -31,6 +32,8 @@ _AGAIN = 1.0
 """Seconds until a rebalance that was not complete is repeated."""
 _GRAIN = 0.001
 """Seconds that are slept longer than needed: timers may fire a little early."""
+_CALLS_INTERVAL = 0.02
+"""Seconds between looks whether calls on queues of other members have ended, as this member stops."""
 _LEAST = 0.05
 """Seconds between two rebalances: notifications come in swarms."""
 
@@ -48,13 +51,17 @@ class Rebalancer:
         trust: Trust,
         assignments: NewAssignments,
         doubts: Callable[[], None],
+        in_hand: Callable[[], list[tuple[Handler, Message]]],
         interval: float,
         observe: Observe,
     ) -> None:
-        """`doubts()` is called when queues may be in doubt, or may be trusted again."""
+        """`doubts()` is called when queues may be in doubt, or may be trusted again.
+
+        `in_hand()`: every running call of the group, its handler and its message (of a batch, the first).
+        """
         self._group, self._topics, self._client, self._brokers = group, topics, client, brokers
         self._trust, self._assignments, self._doubts = trust, assignments, doubts
-        self._interval, self._observe = interval, observe
+        self._in_hand, self._interval, self._observe = in_hand, interval, observe
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(observe)
         self._news = asyncio.Event()
@@ -194,9 +201,12 @@ class Rebalancer:
         cutting = self._tasks.start(self._cut(cut, drain_timeout, assignments), "cut the drain")
         if self._running:
             await asyncio.wait(self._running.values())
+        # Calls on queues that were given to other members go on by themselves: they are not cancelled early either.
+        while self._in_hand() and not cutting.done():
+            await asyncio.wait([cutting], timeout=_CALLS_INTERVAL)
         cutting.cancel()
         await self._tasks.close()
-        return all(assignment.is_clean for assignment in assignments)
+        return not self._in_hand() and all(assignment.is_clean for assignment in assignments)
 
     async def _cut(self, cut: asyncio.Event, drain_timeout: float, assignments: Sequence[Owned]) -> None:
         """When the time is over, or `cut` is set: wait for no handler any more, and tell which still ran."""
@@ -205,9 +215,9 @@ class Rebalancer:
             async with asyncio.timeout(drain_timeout):
                 await cut.wait()
         running: dict[str, list[Message]] = {}
+        for handler, message in self._in_hand():
+            running.setdefault(handler.name, []).append(message)
         for assignment in assignments:
-            for handler, message in assignment.in_hand():
-                running.setdefault(handler.name, []).append(message)
             assignment.cut()
         seconds = self._loop.time() - began
         for name, (first, *others) in running.items():

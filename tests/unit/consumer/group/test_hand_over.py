@@ -1,0 +1,150 @@
+"""A concurrent queue in other hands: calls that go on, and a previous owner that commits late."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rocketapp.model.event import Assigned, DrainCut, Released
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
+from tests.unit.scripted import eventually, in_virtual_time
+
+SECONDS = 20.0
+"""How long a call takes."""
+
+
+class Calls:
+    def __init__(self) -> None:
+        self.started = self.ended = self.cancelled = 0
+
+    async def __call__(self, message: Message) -> None:
+        self.started += 1
+        try:
+            await asyncio.sleep(SECONDS)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        self.ended += 1
+
+
+async def handed_over(calls: Calls) -> tuple[FakeCluster, Member, Member]:
+    """The first member, whose call runs on the only queue, and the second one, to which the queue goes now."""
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send(queue, b"x")
+
+    async def quick(_: Message) -> None: ...
+
+    first = await cluster.member(consumed(calls)).start()
+    await eventually(lambda: calls.started == 1)
+    second = cluster.member(consumed(quick))
+    # It sorts before the first.
+    second.client.client_id = second.client._members._client_id = "0"
+    await second.start()
+    return cluster, first, second
+
+
+@pytest.mark.parametrize("since", [0.3, 5.0])
+def test_a_stop_waits_for_a_call_on_a_queue_that_another_member_has_by_now(since: float) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        calls = Calls()
+        cluster, first, second = await handed_over(calls)
+        await asyncio.sleep(since)
+        began = cluster.loop.time()
+        assert await first.stop(drain_timeout=60)
+        assert (calls.ended, calls.cancelled) == (1, 0)
+        assert cluster.loop.time() - began < SECONDS + 1
+        # The queue is another member's: what the call did is not acknowledged by us.
+        assert second.consumer.counters.handled == 1
+        assert [offset for *_, offset in cluster.commits if offset] == [1]
+        await second.stop()
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_a_drain_that_is_cut_names_and_cancels_a_call_on_a_queue_of_another_member() -> None:
+    calls = Calls()
+    cluster, first, second = await handed_over(calls)
+    await asyncio.sleep(5)
+    assert not await first.stop(drain_timeout=3)
+    assert (calls.ended, calls.cancelled) == (0, 1)
+    (cut,) = first.events.of(DrainCut)
+    assert cut.topic == "topic"  # type: ignore[attr-defined]
+    await second.stop()
+    await cluster.stop()
+
+
+async def late(seconds: float) -> tuple[FakeCluster, MessageQueue, Member]:
+    """A member whose calls take so long, and which began before the previous owner of the queue had committed."""
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 200)
+    cluster.offsets["group", queue] = 10
+
+    async def handler(_: Message) -> None:
+        await asyncio.sleep(seconds)
+
+    member = await cluster.member(consumed(handler, concurrency=1)).start()
+    await eventually(lambda: bool(member.events.of(Assigned)))
+    return cluster, queue, member
+
+
+@pytest.mark.parametrize("seconds", [0.02, 0.5])
+def test_the_first_commit_of_a_session_lowers_no_offset_that_its_previous_owner_committed_late(seconds: float) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queue, member = await late(seconds)
+        cluster.offsets["group", queue] = 150
+        del cluster.commits[:]
+        await eventually(lambda: bool(member.events.of(Released)), 30)
+        await eventually(lambda: cluster.committed(queue) == 200, 200)
+        offsets = [offset for _, at, offset in cluster.commits if at == queue]
+        assert offsets == sorted(offsets)
+        assert offsets[0] > 150
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_a_session_reads_its_offset_once_before_its_first_commit_and_not_before_it_has_news() -> None:
+    cluster, queue, member = await late(0.02)
+
+    def reads() -> int:
+        return len(cluster.requests(RequestCode.QUERY_CONSUMER_OFFSET, topic="topic"))
+
+    before = reads()
+    await eventually(lambda: cluster.committed(queue) == 200, 60)
+    assert reads() == before + 1
+    await asyncio.sleep(60)
+    assert reads() == before + 1
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_an_orderly_session_commits_without_a_further_read() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+
+    async def handler(_: Message) -> None: ...
+
+    member = await cluster.member(consumed(handler, orderly=True)).start()
+    await asyncio.sleep(1)
+    before = len(cluster.requests(RequestCode.QUERY_CONSUMER_OFFSET))
+    cluster.send_many(queue, 100)
+    await eventually(lambda: cluster.committed(queue) == 100, 1)
+    assert len(cluster.requests(RequestCode.QUERY_CONSUMER_OFFSET)) == before
+    await member.stop()
+    await cluster.stop()
