@@ -21,7 +21,7 @@ from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
 from rocketapp.consumer.workers.free_calls import call_before
-from rocketapp.consumer.workers.serial import Permit, SerialExecutor
+from rocketapp.consumer.workers.serial import RUN, Permit, SerialExecutor
 from rocketapp.model.event import Observe, Retried
 from rocketapp.state.failed_attempts import FailedAttempts
 from rocketapp.state.process_queue import ProcessQueue
@@ -29,9 +29,6 @@ from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
-
-_RUN = 32
-"""Most messages that an executor is given at once (a batch is never cut): offsets may be committed after each run."""
 
 _CALL_PATIENCE = 10.0
 """Seconds of waiting for a free call after which a queue is said to stand still."""
@@ -54,6 +51,21 @@ class OrderlyContext:
     """Queues that wait for a free call of their handler."""
     deliveries: dict[OrderlyDelivery, None] = field(default_factory=dict)
     """Those whose runner has not ended, in the order of their opening."""
+
+
+class _Prompting(ByOffset):
+    """Acknowledges by offset; several messages at once may be told to the broker soon, while their run goes on."""
+
+    __slots__ = ("_prompt",)
+
+    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, prompt: Prompt) -> None:
+        super().__init__(process_queue, handler)
+        self._prompt = prompt
+
+    def done_all(self, messages: Sequence[Message]) -> None:
+        """Acknowledge several messages."""
+        super().done_all(messages)
+        self._prompt(self._process_queue)
 
 
 class OrderlyDelivery:
@@ -93,7 +105,7 @@ class OrderlyDelivery:
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""
         for executor, run in self._table.runs(messages):
-            self._ready.extend((executor, list(run[at : at + _RUN])) for at in range(0, len(run), _RUN))
+            self._ready.extend((executor, list(run[at : at + RUN])) for at in range(0, len(run), RUN))
         self._changed.set()
 
     def hold(self, topic: str | None = None) -> None:
@@ -181,7 +193,7 @@ class OrderlyDelivery:
         """The messages that follow directly for the same handler, as single messages or as batches."""
         subscription = executor.handler.subscription
         if subscription.batch is None:
-            most, until = _RUN, 0.0
+            most, until = executor.most, 0.0
         else:
             most, until = subscription.batch, self._loop.time() + subscription.batch_wait
         while len(messages) < most:
@@ -242,7 +254,8 @@ class OrderlyDelivery:
     def _completion(self, executor: SerialExecutor) -> ByOffset:
         known = self._completions.get(id(executor))
         if known is None:
-            known = self._completions[id(executor)] = ByOffset(self._process_queue, executor.handler)
+            known = _Prompting(self._process_queue, executor.handler, self._context.prompt)
+            self._completions[id(executor)] = known
         return known
 
     async def _may_start(self) -> bool:

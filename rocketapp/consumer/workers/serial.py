@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from operator import length_hint
 from typing import Any, NamedTuple, Protocol
 
 from rocketapp.consumer.handler import Handler
@@ -18,6 +19,12 @@ from rocketapp.consumer.workers.work import Acknowledge
 from rocketapp.state.lease import Lease
 from rocketapp.tasks import forget_cancellation
 
+RUN = 32
+"""Most single items of one run on the loop, and finished items after which a thread wakes the loop."""
+THREAD_RUN = 256
+"""Most single items of one run in a thread: going there and back costs as much as many calls of a quick handler."""
+_TURN = 0.01
+"""Seconds after which a run in a thread ends early, so that other queues get its place."""
 _FIRST_COLLECT, _LONGEST_COLLECT = 0.002, 0.25
 """Seconds until the loop first collects what a thread has finished, and the longest time between later collections."""
 
@@ -49,7 +56,7 @@ class Stopped(NamedTuple):
 
 
 NOT_STARTED = Stopped(None)
-"""The permit was withheld, or its lease was over, before the first item."""
+"""The executor stopped between two items."""
 
 
 class SerialExecutor(Protocol):
@@ -58,10 +65,13 @@ class SerialExecutor(Protocol):
     handler: Handler
     free_calls: asyncio.Semaphore
     """Limits how many queues call the handler at once."""
+    most: int
+    """Most items of one run."""
 
     async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
         """Call for every item; None after the last. Items that were not started stay in the iterator.
 
+        NOT_STARTED asks for another run: the permit was withheld, its lease was over, or others shall have their turn.
         The lease is compared with the clock after a call: an item that ends when the lease is over needs a judgement.
         """
         ...
@@ -75,7 +85,7 @@ class SerialOnLoop:
     """Calls an async handler."""
 
     def __init__(self, handler: Handler) -> None:
-        self.handler = handler
+        self.handler, self.most = handler, RUN
         self.free_calls = asyncio.Semaphore(handler.subscription.concurrency)
         self._single = handler.subscription.batch is None
         self._call = limited(handler)
@@ -121,7 +131,7 @@ class SerialInThreads:
     def __init__(self, handler: Handler, threads: MakeThreads = Threads) -> None:
         """`threads(name, most)` makes the threads."""
         concurrency = handler.subscription.concurrency
-        self.handler = handler
+        self.handler, self.most = handler, THREAD_RUN
         self.free_calls = asyncio.Semaphore(concurrency)
         self._threads = threads(f"orderly handler {handler.name}", concurrency)
 
@@ -152,6 +162,7 @@ class _ThreadRun:
         self.over: asyncio.Future[None] = self._loop.create_future()
         self.stopped: Stopped | None = None
         """Valid once `over` is done."""
+        self._is_waking = self._is_closed = False
         self._timer = self._loop.call_later(_FIRST_COLLECT, self._collect, 2 * _FIRST_COLLECT)
 
     def work(self) -> None:
@@ -165,10 +176,11 @@ class _ThreadRun:
 
     def _call_all(self) -> Stopped | None:
         permit, call, now, single = self._permit, self._call, self._loop.time, self._single
-        lease, append = permit.lease, self._finished.append
+        lease, append, items = permit.lease, self._finished.append, self._items
         if permit.withheld or now() >= lease.trusted_until:
             return NOT_STARTED
-        for item in self._items:
+        until, left = now() + _TURN, RUN
+        for item in items:
             permit.item = item
             try:
                 result = call(item)
@@ -177,10 +189,29 @@ class _ThreadRun:
             if result is not None or not single or permit.withheld or now() >= lease.trusted_until:
                 return Stopped(item, result)
             append(item)
+            left -= 1
+            if not left and length_hint(items):
+                if now() >= until:
+                    return NOT_STARTED
+                left = RUN
+                self._wake()
         return None
+
+    def _wake(self) -> None:
+        """In the thread: have acknowledged what is finished; a wake that is pending is enough."""
+        if not self._is_waking:
+            self._is_waking = True
+            self._loop.call_soon_threadsafe(self._woken)
+
+    def _woken(self) -> None:
+        # Reset before anything is acknowledged: what the thread finishes from now on wakes the loop again.
+        self._is_waking = False
+        if not self._is_closed:
+            self._acknowledge()
 
     def close(self) -> None:
         """On the loop: acknowledge what is finished, and nothing afterwards."""
+        self._is_closed = True
         self._timer.cancel()
         self._acknowledge()
 

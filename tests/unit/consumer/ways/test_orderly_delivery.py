@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -10,12 +11,15 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.consumer.ways.orderly_delivery import OrderlyDelivery
+from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.stats import HandlerStats
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
+from tests.simulation.threads import SimulatedThreads, block
+from tests.simulation.virtual_time import run_virtual
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import Events, eventually, in_virtual_time
@@ -62,7 +66,7 @@ class DeadLetters:
 class Bench:
     """Sessions of one orderly queue with one handler."""
 
-    def __init__(self, call: Callable[[Any], Any], **options: Any) -> None:
+    def __init__(self, call: Callable[[Any], Any], *, threads: MakeThreads = Threads, **options: Any) -> None:
         self.handler = Handler(subscription(orderly=True, retries=RETRIES, **options), call)
         self.dead_letters = DeadLetters()
         self.prompted: list[int] = []
@@ -74,6 +78,7 @@ class Bench:
             observe=Events(),
             suspend=1.0,
             prompt=lambda process_queue: self.prompted.append(process_queue.commit_offset),
+            threads=threads,
         )
         self.process_queue: ProcessQueue[Message]
         self.lock: ScriptedLock
@@ -252,4 +257,88 @@ async def test_a_delivery_that_fails_is_over_with_its_error() -> None:
     bench.begin(0, 1)
     await asyncio.sleep(1)
     assert isinstance(bench.delivery.over.exception(), AttributeError)
+    await bench.way.stop()
+
+
+class CountedThreads(Threads):
+    """Threads that count the jobs they are given."""
+
+    jobs = 0
+
+    def run(self, job: Callable[[], None]) -> None:
+        CountedThreads.jobs += 1
+        super().run(job)
+
+
+async def test_a_thread_goes_on_with_a_long_run_whose_offsets_are_prompted_meanwhile() -> None:
+    blocked, release = threading.Event(), threading.Event()
+
+    def call(message: Message) -> None:
+        if message.offset == 130:
+            blocked.set()
+            release.wait(30)
+
+    CountedThreads.jobs = 0
+    bench = Bench(call, threads=CountedThreads, is_async=False)
+    bench.begin(0, 256)
+    async with asyncio.timeout(5):
+        while not (blocked.is_set() and bench.prompted and bench.prompted[-1] >= 128):  # noqa: ASYNC110 - as below
+            await asyncio.sleep(0.002)
+        assert bench.process_queue.commit_offset < 132
+        release.set()
+        while len(bench.process_queue):  # noqa: ASYNC110 - a thread sets no event of the loop
+            await asyncio.sleep(0.002)
+    assert CountedThreads.jobs < 256 // 32  # a run that takes long ends early
+    assert bench.handler.stats == HandlerStats(handled=256)
+    await bench.way.stop()
+
+
+def test_a_slow_sync_handler_lets_other_queues_have_their_turn_after_32_messages() -> None:
+    called: list[int] = []
+
+    def call(message: Message) -> None:
+        called.append(message.offset)
+        block(0.1)
+
+    async def main() -> None:
+        made: list[SimulatedThreads] = []
+
+        def make(name: str, most: int) -> SimulatedThreads:
+            made.append(SimulatedThreads(name, most))
+            return made[-1]
+
+        bench = Bench(call, threads=make, is_async=False, concurrency=1)
+        bench.begin(0, 256)
+        bench.begin(1000, 1256)
+        await asyncio.sleep(100)
+        assert [first // 1000 for first in called[::32]] == [0, 1] * 8
+        assert sorted(called) == [*range(256), *range(1000, 1256)]
+        await bench.way.stop()
+        for threads in made:
+            threads.end()
+
+    run_virtual(main)
+
+
+async def test_nothing_that_a_thread_finishes_after_its_delivery_was_abandoned_is_acknowledged() -> None:
+    blocked, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def call(message: Message) -> None:
+        if message.offset == 31:
+            blocked.set()
+            release.wait(30)
+            ended.set()
+
+    bench = Bench(call, is_async=False)
+    bench.begin(0, 100)
+    async with asyncio.timeout(5):
+        while not blocked.is_set():  # noqa: ASYNC110 - a thread sets no event of the loop
+            await asyncio.sleep(0.002)
+        assert not await bench.delivery.abandon()
+        release.set()
+        while not ended.is_set():  # noqa: ASYNC110 - a thread sets no event of the loop
+            await asyncio.sleep(0.002)
+        await asyncio.sleep(0)
+    assert bench.process_queue.commit_offset == 31
+    assert bench.handler.stats == HandlerStats(handled=31)
     await bench.way.stop()
