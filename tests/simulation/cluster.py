@@ -204,6 +204,8 @@ class Member(_Client):
             history.append(facts.Assigned(now, self.name, _queue(event.queue)))
         elif isinstance(event, events.Released):
             history.append(facts.Released(now, self.name, _queue(event.queue)))
+        elif isinstance(event, events.CommitFailed):
+            history.append(facts.Fault(now, facts.UNANSWERED, _queue(event.queue)))
 
     def _consumed(self, topic: Topic) -> ConsumedTopic:
         subscription = Subscription(

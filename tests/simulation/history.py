@@ -22,6 +22,9 @@ JOIN, LEAVE, CLOCK = "join", "leave", "clock"
 HIDE, SHOW = "hide", "show"
 """The name server does not name a broker that runs; it names it again."""
 
+UNANSWERED = "unanswered"
+"""A member had no answer in time to the commit of a queue, which stands for `who`: slow networks take so long."""
+
 DISTURBING = frozenset({CRASH, FREEZE, THAW, CUT, HOLD, RELEASE, BROKER_STOP, BROKER_CRASH})
 """Faults. Joins, clean leaves, changed routes and jumps of the clock are none."""
 REBALANCING = frozenset({JOIN, LEAVE, HIDE, SHOW})

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from tests.simulation.excuses import REMEMBERED, Faults, LongCalls, Routes
 from tests.simulation.history import (
+    UNANSWERED,
     Assigned,
     Committed,
     Finished,
@@ -39,11 +40,13 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
       hand-over waits longer for a call.
     - The queue is not orderly and changed hands, and the routes changed less than 40 s before: until every member has
       heard of it, two of them may believe that they have the queue.
+    - The commit of that queue had no answer in time, less than 15 s before or since: a member that gives a queue back
+      waits 1 s for it, and the slowest of the simulated networks may take longer.
     - A message is stored twice (of two sends whose outcome was unknown, or of two send-backs) after a fault: each copy
       is handled.
     """
     findings: list[str] = []
-    faults, settling, calls = Faults(), Settling(), LongCalls()
+    faults, unanswered, settling, calls = Faults(), Faults({UNANSWERED}), Settling(), LongCalls()
     first, done, begun = dict[tuple[Place, int], Started](), dict[int, Finished](), dict[int, float]()
     failed: set[tuple[Place, int]] = set()
     excused: set[int] = set()
@@ -51,6 +54,7 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
     seen_in: dict[tuple[Place, int], int] = {}
     for event in history:
         faults.see(event)
+        unanswered.see(event)
         settling.see(event)
         calls.see(event)
         routes.see(event)
@@ -73,7 +77,9 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
             has_changed_hands = event.member != earlier.member or session != sessions[event.queue]
             may_be_shared = topic_of(event.queue) not in orderly and has_changed_hands
             is_handed_over = may_be_shared and (is_slow or routes.differ(earlier.at))
-            if not faults.reached({*by, broker_of(event.queue)}, earlier.at - REMEMBERED) and not is_handed_over:
+            since = earlier.at - REMEMBERED
+            is_disturbed = faults.reached({*by, broker_of(event.queue)}, since)
+            if not is_disturbed and not unanswered.reached({event.queue}, since) and not is_handed_over:
                 findings.append(
                     f"{event.queue} #{event.offset} attempt {event.attempt} started at {earlier.at:.3f} "
                     f"by {earlier.member}, and again at {event.at:.3f} by {event.member}"

@@ -59,6 +59,10 @@ def test_a_handler_that_cannot_go_on_overlaps_with_nobody(fault: str) -> None:
         pytest.param([*handled(1, 0), Fault(2, facts.JOIN, B), *handled(3, 0, member=B)], id="somebody joined"),
         pytest.param([*handled(1, 0), Fault(2, facts.LEAVE, A), *handled(3, 0, member=B)], id="a clean leave"),
         pytest.param([*handled(1, 0), Fault(2, facts.BROKER_CRASH, "b"), *handled(3, 0)], id="another broker's crash"),
+        pytest.param(
+            [*handled(1, 0), Fault(2, facts.UNANSWERED, "moves:1"), *handled(3, 0, member=B)],
+            id="another queue's commit failed",
+        ),
         pytest.param([*handled(1, 0), Fault(2, facts.CRASH, "c"), *handled(3, 0, member=B)], id="a third one's crash"),
         pytest.param([*running_long(1, 0), *handled(5, 0, member=B)], id="orderly, in spite of a long call"),
         pytest.param([*running_long(1, 1, CALM), *handled(6, 0, CALM), *handled(7, 0, CALM, B)], id="a long one above"),
@@ -88,6 +92,9 @@ def test_repetitions_without_a_reason_are_found(history: list[Event]) -> None:
         pytest.param([Fault(0, facts.HOLD, A), *handled(40, 0), *handled(80, 0, member=B)], id="held all the time"),
         pytest.param([*started(1, 0), *ended(2, 0, done=False), *started(3, 0, member=B)], id="a failure, tried anew"),
         pytest.param([*handled(1, 0), Fault(2, facts.CUT), *handled(3, 0, member=B)], id="everything was cut"),
+        pytest.param(
+            [*handled(1, 0), Fault(2, facts.UNANSWERED, QUEUE), *handled(3, 0, member=B)], id="its commit failed"
+        ),
         pytest.param(
             [*started(1, 0, queue=CALM), Released(2, A, CALM), *started(3, 0, queue=CALM, member=B)],
             id="handed over during a long call",
