@@ -226,7 +226,9 @@ class Assignment:
         delivery = self._way.open(process_queue, lock)
         session = context.offsets.begin(process_queue, None if lock is None else lock.lease)
         limits_span = self._way.limits_span
-        flow = context.flow_control.open(context.group, process_queue, context.config, limits_span=limits_span)
+        flow = context.flow_control.open(
+            context.group, process_queue, context.config, limits_span=limits_span, pauses=context.pauses
+        )
         pull.observe(Assigned(context.group, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue
         try:

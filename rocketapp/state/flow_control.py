@@ -19,14 +19,27 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from rocketapp.state.process_queue import ProcessQueue
-
-_REOPEN = 0.75
+REOPEN = 0.75
 """The share of a limit below which a queue that stopped pulls again."""
 _ANSWER_TIME = 0.5
 """Seconds without an answer after which a pull counts as held by its broker, for lack of messages."""
+
+
+class Unfinished(Protocol):
+    """What is compared with the limits of a queue."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def span(self) -> int: ...
+
+    @property
+    def commit_offset(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +51,7 @@ class QueueLimits:
     max_span: int | None
     """None for orderly topics."""
 
-    def reached(self, queue: ProcessQueue[Any], share: float = 1.0) -> bool:
+    def reached(self, queue: Unfinished, share: float = 1.0) -> bool:
         """Whether the queue holds that share of one of its limits. An empty queue never does."""
         count = len(queue)
         if not count:
@@ -47,18 +60,18 @@ class QueueLimits:
             return True
         return self.max_span is not None and queue.span >= self.max_span * share
 
-    def reopened(self, queue: ProcessQueue[Any]) -> bool:
+    def reopened(self, queue: Unfinished) -> bool:
         """Whether a queue that had stopped may pull again."""
-        return not self.reached(queue, _REOPEN)
+        return not self.reached(queue, REOPEN)
 
-    def reason(self, queue: ProcessQueue[Any]) -> str | None:
+    def reason(self, queue: Unfinished) -> str | None:
         """The limit that stopped the queue, in words; None when it holds less than a stopped queue has to reach."""
-        if not self.reached(queue, _REOPEN):
+        if not self.reached(queue, REOPEN):
             return None
         count = len(queue)
-        if count >= self.max_messages * _REOPEN:
+        if count >= self.max_messages * REOPEN:
             return f"flow control: {count} unfinished messages, limit queue_max_messages {self.max_messages}"
-        if queue.size >= self.max_bytes * _REOPEN:
+        if queue.size >= self.max_bytes * REOPEN:
             return f"flow control: {queue.size} unfinished bytes, limit queue_max_bytes {self.max_bytes}"
         return (
             f"flow control: {queue.span} offsets were pulled beyond the lowest unfinished message, "

@@ -10,18 +10,22 @@ class Pauses:
 
     def __init__(self) -> None:
         self._reasons: dict[str, list[str]] = {}
+        self.changes = 0
+        """How often topics were paused or resumed."""
 
     def __repr__(self) -> str:
         return f"<Pauses {self._reasons}>"
 
     def pause(self, topic: str, reason: str) -> None:
         """Add a reason. One that is there already is not added twice."""
+        self.changes += 1
         reasons = self._reasons.setdefault(topic, [])
         if reason not in reasons:
             reasons.append(reason)
 
     def resume(self, topic: str, reason: str | None = None) -> None:
         """Lift this reason, or without one all of them. Nothing happens if the topic is not paused for it."""
+        self.changes += 1
         reasons = self._reasons.get(topic, [])
         if reason is None:
             reasons.clear()
@@ -29,6 +33,10 @@ class Pauses:
             reasons.remove(reason)
         if not reasons:
             self._reasons.pop(topic, None)
+
+    def is_paused(self, topic: str) -> bool:
+        """Whether there is a reason."""
+        return topic in self._reasons
 
     def reason(self, topic: str) -> str | None:
         """Why a topic is paused, in words; None when it is not."""

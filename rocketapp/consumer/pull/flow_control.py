@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.state.flow_control import MemoryBudget, QueueAccount, QueueLimits
+from rocketapp.model.names import is_retry_topic
+from rocketapp.state.flow_control import REOPEN, MemoryBudget, QueueAccount, QueueLimits
+from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.unpaused import Unpaused
 from rocketapp.wire.record import Message
 
 _SWEEP = 0.05
@@ -38,8 +41,20 @@ class FlowControl:
     def __repr__(self) -> str:
         return f"<FlowControl {self.budget!r}, {len(self._granted)} waiting>"
 
-    def open(self, group: str, queue: ProcessQueue[Message], config: ConsumerConfig, *, limits_span: bool) -> QueueFlow:
-        """Flow control of one process queue. `limits_span`: `queue_max_span` holds for it, as it is not orderly."""
+    def open(
+        self,
+        group: str,
+        queue: ProcessQueue[Message],
+        config: ConsumerConfig,
+        *,
+        limits_span: bool,
+        pauses: Pauses | None = None,
+    ) -> QueueFlow:
+        """Flow control of one process queue.
+
+        `limits_span`: `queue_max_span` holds for it, as it is not orderly. `pauses`: of its group; what a retry queue
+        holds of paused topics does not count against its limits.
+        """
         limits = QueueLimits(
             max_messages=config.queue_max_messages,
             max_bytes=config.queue_max_bytes,
@@ -47,7 +62,11 @@ class FlowControl:
         )
         name = f"{queue.message_queue.topic} in {group}"
         expected = max(config.pull_batch_bytes, min(_FIRST_ANSWER, self.budget.limit_bytes // _FIRST_SHARE))
-        return QueueFlow(self, queue, limits, self.budget.open(name, queue, expected=expected))
+        account = self.budget.open(name, queue, expected=expected)
+        unpaused = None
+        if pauses is not None and is_retry_topic(queue.message_queue.topic):
+            unpaused = Unpaused(queue, limits, pauses)
+        return QueueFlow(self, queue, limits, account, unpaused)
 
     async def granted(self, account: QueueAccount) -> None:
         """Wait until the budget has room for its next pull, which is reserved then."""
@@ -94,28 +113,42 @@ class QueueFlow:
     """Flow control of one process queue, from its first pull until nothing of it is held any more."""
 
     def __init__(
-        self, control: FlowControl, queue: ProcessQueue[Message], limits: QueueLimits, account: QueueAccount
+        self,
+        control: FlowControl,
+        queue: ProcessQueue[Message],
+        limits: QueueLimits,
+        account: QueueAccount,
+        unpaused: Unpaused | None,
     ) -> None:
+        """`unpaused`: judges the limits of a queue whose messages belong to several topics."""
         self._control, self._budget = control, control.budget
-        self._queue, self._limits, self._account = queue, limits, account
+        self._queue, self._limits, self._account, self._unpaused = queue, limits, account, unpaused
         self._loop = asyncio.get_running_loop()
         self._reopened: asyncio.Future[None] | None = None
         self._is_scheduled = False
 
     def may_pull(self) -> bool:
         """Whether the next pull may be sent now; room for its answer is reserved then."""
-        return not self._limits.reached(self._queue) and self._budget.reserve(self._account, self._loop.time())
+        return not self._is_full() and self._budget.reserve(self._account, self._loop.time())
 
     def reason(self) -> str:
         """Why the next pull has to wait, in words and as it is now."""
-        return self._limits.reason(self._queue) or self._budget.reason(self._account)
+        if self._unpaused is None:
+            return self._limits.reason(self._queue) or self._budget.reason(self._account)
+        reason = self._unpaused.reason() or self._budget.reason(self._account)
+        held = self._unpaused.held()
+        return reason if held is None else f"{reason}; {held}"
+
+    def look_again(self) -> None:
+        """Topics were paused or resumed: perhaps the queue may pull now."""
+        self._finished()
 
     async def room(self) -> None:
         """Wait until the next pull may be sent; room for its answer is reserved then."""
         queue = self._queue
         queue.watch(self._finished)
         try:
-            if self._limits.reached(queue):
+            if self._is_full():
                 self._reopened = self._loop.create_future()
                 await self._reopened
             if not self._budget.reserve(self._account, self._loop.time()):
@@ -149,6 +182,10 @@ class QueueFlow:
         self._budget.close(self._account)
         self._control.grant_soon()
 
+    def _is_full(self, share: float = 1.0) -> bool:
+        unpaused = self._unpaused
+        return self._limits.reached(self._queue, share) if unpaused is None else unpaused.reached(share)
+
     def _finished(self) -> None:
         # Many messages may be finished in one turn of the loop: look once.
         if not self._is_scheduled:
@@ -160,5 +197,5 @@ class QueueFlow:
         self._budget.settle(self._account)
         self._control.grant_soon()
         reopened = self._reopened
-        if reopened is not None and not reopened.done() and self._limits.reopened(self._queue):
+        if reopened is not None and not reopened.done() and not self._is_full(REOPEN):
             reopened.set_result(None)

@@ -126,7 +126,8 @@ class Puller:
         self._context.stall_reasons.still(self._queue.message_queue, reason, kind=reason)
 
     def resume(self) -> None:
-        """Pull again. Nothing happens if it is not paused."""
+        """Pull again, if it was paused. Of a retry queue some topics may still be."""
+        self._flow.look_again()
         if self._resumed is not None:
             self._resumed.set_result(None)
             self._resumed = None

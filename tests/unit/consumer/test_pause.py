@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.model.event import Moving, StandingStill
 from rocketapp.model.names import retry_topic
@@ -149,6 +150,34 @@ async def test_a_pause_holds_over_rebalances_and_lost_connections(orderly: bool)
     await eventually(lambda: len(seen) >= 800, seconds=120)
     assert len(seen) == 800
     await first.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_held_retries_of_a_paused_topic_stop_no_retries_of_another() -> None:
+    cluster, tried = await started(), dict[str, list[int]]()
+
+    async def fail_once(message: Message) -> None:
+        tried.setdefault(message.topic, []).append(message.attempt)
+        if message.attempt == 1:
+            raise ValueError("again")
+
+    (queue,), (other,) = cluster.create("topic"), cluster.create("other")
+    cluster.send_many(queue, 300)
+    topics = consumed(fail_once), consumed(fail_once, topic="other")
+    config = ConsumerConfig(queue_max_messages=50, queue_max_span=100)
+    member = await cluster.member(*topics, config=config).start()
+    await eventually(lambda: member.consumer.counters.retried == 300)
+    # The pause comes when the retry queue is full of what it will hold.
+    member.consumer.pause("topic", "maintenance")
+    await asyncio.sleep(60)
+    cluster.send_many(other, 100)
+    await eventually(lambda: len(tried.get("other", [])) == 200, seconds=30)
+    assert len(tried["topic"]) == 300
+    assert reasons(member.consumer, retry_topic("group")) == set()
+    member.consumer.resume("topic")
+    await eventually(lambda: len(tried["topic"]) == 600, seconds=30)
+    assert await member.stop()
     await cluster.stop()
 
 
