@@ -244,7 +244,7 @@ class Assignment:
         finally:
             context.offsets.end(session)
             flow.close()
-            self.process_queue = None
+            self._consuming = self.process_queue = None
         pull.observe(Released(context.group, self.queue, correction.reason if correction else why.value))
         if why is SessionEnd.FAILED:
             await self._wait(timeout=_TRY_AGAIN)
@@ -267,7 +267,6 @@ class Assignment:
             return pulling.result() if pulling.done() else None
         finally:
             pulling.cancel()
-            self._consuming = None
 
     async def _break_off(
         self, session: Session, delivery: Delivery, correction: Correction | None

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.model.event import Moving, StandingStill
 from rocketapp.model.names import retry_topic
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
-from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
+from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed, consumed_by, subscription
 from tests.unit.scripted import eventually, in_virtual_time
 
 
@@ -66,6 +67,35 @@ async def test_a_paused_topic_starts_nothing_keeps_its_queues_and_goes_on_where_
     assert len(seen) == 600
     assert await member.stop()
     assert [cluster.committed(queue) for queue in queues] == [300, 300]
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_pause_during_a_drain_starts_nothing_more() -> None:
+    cluster, started_at = await started(), list[float]()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 30, TAGS="slow")
+    cluster.send(queue, b"last", TAGS="fast")
+
+    async def slow(_: Message) -> None:
+        started_at.append(cluster.loop.time())
+        await asyncio.sleep(1)
+
+    async def fast(_: Message) -> None: ...
+
+    handlers = [
+        Handler(subscription("slow", tags="slow", concurrency=1), slow),
+        Handler(subscription("fast", tags="fast"), fast),
+    ]
+    member = await cluster.member(consumed_by(*handlers)).start()
+    await asyncio.sleep(2.5)
+    stopping = asyncio.ensure_future(member.stop(drain_timeout=300))
+    await asyncio.sleep(0.1)
+    member.consumer.pause("topic", "sink down")
+    at_pause = len(started_at)
+    await asyncio.wait([stopping], timeout=5)
+    assert stopping.done()
+    assert len(started_at) == at_pause
     await cluster.stop()
 
 
