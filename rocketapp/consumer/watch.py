@@ -92,6 +92,10 @@ class Watch:
         if now >= self._next_sweep:
             self._next_sweep = now + min(_SWEEP_INTERVAL, self._warning / 2)
             self._sweep(now)
+        elif self._seen:
+            # A call that has ended must not keep its messages in memory.
+            hand = {id(item): item for _, item in self._in_hand()}
+            self._seen = {key: seen for key, seen in self._seen.items() if hand.get(key) is seen.item}
 
     def _sweep(self, now: float) -> None:
         seen: dict[int, _Seen] = {}

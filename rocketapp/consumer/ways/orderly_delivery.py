@@ -171,8 +171,11 @@ class OrderlyDelivery:
             if executor is None:
                 self._process_queue.finish_all(messages)
                 self._context.stats.count_unmatched(self._process_queue.message_queue.topic, len(messages))
-            elif not await self._handle(executor, await self._items(executor, messages)):
-                return
+            else:
+                items = _given_out(await self._items(executor, messages))
+                messages = []  # finished messages are kept in memory neither now nor while the runner waits
+                if not await self._handle(executor, items):
+                    return
             self._failed.clear()
             self._context.prompt(self._process_queue)
             # A handler that never suspends must not keep the loop for itself, nor its offset from being committed.
@@ -211,10 +214,10 @@ class OrderlyDelivery:
             return messages
         return [messages[at : at + most] for at in range(0, len(messages), most)]
 
-    async def _handle(self, executor: SerialExecutor, items: list[Any]) -> bool:
+    async def _handle(self, executor: SerialExecutor, items: Iterator[Any]) -> bool:
         """See these items through; False when the delivery ended, or its lock was lost, before the last."""
         completion = self._completion(executor)
-        rest = todo = iter(items)
+        rest = todo = items
         self._executor = executor
         while await self._may_start():
             if not await self._has_call(executor):
@@ -236,6 +239,7 @@ class OrderlyDelivery:
                 if (retried := await self._see_to(executor.handler, failures)) is None:
                     return False
                 todo = _again(executor.handler, retried) if retried else rest
+                failures, retried = [], []
         return False
 
     async def _has_call(self, executor: SerialExecutor) -> bool:
@@ -339,6 +343,13 @@ class OrderlyDelivery:
             else:
                 left.append(message)
         return left
+
+
+def _given_out(items: list[Any]) -> Iterator[Any]:
+    """The items one by one; an item that was given out is not kept."""
+    left = deque(items)
+    left.append(None)
+    return iter(left.popleft, None)
 
 
 def _again(handler: Handler, messages: list[Message]) -> Iterator[Any]:

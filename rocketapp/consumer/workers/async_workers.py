@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.workers.work import Work
+from rocketapp.consumer.workers.work import Work, left_of
 from rocketapp.tasks import Tasks
 
 _CHUNK = 32
@@ -61,6 +61,8 @@ class AsyncWorkers:
 
     def submit(self, work: Work) -> None:
         """Hand over work; it starts at the loop's next turn."""
+        while self._ready and not self._ready[-1].left:
+            self._ready.pop()  # withdrawn, perhaps while all workers are busy
         self._ready.append(work)
         self._wake(1)
         self._ask_to_spread()
@@ -104,7 +106,8 @@ class AsyncWorkers:
     def _spread(self) -> None:
         self._spreading = False
         if self._ready and not self._yielding:
-            self._wake(sum(work.left for work in self._ready))
+            free = len(self._idle) + self._most - len(self._workers)
+            self._wake(left_of(self._ready, free))
 
     async def _work(self, hand: _InHand) -> None:
         try:

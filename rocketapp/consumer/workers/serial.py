@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from operator import length_hint
 from typing import Any, NamedTuple, Protocol
 
 from rocketapp.consumer.handler import Handler
@@ -190,7 +189,7 @@ class _ThreadRun:
                 return Stopped(item, result)
             append(item)
             left -= 1
-            if not left and length_hint(items):
+            if not left:
                 if now() >= until:
                     return NOT_STARTED
                 left = RUN

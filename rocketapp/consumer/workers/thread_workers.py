@@ -18,7 +18,7 @@ from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.consumer.workers.work import Work
+from rocketapp.consumer.workers.work import Work, left_of
 from rocketapp.model.event import LoopFailed, Observe
 
 _STUCK_AFTER = 0.001
@@ -70,6 +70,8 @@ class ThreadWorkers:
     def submit(self, work: Work) -> None:
         """Hand over work."""
         with self._lock:
+            while self._open and not self._open[-1].left:
+                self._open.pop()  # withdrawn, perhaps while all threads are busy
             self._open.append(work)
             asleep = not self._active()
         has_thread = not asleep or self._wake(1)
@@ -129,19 +131,20 @@ class ThreadWorkers:
     def _look(self) -> None:
         """Let others help when a call takes its time."""
         self._looking = None
-        with self._lock:
-            left = sum(work.left for work in self._open)
-        if not left:
-            return
         active = stuck = 0
-        for worker in self._workers:
-            if worker.active:
-                active += 1
-                stuck += worker.item is not None and worker.item is worker.seen
-                worker.seen = worker.item
-        has_thread = self._wake(min(left, self._most - active)) if stuck or not active else True
+        with self._lock:
+            for worker in self._workers:
+                if worker.active:
+                    active += 1
+                    stuck += worker.item is not None and worker.item is worker.seen
+                    worker.seen = worker.item
+            left = left_of(self._open, max(1, self._most - active))
+        has_thread = self._wake(min(left, self._most - active)) if left and (stuck or not active) else True
         # When all are active there is nothing to decide: each goes on until no work is open.
-        if self._active() < self._most:
+        if not left or self._active() == self._most:
+            for worker in self._workers:
+                worker.seen = None  # no look follows that would let go of a finished item
+        else:
             self._looking = self._loop.call_later(_STUCK_AFTER if has_thread else _THREAD_RETRY, self._look)
 
     def _drain(self, worker: _Worker) -> None:
@@ -150,7 +153,7 @@ class ThreadWorkers:
         while True:
             with self._lock:
                 if not works:
-                    worker.item, worker.active = None, False
+                    worker.item, worker.seen, worker.active = None, None, False
                     return
                 work = works[0]
             if not self._run(worker, work):

@@ -10,7 +10,7 @@ counters: how a message is acknowledged belongs to the way of consuming.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import length_hint
 from typing import Any, Protocol
 
@@ -73,6 +73,16 @@ class Work:
         if not left:
             return left, self._last
         return left, (_first_offset(left[0]) - 1 if len(left) < self._count else -1)
+
+
+def left_of(works: Iterable[Work], most: int) -> int:
+    """How many items of these works are not started, counted up to `most`: there may be very many works."""
+    count = 0
+    for work in works:
+        if count >= most:
+            break
+        count += work.left
+    return min(count, most)
 
 
 def _first_offset(item: Message | Sequence[Message]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any, cast
@@ -341,4 +342,20 @@ async def test_nothing_that_a_thread_finishes_after_its_delivery_was_abandoned_i
         await asyncio.sleep(0)
     assert bench.process_queue.commit_offset == 31
     assert bench.handler.stats == HandlerStats(handled=31)
+
+
+@in_virtual_time
+async def test_finished_messages_are_not_kept_during_a_run_nor_while_the_queue_waits() -> None:
+    alive: list[int] = []
+
+    async def call(_: Message) -> None:
+        alive.append(sum(isinstance(each, Message) for each in gc.get_objects()))
+
+    before = sum(isinstance(each, Message) for each in gc.get_objects())
+    bench = Bench(call)
+    bench.begin(0, 8)
+    await eventually(lambda: len(alive) == 8)
+    assert alive[7] == before + 1
+    await asyncio.sleep(1)
+    assert sum(isinstance(each, Message) for each in gc.get_objects()) == before
     await bench.way.stop()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -110,3 +112,24 @@ async def test_handlers_that_go_on_after_their_cancellation_hold_up_a_stop_for_a
     assert "left behind" in told.error
     release.set()
     await eventually(lambda: not bench.workers.in_hand())
+
+
+@in_virtual_time
+async def test_works_that_were_withdrawn_while_every_call_hangs_are_not_kept() -> None:
+    async def call(_: Message) -> None:
+        await asyncio.sleep(1e9)
+
+    bench = Bench(call)
+    bench.submit(0)
+    await asyncio.sleep(1)
+    works: list[weakref.ref[Any]] = []
+    for offset in range(1, 100):
+        message_ = message(offset)
+        completion = Reports()
+        works.append(weakref.ref(completion))
+        work = Work([message_], completion)
+        bench.workers.submit(work)
+        work.withdraw()
+        del work, completion
+    assert sum(work() is not None for work in works) <= 1
+    await bench.workers.stop()
