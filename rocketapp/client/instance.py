@@ -120,10 +120,14 @@ class ClientInstance:
     def register_producer(self, group: str) -> None:
         self._members.add_producer(group)
 
-    async def unregister(self, group: str) -> None:
-        """Leave a consumer group and tell every connected broker. Others notice it when the client expires."""
+    async def unregister(self, group: str, *, tell: bool = True) -> None:
+        """Leave a consumer group and tell every connected broker. Others notice it when the client expires.
+
+        `tell` False: brokers notice it when the connection is closed, and locks expire.
+        """
         self._members.remove_consumer(group)
-        await self._tell_leaving(consumer_group=group)
+        if tell:
+            await self._tell_leaving(consumer_group=group)
 
     async def unregister_producer(self, group: str) -> None:
         if self._members.remove_producer(group):

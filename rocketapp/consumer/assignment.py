@@ -97,6 +97,7 @@ class Assignment:
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._cut: asyncio.Future[bool] = self._loop.create_future()
         """Done when no handler is waited for any more: True when the drain was cut, which is not a clean end."""
+        self._cutting: asyncio.TimerHandle | None = None
         self._consuming: tuple[Puller, Delivery] | None = None
         """Of the present session, until it ends."""
         self.process_queue: ProcessQueue[Message] | None = None
@@ -105,7 +106,7 @@ class Assignment:
         """Once it has been given back: whether everything that was started has been finished and committed."""
 
     def __repr__(self) -> str:
-        return f"<Assignment {self.queue}: {self.process_queue or 'no session'}>"
+        return f"<Assignment {self.queue}: {'no session' if self.process_queue is None else self.process_queue}>"
 
     @property
     def is_ending(self) -> bool:
@@ -113,7 +114,9 @@ class Assignment:
         return self._ended.done()
 
     def end(self) -> None:
-        """Give it back; what was started may finish."""
+        """Give it back; what was started may finish, also when the queue was being handed over."""
+        if self._cutting is not None:
+            self._cutting.cancel()
         if not self._ended.done():
             self._ended.set_result(None)
 
@@ -124,7 +127,7 @@ class Assignment:
         """
         self.end()
         if not self._way.needs_lock:
-            self._loop.call_later(RUN_ON, self._wait_no_longer, False)
+            self._cutting = self._loop.call_later(RUN_ON, self._wait_no_longer, False)
 
     def cut(self) -> None:
         """Wait for no handler any more: what still runs is lost."""
@@ -212,7 +215,15 @@ class Assignment:
         """Where the session begins; None when it does not."""
         while not self.is_ending and (lock is None or await lock.usable()):
             suspensions = 0 if lock is None else lock.lease.suspensions
-            offset = await self._context.starts.offset(self.queue)
+            asking = self._context.tasks.start(self._context.starts.offset(self.queue), f"start of {self.queue}")
+            try:
+                # Its broker may have to be dialled: a queue that is given back does not wait for that.
+                await self._wait(asking)
+                if not asking.done():
+                    return None
+                offset: int = asking.result()
+            finally:
+                asking.cancel()
             # While the lock was in doubt another member may have gone on.
             if lock is None or suspensions == lock.lease.suspensions:
                 return offset

@@ -31,6 +31,8 @@ from rocketapp.wire.requests.clients import FROM_FIRST, FROM_LAST, FROM_TIMESTAM
 
 __all__ = ["HandlerStats", "IdleReport", "PushConsumer"]
 
+_JOIN_PATIENCE = 1.0
+"""Seconds in which brokers are reached before a member joins without those that are dead or do not answer."""
 _JOIN_LOOK = 0.1
 """Seconds between looks whether all expected members are there."""
 
@@ -107,7 +109,8 @@ class PushConsumer:
             # Some broker must know of us, to tell us when a topic is created: the one that would create it.
             await self._watch_route(DEFAULT_TOPIC)
         self._client.register_consumer(self._name, self)
-        await self._client.heartbeat()
+        beating = self._tasks.start(self._client.heartbeat(), f"first heartbeat of {self._name}")
+        await asyncio.wait([beating], timeout=_JOIN_PATIENCE)
         if await self._fetch(retry_topic(self._name)) is None:
             self._client.routes.refresh_soon(retry_topic(self._name))
         routes = {topic: self._client.routes.get(topic) for topic in self._group.subscriptions}
@@ -115,11 +118,17 @@ class PushConsumer:
             if routes[consumed.topic] is None:
                 self._observe(TopicMissing(self._name, consumed.topic))
         self._group.starts.joined(
-            queue for topic, route in routes.items() if route for queue in route.readable_queues(topic)
+            queue
+            for topic, route in routes.items()
+            if route
+            for queue in route.readable_queues(topic)
+            if self._group.brokers.is_connected(queue.broker_name)
         )
         self._tasks.start(self._rebalancer.detect_freeze(), f"detect freezes of {self._name}")
         await self._rebalancer.rebalance()
-        await asyncio.gather(*(self._fix_start(queue) for queue in list(self._rebalancer.owned)))
+        # An assignment asks by itself when its broker is reached.
+        reached = [queue for queue in self._rebalancer.owned if self._group.brokers.is_connected(queue.broker_name)]
+        await asyncio.gather(*map(self._fix_start, reached))
         self._rebalancing = self._tasks.start(self._rebalancer.run(), f"rebalance {self._name}")
         self._tasks.start(self._group.watch.run(), f"watch {self._name}")
         if self._blocked_loop is not None:
@@ -148,7 +157,8 @@ class PushConsumer:
         self._group.watch.look()
         if self._blocked_loop is not None:
             self._blocked_loop.leave(self)
-        await self._client.unregister(self._name)
+        # A broker frees the locks of a member that leaves, and a thread may still run under one: it has to expire.
+        await self._client.unregister(self._name, tell=not self._group.leases.has_dropped)
         for topic in self._watched:
             self._client.routes.unwatch(topic)
         return is_clean

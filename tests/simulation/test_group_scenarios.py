@@ -13,10 +13,11 @@ import pytest
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
-from tests.simulation import checks
+from tests.simulation import checks, ownership
 from tests.simulation import history as facts
 from tests.simulation.cluster import Member
 from tests.simulation.stage import Stage, scenario
+from tests.simulation.threads import block
 from tests.simulation.world import Topic
 
 ORDERS, MOVES = Topic(name="orders"), Topic(name="moves", orderly=True)
@@ -363,4 +364,60 @@ async def test_a_member_that_was_away_for_under_a_second_lowers_no_offset_of_the
     await asyncio.sleep(30)
     assert len({event.number for event in stage.done()}) == 80
     assert checks.commits_back(stage.world.history) == []
+    await stage.end()
+
+
+@scenario
+async def test_a_member_that_is_told_to_stop_while_it_hands_queues_over_commits_what_they_finish() -> None:
+    """The second that a handed over queue gets ended what `--drain-timeout` allows, and the next owner stops too."""
+
+    async def behave(message: Message) -> None:
+        await asyncio.sleep(5 if stage.now > 10 else 0)
+
+    stage = Stage(ORDERS, behave=behave, latency=0.005)
+    await stage.begin()
+    first, second = await stage.join(), await stage.join()
+    await asyncio.sleep(10 - stage.now + 1)
+    await stage.send("orders", 8)
+    await stage.until(lambda: second.running)
+    leaving = asyncio.ensure_future(first.leave(drain_timeout=0.01))
+    third = await stage.join()
+    await asyncio.sleep(0.3)
+    assert all(await asyncio.gather(second.leave(drain_timeout=60), third.leave()))
+    await leaving
+    assert not {"orders@broker-a:2", "orders@broker-a:3"} & set(stage.broker.lag())
+    await stage.end()
+
+
+@scenario
+async def test_a_thread_that_outlives_its_drain_keeps_its_queue_until_the_lock_expires() -> None:
+    """The member left its lock to expire, then told the broker that it left, and the broker freed the lock."""
+    stage = Stage(Topic(name="moves", orderly=True, sync=True), block=lambda message: block(20.0), latency=0.005)
+    await stage.begin()
+    await stage.send("moves", 4, key="one queue")
+    first = await stage.join()
+    await stage.until(lambda: first.running)
+    await stage.join()
+    assert not await first.leave(drain_timeout=1)
+    await asyncio.sleep(12)
+    assert len(stage.started()) == 1
+    assert ownership.overlaps(stage.world.history, {"moves"}) == []
+    await stage.until(lambda: len(stage.done()) >= 4, 150)
+    await stage.end()
+
+
+@scenario
+async def test_a_member_that_stops_does_not_wait_for_a_broker_that_it_dials() -> None:
+    stage = Stage(ORDERS, latency=0.005, brokers=2)
+    await stage.begin()
+    first, second = await stage.join(), await stage.join()
+    await asyncio.sleep(5)
+    stage.brokers[1].crash(listed=1e9)
+    stage.world.network.hold(stage.brokers[1].address)
+    await asyncio.sleep(0.1)
+    second.crash()
+    await asyncio.sleep(1)
+    began = stage.now
+    await first.leave()
+    assert stage.now - began < 1.5
     await stage.end()

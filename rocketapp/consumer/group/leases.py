@@ -98,6 +98,8 @@ class Leases:
         self._observe, self._is_unchanged = observe, is_unchanged
         self._tasks = Tasks(observe)
         self._keepers: dict[str, _Keeper] = {}
+        self.has_dropped = False
+        """Whether a lock was left to expire. A broker that hears of our leaving may free it at once."""
         self._loop = asyncio.get_running_loop()
 
     def want(self, queue: MessageQueue) -> Lock:
@@ -114,6 +116,7 @@ class Leases:
 
     def drop(self, lock: Lock) -> None:
         """Ask for it no more, and let it expire: a handler that cannot be stopped may still run under it."""
+        self.has_dropped = True
         self._keepers[lock.queue.broker_name].remove(lock)
 
     async def give_back(self, lock: Lock) -> None:

@@ -83,6 +83,32 @@ def test_queues_of_other_brokers_are_consumed_and_committed_without_a_pause(orde
     story()
 
 
+@pytest.mark.parametrize("kind", ["dead", "frozen"])
+def test_a_member_that_joins_waits_a_second_for_a_broker_that_it_cannot_reach(kind: str) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queues = await three_brokers()
+        times = Times()
+        if kind == "dead":
+            take_away(cluster, kind)
+        cluster.network.hold(cluster.brokers[SICK].address)
+        began = cluster.loop.time()
+        member = await cluster.member(consumed(times)).start()
+        assert cluster.loop.time() - began < 1.5
+        for queue in queues:
+            cluster.send(queue, b"x")
+        await asyncio.sleep(1)
+        assert set(times.at) == {queue for queue in queues if queue.broker_name != SICK}
+        if kind == "frozen":
+            cluster.network.release(cluster.brokers[SICK].address)
+            await asyncio.sleep(5)
+            assert set(times.at) == set(queues)
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
 async def stopped(members: list[Member], cluster: FakeCluster) -> float:
     began = cluster.loop.time()
     await asyncio.gather(*(member.consumer.stop(drain_timeout=30, cut=asyncio.Event()) for member in members))
