@@ -154,12 +154,14 @@ class SendAttemptFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class CommitFailed(Event):
-    """An offset could not be committed. The next round of commits tries again."""
+    """An offset could not be committed. The next round of commits tries again, unless it was the last one."""
 
     group: str
     queue: MessageQueue
     offset: int
     error: str
+    is_last: bool = False
+    """The queue is given up: messages that were finished since the last commit are delivered again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,10 @@ _HOW: Final[dict[type[Event], _How]] = {
     ),
     events.CommitFailed: _How(
         logging.WARNING,
-        lambda e: f"group {e.group}: offset of {e.queue} not committed, tried again: {e.error}",
+        lambda e: (
+            f"group {e.group}: offset of {e.queue} not committed: {e.error}: "
+            f"{'messages finished since the last commit are delivered again' if e.is_last else 'it is tried again'}"
+        ),
         repeats=True,
     ),
     events.HandlerSlow: _How(

@@ -24,8 +24,10 @@ IDLE_TIMEOUT = 120.0
 """A connection ends after this many seconds without a whole frame received and without a write (Java:
 channelIdleSeconds of both sides). Single bytes do not count: a peer that sends half a frame byte by byte would
 hold memory for ever."""
-SILENCE = 1.0
-"""When a request timed out and the peer was silent for at least this many seconds, the connection is half-open."""
+SILENCE = 3.0
+"""When a request timed out and the peer was silent for at least this many seconds, the connection is half-open. A
+broker that pauses for a second (garbage collection) fails the requests that wait no longer, and keeps its connection:
+to lose it would mean leaving the group."""
 UNSENT_LIMIT_BYTES = 67_108_864
 """A connection whose peer leaves more bytes than this unread is ended; `Listener` limits the sum over all peers."""
 _WRITE_BYTES = 1_048_576

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.errors import RocketAppError
+from rocketapp.errors import RequestTimeoutError, RocketAppError
 from rocketapp.model.event import CommitFailed, LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.commit_schedule import CommitSchedule
@@ -253,26 +253,37 @@ class Committer:
         The offset is read first, so that it never goes back, and read again: a pull that was under way may have
         brought an older one.
         """
-        process_queue, queue = session.process_queue, session.queue
+        failures = 0
         for _ in range(_READ_BACK):
-            if session.overtaken.done() or process_queue.closed:
+            if session.overtaken.done() or session.process_queue.closed:
                 return session.overtaken.done()
             try:
-                stored = await self._brokers.committed(queue, exact=True, timeout=PATIENCE, dial=False)
-                if went_on(stored, self._table.sent(queue)):
-                    self._give_up(session)
-                    return True
-                offset = process_queue.commit_offset
-                if stored == offset:
-                    self._table.confirm(queue, process_queue.epoch, stored)
-                    return True
-                if session.lease is not None and not session.lease.held(self._loop.time()):
-                    return False
-                await self._send(session, offset, PATIENCE)
+                if (is_held := await self._last_step(session)) is not None:
+                    return is_held
             except RocketAppError as error:
-                self._failed(session, error)
-                return False
+                # A living connection that was slow once gets a second chance: a repetition costs more than a second.
+                failures += 1
+                is_slow = isinstance(error, RequestTimeoutError) and self._brokers.is_connected(self._broker_name)
+                if not is_slow or failures > 1:
+                    self._failed(session, error, is_last=True)
+                    return False
         return False
+
+    async def _last_step(self, session: Session) -> bool | None:
+        """Read the stored offset, and write ours if it is higher; None: read again."""
+        process_queue, queue = session.process_queue, session.queue
+        stored = await self._brokers.committed(queue, exact=True, timeout=PATIENCE, dial=False)
+        if went_on(stored, self._table.sent(queue)):
+            self._give_up(session)
+            return True
+        offset = process_queue.commit_offset
+        if stored == offset:
+            self._table.confirm(queue, process_queue.epoch, stored)
+            return True
+        if session.lease is not None and not session.lease.held(self._loop.time()):
+            return False
+        await self._send(session, offset, PATIENCE)
+        return None
 
     async def _send(self, session: Session, offset: int, timeout: float | None) -> None:
         queue, epoch = session.queue, session.process_queue.epoch
@@ -280,6 +291,6 @@ class Committer:
         await self._brokers.commit(queue, offset, timeout=timeout, dial=False)
         self._table.confirm(queue, epoch, offset)
 
-    def _failed(self, session: Session, error: RocketAppError) -> None:
+    def _failed(self, session: Session, error: RocketAppError, *, is_last: bool = False) -> None:
         offset = session.process_queue.commit_offset
-        self._observe(CommitFailed(self._group, session.queue, offset, str(error)))
+        self._observe(CommitFailed(self._group, session.queue, offset, str(error), is_last))

@@ -160,3 +160,24 @@ async def test_orderly_offsets_are_committed_when_idle_and_every_batch() -> None
     assert len(cluster.commits) <= 200 / 32 * 2 + 8
     await member.stop()
     await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_last_commit_that_is_answered_late_once_is_tried_a_second_time() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    [queue] = cluster.create("topic", queues=1)
+    times = Times()
+    member = await cluster.member(consumed(times)).start()
+    cluster.send_many(queue, 2)
+    await asyncio.sleep(0.1)
+    assert len(times.at[queue]) == 2
+    silent = iter([None])
+
+    def once(_: object) -> bool | None:
+        return next(silent, True)
+
+    cluster.misbehave[RequestCode.UPDATE_CONSUMER_OFFSET] = once
+    assert await member.stop()
+    assert cluster.offsets["group", queue] == 2
+    await cluster.stop()
