@@ -30,8 +30,13 @@ class Heartbeats:
         interval: float,
         timeout: float,
         observe: Observe,
+        unreachable: Callable[[str], None],
     ) -> None:
-        """`timeout`: seconds that a broker may take to answer one heartbeat."""
+        """`timeout`: seconds that a broker may take to answer one heartbeat.
+
+        `unreachable(address)` is told of every failed dial to a broker that was lost.
+        """
+        self._unreachable = unreachable
         self._beat, self._addresses = beat, addresses
         self._interval, self._timeout = interval, timeout
         self._observe = observe
@@ -99,6 +104,7 @@ class Heartbeats:
                 # The pool waits longer after each failure, so this does not spin.
                 await self._pool.get(address)
             except TransportError:
+                self._unreachable(address)
                 continue
             return
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterable
 from functools import partial
 from random import Random
 
@@ -68,6 +69,7 @@ class ClientInstance:
             interval=config.heartbeat_interval,
             timeout=config.request_timeout,
             observe=observe,
+            unreachable=self._broker_unreachable,
         )
         pool = partial(
             Pool,
@@ -84,6 +86,9 @@ class ClientInstance:
             on_lost=self._broker_lost,
         )
         self._lost: set[str] = set()
+        """Names of lost brokers: a master may come back at another address."""
+        self._masters: dict[str, str] = {}
+        """The last known address of every master."""
         self._heartbeats.use(self._brokers)
         self._name_servers = NameServers(
             name_servers, pool=self._name_server_pool, timeout=config.request_timeout, random=random
@@ -183,10 +188,27 @@ class ClientInstance:
         return None
 
     def _routes_changed(self) -> None:
+        self._notice_moves()
         for address in self.broker_addresses():
             if self._brokers.peek(address) is None:
                 self._heartbeats.rejoin(address)
         self._members.routes_changed()
+
+    def _notice_moves(self) -> None:
+        """A master at another address is another process, which knows neither our membership nor our locks."""
+        known = self._cache.brokers().items()
+        masters = {name: addresses[MASTER_ID] for name, addresses in known if MASTER_ID in addresses}
+        moved = [name for name, address in masters.items() if self._masters.get(name, address) != address]
+        self._masters.update(masters)
+        if lost := [name for name in moved if name not in self._lost]:
+            self._lost.update(lost)
+            self._members.broker_lost(lost)
+        self._notice_back(name for name in moved if self._brokers.peek(masters[name]) is not None)
+
+    def _notice_back(self, names: Iterable[str]) -> None:
+        if back := [name for name in names if name in self._lost]:
+            self._lost.difference_update(back)
+            self._members.broker_back(back)
 
     def _connected(self, address: str) -> None:
         self._observe(Connected(address))
@@ -194,14 +216,16 @@ class ClientInstance:
     def _disconnected(self, address: str, reason: str) -> None:
         self._observe(Disconnected(address, reason))
 
+    def _broker_unreachable(self, address: str) -> None:
+        self.routes.doubt(address)
+
     def _broker_connected(self, address: str) -> None:
         self._connected(address)
-        if address in self._lost:
-            self._lost.discard(address)
-            self._members.broker_back(self.masters_at(address))
+        self._notice_back(self.masters_at(address))
 
     def _broker_lost(self, address: str, reason: str) -> None:
         self._disconnected(address, reason)
-        self._lost.add(address)
-        self._members.broker_lost(self.masters_at(address))
+        lost = self.masters_at(address)
+        self._lost.update(lost)
+        self._members.broker_lost(lost)
         self._heartbeats.rejoin(address)

@@ -76,6 +76,11 @@ class RouteTable:
         self._cache.soon(topic, asyncio.get_running_loop().time())
         self._wake.set()
 
+    def doubt(self, address: str) -> None:
+        """This broker cannot be reached: ask soon for the routes that name it."""
+        self._cache.doubt(address, asyncio.get_running_loop().time())
+        self._wake.set()
+
     async def run(self) -> None:
         """Ask for every watched topic when it is due, until cancelled. Errors do not end the loop."""
         backoff = Backoff(FIRST_WAIT, MOST_WAIT)

@@ -21,6 +21,11 @@ from rocketapp.model.route import MASTER_ID, TopicRoute
 
 FIRST_WAIT, FIRST_WAIT_AFTER_HINT = 1.0, 0.1
 """Seconds until a missing topic is asked for again."""
+LOOKS_FOR_A_MISSING_BROKER = (1.0, 2.0, 4.0)
+"""Seconds between the next questions after a broker has disappeared from a route: a name server that was restarted
+knows only the brokers that have registered since."""
+DOUBT_INTERVAL = 5.0
+"""Least seconds between two questions for a route because its broker cannot be reached."""
 
 
 @dataclass(slots=True)
@@ -31,6 +36,8 @@ class _Entry:
     told: float = 0.0
     due: float = 0.0
     wait: float = FIRST_WAIT
+    looks: tuple[float, ...] = ()
+    """Waits before the next questions, in place of the interval."""
 
 
 class RouteCache:
@@ -69,6 +76,12 @@ class RouteCache:
             entry.due = max(now, entry.asked + FIRST_WAIT_AFTER_HINT) if was_just_missing else now
             entry.wait = FIRST_WAIT_AFTER_HINT
 
+    def doubt(self, address: str, now: float) -> None:
+        """This broker cannot be reached: it may have another address by now."""
+        for entry in self._entries.values():
+            if entry.route is not None and any(address in each.addresses.values() for each in entry.route.brokers):
+                entry.due = min(entry.due, max(now, entry.asked + DOUBT_INTERVAL))
+
     def due(self, now: float) -> list[str]:
         """The watched topics that have to be asked for now."""
         return [topic for topic, entry in self._entries.items() if entry.watchers and entry.due <= now]
@@ -81,8 +94,13 @@ class RouteCache:
         """Store the route that a name server returned; True when it differs from the one before."""
         entry = self._entries.setdefault(topic, _Entry())
         changed = not _same(entry.route, route)
+        if entry.route is not None and {each.broker_name for each in entry.route.brokers} - {
+            each.broker_name for each in route.brokers
+        }:
+            entry.looks = LOOKS_FOR_A_MISSING_BROKER
         entry.route, entry.asked, entry.told = route, now, now
-        entry.due, entry.wait = now + self._interval, FIRST_WAIT
+        wait, *looks = entry.looks or (self._interval,)
+        entry.due, entry.wait, entry.looks = now + wait, FIRST_WAIT, tuple(looks)
         if changed:
             self._learn_brokers()
         return changed

@@ -421,3 +421,76 @@ async def test_a_member_that_stops_does_not_wait_for_a_broker_that_it_dials() ->
     await first.leave()
     assert stage.now - began < 1.5
     await stage.end()
+
+
+@scenario
+async def test_a_broker_that_a_name_server_does_not_name_for_two_seconds_costs_no_repetition() -> None:
+    """Its queues were given away as to another member, which cut their handlers, and came back after half a minute."""
+
+    async def behave(message: Message) -> None:
+        await asyncio.sleep(4)
+
+    stage = Stage(ORDERS, behave=behave, latency=0.005, brokers=2)
+    await stage.begin()
+    member = await stage.join()
+    await asyncio.sleep(5)
+    await stage.send("orders", 16)
+    await asyncio.sleep(0.5)
+    stage.brokers[1].hide(True)
+    member.client.routes.refresh_soon("orders")
+    await asyncio.sleep(2)
+    stage.brokers[1].hide(False)
+    await stage.until(lambda: len(stage.done()) == 16, 12)
+    await stage.until(lambda: all(len(names) == 1 for names in stage.owners().values()), 5)
+    assert len(stage.started()) == 16
+    await stage.calm(8)
+    await stage.end()
+
+
+@scenario
+async def test_a_queue_whose_broker_no_route_names_is_committed_when_its_handlers_end() -> None:
+    async def behave(message: Message) -> None:
+        await asyncio.sleep(4)
+
+    stage = Stage(ORDERS, behave=behave, latency=0.005, brokers=2)
+    await stage.begin()
+    member = await stage.join()
+    await asyncio.sleep(5)
+    await stage.send("orders", 8)
+    await asyncio.sleep(0.5)
+    hidden = stage.brokers[1]
+    hidden.hide(True)
+    for topic in ("orders", "%RETRY%group"):
+        member.client.routes.refresh_soon(topic)
+    await asyncio.sleep(1)
+    assert member.client.broker_address(hidden.name) == hidden.address
+    await stage.until(lambda: len(stage.done()) == 8, 5)
+    await asyncio.sleep(1)
+    assert not any(hidden.lag().values())
+    assert member.client.broker_address(hidden.name) is None
+    hidden.hide(False)
+    await stage.calm(60)
+    await stage.end()
+
+
+@scenario
+async def test_a_master_that_comes_back_at_another_address_gets_its_locks_asked_for_at_once() -> None:
+    async def behave(message: Message) -> None:
+        await asyncio.sleep(0.1)
+
+    stage = Stage(MOVES, behave=behave, latency=0.005, brokers=2)
+    await stage.begin()
+    member = await stage.join()
+    await asyncio.sleep(5)
+    moved = stage.brokers[1]
+    sending = stage.sender.send_all("moves", "", 200, lambda: 0.1)
+    await asyncio.sleep(5)
+    moved.crash()
+    moved.address = "10.0.9.9:9876"
+    await moved.start()
+    began = stage.now
+    await stage.until(lambda: any(f"@{moved.name}:" in each.queue for each in stage.started() if each.at > began), 8)
+    assert member.is_joined
+    await sending
+    await stage.until(lambda: not any(moved.lag().values()), 20)
+    await stage.end()

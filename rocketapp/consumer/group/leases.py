@@ -183,7 +183,8 @@ class _Keeper:
         for lock in self._locks.values():
             if lock.gained.done():
                 lock.lease.suspend(now)
-                lock.problem = "the connection to its broker was lost: its lock is asked for again"
+                lock.problem, lock.ask_at = "the connection to its broker was lost: its lock is asked for again", now
+        self._news.set()
 
     def ask_now(self) -> None:
         now = self._loop.time()

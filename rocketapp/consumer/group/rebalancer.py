@@ -153,7 +153,8 @@ class Rebalancer:
             me = self._client.client_id
             is_news = self._trust.confirm(topic, now, connected)
             self._members[topic] = members
-            self._apply(topic, share(route.readable_queues(topic), members, me), is_alone=members == {me})
+            there = route.readable_queues(topic)
+            self._apply(topic, share(there, members, me), frozenset(there), is_alone=members == {me})
         except RocketAppError as error:
             return str(error)
         except Exception as error:
@@ -163,14 +164,20 @@ class Rebalancer:
             self._doubts()
         return None
 
-    def _apply(self, topic: str, mine: frozenset[MessageQueue], *, is_alone: bool) -> None:
+    def _apply(
+        self, topic: str, mine: frozenset[MessageQueue], there: frozenset[MessageQueue], *, is_alone: bool
+    ) -> None:
         self.wanted[topic] = mine
         if self._stopped:
             return
         active = [queue for queue, each in self.owned.items() if queue.topic == topic and not each.is_ending]
         difference = change(active, mine)
         for queue in difference.release:
-            self.owned[queue].hand_over()
+            if queue in there:
+                self.owned[queue].hand_over()
+            else:
+                # No member waits for it: its broker is gone, or a name server has lost it for a moment.
+                self.owned[queue].end()
         for queue in difference.acquire:
             # One that is still being given back is acquired when that is done: it wakes us.
             if queue not in self.owned:

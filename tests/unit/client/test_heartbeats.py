@@ -23,6 +23,7 @@ async def test_a_route_that_arrives_while_the_client_stops_makes_nobody_dial() -
         interval=30.0,
         timeout=3.0,
         observe=Events(),
+        unreachable=lambda address: None,
     )
     pool = Pool(dial=MemoryNetwork().dial, dial_timeout=3.0, serve=None, max_frame_bytes=1 << 20, random=Random(1))
     heartbeats.use(pool)

@@ -384,6 +384,24 @@ async def test_a_cut_connection_costs_less_than_a_second() -> None:
 
 
 @in_virtual_time
+async def test_the_locks_of_a_broker_that_is_back_are_asked_for_before_anything_else() -> None:
+    cluster, seen = await started(), Seen()
+    cluster.create("topic")
+    member = await cluster.member(consumed(seen, orderly=True)).start()
+    await asyncio.sleep(1)
+    address = cluster.brokers["broker-a"].address
+    cluster.network.hold(address)
+    cluster.network.cut(address)
+    await asyncio.sleep(0.7)
+    before = len(cluster.requests(RequestCode.LOCK_BATCH_MQ))
+    cluster.network.release(address)
+    await asyncio.sleep(0.05)
+    assert len(cluster.requests(RequestCode.LOCK_BATCH_MQ)) == before + 1
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_a_pull_that_is_never_answered_is_repeated() -> None:
     cluster, seen = await started(), Seen()
     (queue,) = cluster.create("topic")

@@ -150,3 +150,31 @@ def test_a_newer_address_of_a_held_broker_counts_and_a_slave_alone_does_not_hide
     assert dict(cache.brokers()["a"]) == {0: "10.0.0.9:10", 1: "10.0.0.10:10"}
     cache.release_broker("a")
     assert dict(cache.brokers()["a"]) == {1: "10.0.0.10:10"}
+
+
+def test_a_route_that_lost_a_broker_is_asked_for_again_after_one_two_and_four_seconds() -> None:
+    cache = RouteCache(30.0)
+    cache.watch("t", 0.0)
+    cache.found("t", route("a", "b"), 0.0)
+    now, waits = 30.0, []
+    for _ in range(5):
+        cache.found("t", route("a"), now)
+        due = cache.next_due()
+        assert due is not None
+        waits.append(due - now)
+        now = due
+    assert waits == [1, 2, 4, 30, 30]
+
+
+def test_the_routes_of_a_broker_that_cannot_be_reached_are_asked_for_at_most_every_five_seconds() -> None:
+    cache = RouteCache(30.0)
+    for topic, name in (("t", "a"), ("u", "b")):
+        cache.watch(topic, 0.0)
+        cache.found(topic, route(name, host=f"10.0.0.{name}"), 0.0)
+    cache.doubt("10.0.0.a:10", 1.0)
+    assert (cache.next_due(), cache.due(5.0)) == (5.0, ["t"])
+    cache.doubt("10.0.0.a:10", 7.0)
+    assert cache.next_due() == 5.0
+    cache.found("t", route("a", host="10.0.0.a"), 7.0)
+    cache.doubt("10.0.0.a:10", 20.0)
+    assert cache.due(20.0) == ["t"]
