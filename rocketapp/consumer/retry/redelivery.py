@@ -11,24 +11,19 @@ Every attempt takes one path; `state.redelivery.after_failure` decides which pat
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
 
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.retry.job import Acknowledgement, Job, RetryQueue, new_backoff
 from rocketapp.consumer.retry.problems import UnsendableError, is_too_large, problem_of
 from rocketapp.consumer.retry.sender import RawSender
 from rocketapp.consumer.retry.waiting import LONG, Waiting
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import DeadLettered, Observe, Retried, SendBackFailed
-from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
-from rocketapp.state.backoff import Backoff
 from rocketapp.state.redelivery import (
-    Carried,
     Dead,
     Failure,
     Origin,
@@ -51,54 +46,10 @@ from rocketapp.wire.requests.send_back import DEAD
 
 _WIDTH = 16
 """Attempts in flight per broker."""
-_FIRST_WAIT, _MOST_WAIT = 0.5, 10.0
-"""Seconds until a message, or the broker that failed, is tried again."""
 _LATE = 2.0
 """Seconds that a broker may be late with a retry (it looks at its delay levels every 100 ms)."""
 _LONGEST = names.LONGEST - 64
 """Most bytes of a copy's properties: its sender may add a UNIQ_KEY."""
-
-
-class Acknowledgement(Protocol):
-    """Where a failed message came from, and how it is acknowledged once a broker has stored its copy."""
-
-    @property
-    def message_queue(self) -> MessageQueue: ...
-
-    @property
-    def closed(self) -> bool:
-        """The queue was given up: its next owner gets the message again."""
-        ...
-
-    def finish(self, message: Message, /) -> object:
-        """The message needs no further attempt."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    """One failed message."""
-
-    handler: Handler
-    queue: Acknowledgement
-    message: Message
-    failure: Failure
-    step: SendBack | Dead
-    backoff: Backoff
-    since: float
-    """The loop's time of its failure."""
-    settled: asyncio.Future[None] | None = None
-    """Done when a broker has stored the copy."""
-    path: Path = Path.DEAD_COPY
-    """What the next round begins with."""
-    unclear_since: float | None = None
-    """The loop's time of the first unclear refusal."""
-    is_late: bool = False
-    """It has waited for long: its queue has a reason to stand still."""
-    unknowns: int = 0
-    """Attempts whose outcome is unknown."""
-    carried: Carried = Carried.ALL
-    """What its dead letter carries: less after each one that was too large."""
 
 
 class Redelivery:
@@ -126,7 +77,7 @@ class Redelivery:
         self._mixed, self._app_version = mixed, app_version
         self._tasks = Tasks(observe)
         self._waiting = Waiting(stall_reasons)
-        self._retry_queues: dict[str, _RetryQueue] = {}
+        self._retry_queues: dict[str, RetryQueue] = {}
         self._loop = asyncio.get_running_loop()
         self.due_until = 0.0
         """The loop's time until which a retry that we sent back may still come."""
@@ -144,14 +95,14 @@ class Redelivery:
         retries = handler.subscription.retries
         step = concurrent_step(failure, reconsume_times=message.reconsume_times, retries=retries)
         path = Path.SEND_BACK if isinstance(step, SendBack) else Path.DEAD_COPY
-        self._begin(_Job(handler, queue, message, failure, step, _backoff(), self._loop.time(), path=path))
+        self._begin(Job(handler, queue, message, failure, step, new_backoff(), self._loop.time(), path=path))
 
     def send_to_dlq(
         self, handler: Handler, queue: Acknowledgement, message: Message, failure: Failure
     ) -> asyncio.Future[None]:
         """An orderly handler gave up: send the message to the dead letters. Done when the copy is stored."""
         settled: asyncio.Future[None] = self._loop.create_future()
-        self._begin(_Job(handler, queue, message, failure, Dead(), _backoff(), self._loop.time(), settled))
+        self._begin(Job(handler, queue, message, failure, Dead(), new_backoff(), self._loop.time(), settled))
         return settled
 
     async def stop(self) -> None:
@@ -162,15 +113,15 @@ class Redelivery:
             retry_queue.later.clear()
         await self._tasks.close()
 
-    def _begin(self, job: _Job) -> None:
+    def _begin(self, job: Job) -> None:
         broker_name = job.queue.message_queue.broker_name
         retry_queue = self._retry_queues.get(broker_name)
         if retry_queue is None:
-            retry_queue = self._retry_queues[broker_name] = _RetryQueue(_backoff())
+            retry_queue = self._retry_queues[broker_name] = RetryQueue(new_backoff())
         self._waiting.begin(job.queue.message_queue)
         self._add(retry_queue, job)
 
-    def _add(self, retry_queue: _RetryQueue, job: _Job) -> None:
+    def _add(self, retry_queue: RetryQueue, job: Job) -> None:
         broker_name = job.queue.message_queue.broker_name
         retry_queue.later.pop(job, None)
         retry_queue.jobs.append(job)
@@ -178,7 +129,7 @@ class Redelivery:
             retry_queue.running += 1
             self._tasks.start(self._run(retry_queue), f"send back to {broker_name}")
 
-    async def _run(self, retry_queue: _RetryQueue) -> None:
+    async def _run(self, retry_queue: RetryQueue) -> None:
         try:
             while retry_queue.jobs:
                 if (wait := retry_queue.not_before - self._loop.time()) > 0:
@@ -194,7 +145,7 @@ class Redelivery:
         finally:
             retry_queue.running -= 1
 
-    async def _round(self, retry_queue: _RetryQueue, job: _Job) -> bool:
+    async def _round(self, retry_queue: RetryQueue, job: Job) -> bool:
         """Try one path after the other until a broker has the copy, or another round has to follow."""
         path = job.path
         while True:
@@ -224,29 +175,29 @@ class Redelivery:
             self._settled(job)
             return True
 
-    def _failed(self, job: _Job, problem: str) -> None:
+    def _failed(self, job: Job, problem: str) -> None:
         self._tell(job, f"{problem}; it is tried again")
         if not job.queue.closed and self._loop.time() - job.since >= LONG:
             self._waiting.refused(job.queue.message_queue, problem, is_new=not job.is_late)
             job.is_late = True
 
-    def _wait_after(self, retry_queue: _RetryQueue) -> None:
+    def _wait_after(self, retry_queue: RetryQueue) -> None:
         now = self._loop.time()
         if retry_queue.not_before <= now:
             # Attempts that fail side by side are one failure: their broker may be back in a moment.
             retry_queue.not_before = now + retry_queue.backoff.next(self._random.random())
 
-    def _turn_dead(self, job: _Job, first: Path, error: Exception) -> None:
+    def _turn_dead(self, job: Job, first: Path, error: Exception) -> None:
         """Say so, once, when a message that was to be retried goes to the dead letters instead."""
         if first is Path.DEAD_COPY and isinstance(job.step, SendBack):
             job.step, job.failure = Dead(), not_taken_back(job.failure, _text(error))
             self._tell(job, f"{_text(error)}; no retry is possible, so it goes to the dead letters")
 
-    def _tell(self, job: _Job, problem: str) -> None:
+    def _tell(self, job: Job, problem: str) -> None:
         message = job.message
         self._observe(SendBackFailed(self._group, job.handler.name, message.topic, message.message_id, problem))
 
-    def _settled(self, job: _Job) -> None:
+    def _settled(self, job: Job) -> None:
         message, handler = job.message, job.handler
         job.queue.finish(message)
         if job.settled is not None and not job.settled.done():
@@ -260,7 +211,7 @@ class Redelivery:
             handler.stats.dead_lettered += 1
             self._observe(DeadLettered(*about, str(job.failure)))
 
-    async def _attempt(self, job: _Job, path: Path) -> None:
+    async def _attempt(self, job: Job, path: Path) -> None:
         """Have a copy stored by this path; raises when it is not certain that it is."""
         message, step = job.message, job.step
         retries = max_reconsume_times(job.handler.subscription.retries)
@@ -284,7 +235,7 @@ class Redelivery:
             timeout=timeout,
         )
 
-    def _properties(self, job: _Job) -> dict[str, str]:
+    def _properties(self, job: Job) -> dict[str, str]:
         """Those of a copy that we send ourselves; UnsendableError when they cannot travel."""
         try:
             origin = _origin(job.message)
@@ -306,24 +257,6 @@ class Redelivery:
         if size > _LONGEST:
             raise UnsendableError(f"its properties have {size} bytes, limit {_LONGEST}")
         return properties
-
-
-@dataclass(slots=True)
-class _RetryQueue:
-    """Failed messages of one broker."""
-
-    backoff: Backoff
-    jobs: deque[_Job] = field(default_factory=deque)
-    later: dict[_Job, asyncio.TimerHandle] = field(default_factory=dict)
-    """Those that were refused, until they are tried again."""
-    running: int = 0
-    """Attempts in flight."""
-    not_before: float = 0.0
-    """The loop's time before which nothing is tried."""
-
-
-def _backoff() -> Backoff:
-    return Backoff(_FIRST_WAIT, _MOST_WAIT)
 
 
 def _origin(message: Message) -> Origin:
