@@ -105,7 +105,7 @@ class Parent:
                 backoff.reset()
             pause = backoff.next(random.random())
             if code == 0:
-                # Somebody sent it a signal, and it drained: nothing is lost, and nothing is wrong.
+                # It received a signal and drained: nothing is lost, and nothing is wrong.
                 _log.warning("worker %d ended before the others; starting it again in %.1f s", number, pause)
             else:
                 _log.error("worker %d died (%s); starting it again in %.1f s", number, exit_text(code), pause)
