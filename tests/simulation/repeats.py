@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection
 
-from tests.simulation.excuses import REMEMBERED, Faults, LongCalls, Routes
+from tests.simulation.excuses import REMEMBERED, UNDER_WAY, Faults, LongCalls, Routes
 from tests.simulation.history import (
+    OVERTAKEN,
     UNANSWERED,
     Assigned,
     Committed,
@@ -34,14 +35,17 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
 
     - The attempt failed and its place is not settled: attempts in place are counted in memory, and the next owner of
       the queue begins to count anew.
-    - A fault reached one of the members that started it, the broker of the queue or all connections, at most 15 s
-      before the first start or since: what was finished could not be committed, or its commit was forgotten.
+    - A fault reached one of the members that started it or had the queue before, the broker of the queue or all
+      connections, at most 15 s before the first start or since: what was finished could not be committed, or its
+      commit was forgotten.
     - The queue is not orderly and changed hands, and a call at this offset or below it ran for more than 1 s: no
       hand-over waits longer for a call.
     - The queue is not orderly and changed hands, and the routes changed less than 40 s before: until every member has
       heard of it, two of them may believe that they have the queue.
     - The commit of that queue had no answer in time, less than 15 s before or since: a member that gives a queue back
       waits 1 s for it, and the slowest of the simulated networks may take longer.
+    - The queue is not orderly and a member gave its session up because the member before, which was not through when
+      the hand-over had waited long enough, committed in it: what was handled in that session is handled anew.
     - A message is stored twice (of two sends whose outcome was unknown, or of two send-backs) after a fault: each copy
       is handled.
     """
@@ -51,15 +55,18 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
     failed: set[tuple[Place, int]] = set()
     excused: set[int] = set()
     routes, whom, sessions = Routes(), defaultdict[Place, set[str]](set), defaultdict[str, int](int)
+    overtaken, owners = Faults({OVERTAKEN}), defaultdict[str, list[str]](list)
     seen_in: dict[tuple[Place, int], int] = {}
     for event in history:
         faults.see(event)
         unanswered.see(event)
+        overtaken.see(event)
         settling.see(event)
         calls.see(event)
         routes.see(event)
         if isinstance(event, Assigned | Released):
             sessions[event.queue] += 1
+            owners[event.queue].append(event.member)
         elif isinstance(event, Stored):
             begun.setdefault(event.number, event.at)
         elif isinstance(event, Started):
@@ -73,12 +80,14 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
             excused.add(event.number)
             if attempt in failed and place not in settling.places:
                 continue
-            is_slow = calls.held_back(event.queue, event.offset, earlier.at, event.at)
+            # The commit of a long call that has just ended may still end a session of the next owner.
+            is_slow = calls.held_back(event.queue, event.offset, earlier.at - UNDER_WAY, event.at)
             has_changed_hands = event.member != earlier.member or session != sessions[event.queue]
             may_be_shared = topic_of(event.queue) not in orderly and has_changed_hands
-            is_handed_over = may_be_shared and (is_slow or routes.differ(earlier.at))
+            is_void = overtaken.reached({event.queue}, earlier.at)
+            is_handed_over = may_be_shared and (is_slow or is_void or routes.differ(earlier.at))
             since = earlier.at - REMEMBERED
-            is_disturbed = faults.reached({*by, broker_of(event.queue)}, since)
+            is_disturbed = faults.reached({*by, *owners[event.queue][-4:], broker_of(event.queue)}, since)
             if not is_disturbed and not unanswered.reached({event.queue}, since) and not is_handed_over:
                 findings.append(
                     f"{event.queue} #{event.offset} attempt {event.attempt} started at {earlier.at:.3f} "

@@ -60,13 +60,17 @@ def test_a_handler_that_cannot_go_on_overlaps_with_nobody(fault: str) -> None:
         pytest.param([*handled(1, 0), Fault(2, facts.LEAVE, A), *handled(3, 0, member=B)], id="a clean leave"),
         pytest.param([*handled(1, 0), Fault(2, facts.BROKER_CRASH, "b"), *handled(3, 0)], id="another broker's crash"),
         pytest.param(
+            [*handled(1, 0), Fault(2, facts.OVERTAKEN, QUEUE), Released(2, A, QUEUE), *handled(3, 0)],
+            id="orderly, although its session was void",
+        ),
+        pytest.param(
             [*handled(1, 0), Fault(2, facts.UNANSWERED, "moves:1"), *handled(3, 0, member=B)],
             id="another queue's commit failed",
         ),
         pytest.param([*handled(1, 0), Fault(2, facts.CRASH, "c"), *handled(3, 0, member=B)], id="a third one's crash"),
         pytest.param([*running_long(1, 0), *handled(5, 0, member=B)], id="orderly, in spite of a long call"),
         pytest.param([*running_long(1, 1, CALM), *handled(6, 0, CALM), *handled(7, 0, CALM, B)], id="a long one above"),
-        pytest.param([*running_long(1, 0, CALM), *handled(6, 1, CALM), *handled(7, 1, CALM, B)], id="long, but before"),
+        pytest.param([*running_long(1, 0, CALM), *handled(8, 1, CALM), *handled(9, 1, CALM, B)], id="long, but before"),
         pytest.param([*running_long(1, 0, CALM), *started(2, 0, queue=CALM)], id="long, and the same member"),
         pytest.param(
             [*handled(1, 0), Fault(2, facts.HIDE, "b"), Assigned(9, B, QUEUE), *handled(9, 0, member=B)],
@@ -92,6 +96,10 @@ def test_repetitions_without_a_reason_are_found(history: list[Event]) -> None:
         pytest.param([Fault(0, facts.HOLD, A), *handled(40, 0), *handled(80, 0, member=B)], id="held all the time"),
         pytest.param([*started(1, 0), *ended(2, 0, done=False), *started(3, 0, member=B)], id="a failure, tried anew"),
         pytest.param([*handled(1, 0), Fault(2, facts.CUT), *handled(3, 0, member=B)], id="everything was cut"),
+        pytest.param(
+            [*handled(1, 0, CALM), Fault(2, facts.OVERTAKEN, CALM), Released(2, A, CALM), *handled(3, 0, CALM)],
+            id="its session was void",
+        ),
         pytest.param(
             [*handled(1, 0), Fault(2, facts.UNANSWERED, QUEUE), *handled(3, 0, member=B)], id="its commit failed"
         ),
@@ -227,7 +235,7 @@ TWO_BROKERS: list[Event] = [
             id="while another broker is down",
         ),
         pytest.param(
-            [Stored(10, ON_A, 1, 3), *handled(10, 3, ON_A, offset=1), Committed(19, ON_A, 2)], id="committed late"
+            [Stored(10, ON_A, 1, 3), *handled(10, 3, ON_A, offset=1), Committed(24, ON_A, 2)], id="committed late"
         ),
         pytest.param(
             [Fault(5, facts.FREEZE, "b"), Stored(10, ON_A, 1, 3), *handled(10, 3, ON_A, offset=1), Idle(30)],
@@ -255,6 +263,18 @@ def test_queues_that_starve_are_found(history: list[Event]) -> None:
             id="a handler runs",
         ),
         pytest.param([Released(9, A, ON_A), Stored(10, ON_A, 1, 3), Idle(80)], id="not owned"),
+        pytest.param(
+            [
+                Stored(10, ON_A, 1, 3),
+                *started(10, 3, queue=ON_A, offset=1),
+                Released(11, A, ON_A),
+                Assigned(12, A, ON_A),
+                *started(12, 3, queue=ON_A, offset=1),
+                *ended(20, 3, queue=ON_A, offset=1),
+                Idle(40),
+            ],
+            id="the call of an earlier session ended",
+        ),
     ],
 )
 def test_queues_that_wait_for_a_reason_do_not_starve(history: list[Event]) -> None:
