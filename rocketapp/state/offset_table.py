@@ -16,6 +16,7 @@ class _Entry:
     epoch: int
     confirmed: int | None
     sent: int
+    floor: int = -1
 
 
 class OffsetTable:
@@ -56,12 +57,20 @@ class OffsetTable:
             entry = self._entries[queue]
             entry.sent = max(entry.sent, offset)
 
+    def found(self, queue: MessageQueue, epoch: int, offset: int) -> None:
+        """The previous owner committed this offset after our session had begun: nothing below it is news."""
+        if self.is_current(queue, epoch):
+            entry = self._entries[queue]
+            entry.confirmed, entry.sent, entry.floor = offset, max(entry.sent, offset), offset
+
     def confirm(self, queue: MessageQueue, epoch: int, offset: int | None) -> None:
         """The broker said that it holds this offset; None: that it holds none."""
         if self.is_current(queue, epoch):
             self._entries[queue].confirmed = offset
 
     def is_unsent(self, queue: MessageQueue, epoch: int, offset: int) -> bool:
-        """Whether this session is the current one and the broker has not confirmed this offset."""
+        """Whether this session is the current one and this offset is news for the broker."""
         entry = self._entries.get(queue)
-        return entry is not None and entry.epoch == epoch and entry.confirmed != offset
+        if entry is None or entry.epoch != epoch:
+            return False
+        return entry.confirmed != offset and offset >= entry.floor

@@ -185,16 +185,23 @@ class Committer:
             self._round_at = 0.0
             self._news.set()
 
-    async def verify(self, session: Session) -> bool | None:
-        """Read the offset: True when the queue is still ours, False when another member went on, None: not known."""
+    async def verify(self, session: Session, *, is_first: bool = False) -> bool | None:
+        """Read the offset: True when the queue is still ours, False when another member went on, None: not known.
+
+        `is_first`: the session has committed nothing yet. The previous owner may have committed after it began.
+        """
         era, queue = self._trust.era, session.queue
         try:
             stored = await self._brokers.committed(queue, exact=True, timeout=PATIENCE, dial=False)
         except RocketAppError:
             return None
-        if went_on(stored, self._table.sent(queue)):
-            self._give_up(session)
-            return False
+        if stored is not None and went_on(stored, self._table.sent(queue)):
+            process_queue = session.process_queue
+            if not is_first or stored > process_queue.end_offset:
+                self._give_up(session)
+                return False
+            # The previous owner was not through when we began. What it finished late is not delivered anew for that.
+            self._table.found(queue, process_queue.epoch, stored)
         if self.sessions.get(queue) is not session:
             return None
         if not self._trust.verify(queue, era, is_locked=session.lease is not None):
@@ -234,7 +241,7 @@ class Committer:
         if session.is_ending:
             return await self.commit_finally(session)
         if self.has_first_news(session):
-            if not await self.verify(session):
+            if not await self.verify(session, is_first=True):
                 return False
             session.is_fresh = False
         offset = self.news_of(session)
@@ -277,7 +284,7 @@ class Committer:
             self._give_up(session)
             return True
         offset = process_queue.commit_offset
-        if stored == offset:
+        if stored is not None and stored >= offset:
             self._table.confirm(queue, process_queue.epoch, stored)
             return True
         if session.lease is not None and not session.lease.held(self._loop.time()):

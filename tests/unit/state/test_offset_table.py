@@ -41,3 +41,15 @@ def test_a_queue_that_was_given_up_has_no_news() -> None:
     table.end(QUEUE, 1)
     assert not table.is_unsent(QUEUE, 1, 99)
     assert table.confirmed(QUEUE) is None
+
+
+def test_an_offset_that_the_previous_owner_left_is_never_lowered() -> None:
+    table = OffsetTable()
+    table.begin(QUEUE, epoch=1, confirmed=10)
+    table.found(QUEUE, epoch=1, offset=50)
+    assert not table.is_unsent(QUEUE, epoch=1, offset=20)
+    assert not table.is_unsent(QUEUE, epoch=1, offset=50)
+    assert table.is_unsent(QUEUE, epoch=1, offset=51)
+    # A broker that crashed may hold less than that: then it is news again.
+    table.confirm(QUEUE, epoch=1, offset=30)
+    assert table.is_unsent(QUEUE, epoch=1, offset=50)

@@ -105,11 +105,12 @@ def test_the_first_commit_of_a_session_lowers_no_offset_that_its_previous_owner_
         cluster, queue, member = await late(seconds)
         cluster.offsets["group", queue] = 150
         del cluster.commits[:]
-        await eventually(lambda: bool(member.events.of(Released)), 30)
         await eventually(lambda: cluster.committed(queue) == 200, 200)
         offsets = [offset for _, at, offset in cluster.commits if at == queue]
         assert offsets == sorted(offsets)
-        assert offsets[0] > 150
+        assert offsets[0] >= 150
+        # Nor does it begin anew for that: what it has handled meanwhile would be handled a second time.
+        assert not member.events.of(Released)
         await member.stop()
         await cluster.stop()
 
