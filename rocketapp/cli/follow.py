@@ -24,6 +24,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.backoff import Backoff
+from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
@@ -145,9 +146,10 @@ class Tail:
 
     async def _follow(self, queue: MessageQueue, *, from_first: bool) -> None:
         offset = await self._first_offset(queue, from_first=from_first)
+        limits = QueueLimits(self._config.queue_max_messages, self._config.queue_max_bytes, max_span=None)
         while True:
             process_queue: ProcessQueue[Message] = ProcessQueue(queue, offset)
-            flow = self._flow_control.open(GROUP, process_queue, self._config, limits_span=False)
+            flow = self._flow_control.open(GROUP, process_queue, self._config, limits)
 
             def deliver(messages: Sequence[Message], process_queue: ProcessQueue[Message] = process_queue) -> None:
                 # The broker compares hashes of tags only.

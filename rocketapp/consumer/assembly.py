@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -24,6 +25,7 @@ from rocketapp.consumer.watch import Watch, first_of
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.delivery import Way
 from rocketapp.consumer.ways.orderly import OrderlyWay
+from rocketapp.consumer.ways.sent_back import SentBack
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.model.subscription import SubscriptionData
@@ -54,7 +56,11 @@ class Group:
             group=name, brokers=self.brokers, observe=observe, interval=config.commit_interval, trust=self.trust
         )
         self.concurrently = ConcurrentWay(
-            topics, stats=self.stats, redelivery=self.redelivery, observe=observe, threads=parts.threads
+            topics,
+            stats=self.stats,
+            new_completion=partial(SentBack, redelivery=self.redelivery),
+            observe=observe,
+            threads=parts.threads,
         )
         self.orderly = self._new_orderly()
         self.ways: tuple[Way, ...] = self.concurrently, self.orderly

@@ -30,7 +30,6 @@ from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
@@ -121,13 +120,10 @@ class Assignment:
             self._ended.set_result(None)
 
     def hand_over(self) -> None:
-        """Give it to another living member. A concurrent queue is not waited for: it begins after a moment.
-
-        An orderly queue stays locked until its handler has ended, however long that takes.
-        """
+        """Give it to another living member; running calls get the time that their way says."""
         self.end()
-        if not self._way.needs_lock:
-            self._cutting = self._loop.call_later(RUN_ON, self._wait_no_longer, False)
+        if self._way.run_on is not None:
+            self._cutting = self._loop.call_later(self._way.run_on, self._wait_no_longer, False)
 
     def cut(self) -> None:
         """Wait for no handler any more: what still runs is lost."""
@@ -236,10 +232,8 @@ class Assignment:
         context, pull = self._context, self._context.pull
         delivery = self._way.open(process_queue, lock)
         session = context.offsets.begin(process_queue, None if lock is None else lock.lease)
-        limits_span = self._way.limits_span
-        flow = context.flow_control.open(
-            context.group, process_queue, context.config, limits_span=limits_span, pauses=context.pauses
-        )
+        limits = self._way.limits(context.config)
+        flow = context.flow_control.open(context.group, process_queue, context.config, limits, pauses=context.pauses)
         pull.observe(Assigned(context.group, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue
         try:

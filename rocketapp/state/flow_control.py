@@ -49,7 +49,7 @@ class QueueLimits:
     max_messages: int
     max_bytes: int
     max_span: int | None
-    """None for orderly topics."""
+    """Offsets from the lowest unfinished message to the highest pulled one; None: no limit."""
 
     def reached(self, queue: Unfinished, share: float = 1.0) -> bool:
         """Whether the queue holds that share of one of its limits. An empty queue never does."""

@@ -46,20 +46,14 @@ class FlowControl:
         group: str,
         queue: ProcessQueue[Message],
         config: ConsumerConfig,
+        limits: QueueLimits,
         *,
-        limits_span: bool,
         pauses: Pauses | None = None,
     ) -> QueueFlow:
         """Flow control of one process queue.
 
-        `limits_span`: `queue_max_span` holds for it, as it is not orderly. `pauses`: of its group; what a retry queue
-        holds of paused topics does not count against its limits.
+        `pauses`: of its group; what a retry queue holds of paused topics does not count against its limits.
         """
-        limits = QueueLimits(
-            max_messages=config.queue_max_messages,
-            max_bytes=config.queue_max_bytes,
-            max_span=config.queue_max_span if limits_span else None,
-        )
         name = f"{queue.message_queue.topic} in {group}"
         expected = max(config.pull_batch_bytes, min(_FIRST_ANSWER, self.budget.limit_bytes // _FIRST_SHARE))
         account = self.budget.open(name, queue, expected=expected)

@@ -15,13 +15,14 @@ from random import Random
 
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.retry.counts import count_dead_letter, count_retry
 from rocketapp.consumer.retry.job import Acknowledgement, Job, RetryQueue, new_backoff
 from rocketapp.consumer.retry.problems import UnsendableError, is_too_large, problem_of
 from rocketapp.consumer.retry.sender import RawSender
 from rocketapp.consumer.retry.waiting import LONG, Waiting
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.errors import RocketAppError
-from rocketapp.model.event import DeadLettered, Observe, Retried, SendBackFailed
+from rocketapp.model.event import Observe, SendBackFailed
 from rocketapp.model.names import retry_topic
 from rocketapp.state.redelivery import (
     Dead,
@@ -202,14 +203,12 @@ class Redelivery:
         job.queue.finish(message)
         if job.settled is not None and not job.settled.done():
             job.settled.set_result(None)
-        about = self._group, handler.name, message.topic, message.message_id, message.attempt
+        group, observe = self._group, self._observe
         if isinstance(job.step, SendBack):
-            handler.stats.retried += 1
             self.due_until = max(self.due_until, self._loop.time() + job.step.delay + _LATE)
-            self._observe(Retried(*about, job.step.delay, str(job.failure)))
+            count_retry(handler, message, job.failure, delay=job.step.delay, group=group, observe=observe)
         else:
-            handler.stats.dead_lettered += 1
-            self._observe(DeadLettered(*about, str(job.failure)))
+            count_dead_letter(handler, message, job.failure, group=group, observe=observe)
 
     async def _attempt(self, job: Job, path: Path) -> None:
         """Have a copy stored by this path; raises when it is not certain that it is."""

@@ -10,50 +10,55 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import QueueLock
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.batches import Batches
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.consumer.workers.work import Work
+from rocketapp.consumer.workers.work import Completion, Work
 from rocketapp.model.event import Observe
 from rocketapp.model.names import is_retry_topic
+from rocketapp.state.flow_control import QueueLimits
+from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 Workers = AsyncWorkers | ThreadWorkers
+NewCompletion = Callable[[ProcessQueue[Message], Handler], Completion]
+"""Makes what judges the calls of one handler in one session, and acknowledges its messages."""
 
 
 class ConcurrentWay:
     """Calls the handlers of one group, many messages at once."""
 
     needs_lock = False
-    limits_span = True
+    run_on: float | None = RUN_ON
 
     def __init__(
         self,
         topics: Iterable[ConsumedTopic],
         *,
         stats: GroupStats,
-        redelivery: Redelivery,
+        new_completion: NewCompletion,
         observe: Observe,
         threads: MakeThreads = Threads,
     ) -> None:
-        """`threads(name, most)` makes the threads of a sync handler.
+        """`new_completion(process_queue, handler)` judges the calls of one handler in one session.
+
+        `threads(name, most)` makes the threads of a sync handler.
 
         Orderly topics are here too: a message that comes back through the retry topic has lost its order anyway.
         """
-        self.stats, self.redelivery = stats, redelivery
+        self.stats, self.new_completion = stats, new_completion
         self._observe, self._threads = observe, threads
         self._tasks = Tasks(observe)
         self._workers: list[Workers] = []
@@ -74,6 +79,10 @@ class ConcurrentWay:
         """The delivery of a new session."""
         return ConcurrentDelivery(process_queue, self)
 
+    def limits(self, config: ConsumerConfig) -> QueueLimits:
+        """With a span: one message that is not finished holds up the committed offset of all above it."""
+        return QueueLimits(config.queue_max_messages, config.queue_max_bytes, config.queue_max_span)
+
     def in_hand(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
         return [(each.handler, item) for each in self._workers for item in each.in_hand() if item is not None]
@@ -82,23 +91,6 @@ class ConcurrentWay:
         """Start nothing more, and cancel what can be cancelled."""
         await asyncio.gather(*(workers.stop() for workers in self._workers))
         await self._tasks.close()
-
-
-class _SentBack(ByOffset):
-    """Acknowledges by offset; failed messages are sent back."""
-
-    __slots__ = ("_redelivery",)
-
-    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, redelivery: Redelivery) -> None:
-        super().__init__(process_queue, handler)
-        self._redelivery = redelivery
-
-    def judge(self, item: Any, result: object, raised: bool) -> None:
-        """Acknowledge what one call has done, and send the other messages back."""
-        if self._process_queue.closed:
-            return  # the next owner of the queue gets them again
-        for message, failure in self.settle(item, result, raised):
-            self._redelivery.fail(self._handler, self._process_queue, message, failure)
 
 
 class ConcurrentDelivery:
@@ -111,9 +103,9 @@ class ConcurrentDelivery:
         self._process_queue = process_queue
         self._topic = None if is_retry_topic(topic) else topic
         """None: a retry queue, whose messages belong to any topic."""
-        self._redelivery, self._stats = way.redelivery, way.stats
+        self._new_completion, self._stats = way.new_completion, way.stats
         self._tables: Mapping[str, TagTable[Workers]] = way.tables
-        self._completions: dict[int, _SentBack] = {}
+        self._completions: dict[int, Completion] = {}
         self._works: deque[tuple[Workers, Work]] = deque()
         self._started_to = -1
         """No started message lies above this offset, except messages of `_works`."""
@@ -247,10 +239,10 @@ class ConcurrentDelivery:
                 known[1].hold()
         return known[1]
 
-    def _completion(self, workers: Workers) -> _SentBack:
+    def _completion(self, workers: Workers) -> Completion:
         known = self._completions.get(id(workers))
         if known is None:
-            known = _SentBack(self._process_queue, workers.handler, self._redelivery)
+            known = self._new_completion(self._process_queue, workers.handler)
             self._completions[id(workers)] = known
         return known
 

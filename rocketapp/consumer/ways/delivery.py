@@ -12,7 +12,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -74,8 +76,15 @@ class Way(Protocol):
 
     needs_lock: bool
     """Its queues are consumed under a lock of the broker."""
-    limits_span: bool
-    """`queue_max_span` limits how far it pulls ahead of the lowest unfinished message."""
+    run_on: float | None
+    """Seconds that running calls get when their queue goes to another living member; None: until they have ended.
+
+    Without a lock the next owner waits for `state.hand_over.LONGEST_WAIT` at most.
+    """
+
+    def limits(self, config: ConsumerConfig) -> QueueLimits:
+        """How much each of its queues may pull ahead of its handlers."""
+        ...
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> Delivery:
         """The delivery of a new session; `lock` is given when the way needs one."""

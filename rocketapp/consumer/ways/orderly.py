@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
 from rocketapp.consumer.ways.orderly_delivery import OrderlyContext, OrderlyDelivery
+from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.workers.serial import SerialExecutor, SerialInThreads, SerialOnLoop
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.event import Observe
-from rocketapp.state.failed_attempts import FailedAttempts
+from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
@@ -26,7 +28,7 @@ class OrderlyWay:
     """Calls the orderly handlers of one group."""
 
     needs_lock = True
-    limits_span = False
+    run_on: float | None = None
 
     def __init__(
         self,
@@ -46,17 +48,8 @@ class OrderlyWay:
         """
         self.waits = StallReasons(group, observe, asyncio.get_running_loop().time)
         """Queues that wait for a free call of their handler. They are pulled all the same."""
-        self._context = OrderlyContext(
-            group,
-            stats,
-            redelivery,
-            observe,
-            suspend,
-            prompt,
-            tasks=Tasks(observe),
-            attempts=FailedAttempts(),
-            waits=self.waits,
-        )
+        retries = RetryContext(group, redelivery, observe, suspend)
+        self._context = OrderlyContext(stats, retries, prompt, tasks=Tasks(observe), waits=self.waits)
         self._threads = threads
         self._executors: list[SerialExecutor] = []
         self._tables = {
@@ -75,6 +68,10 @@ class OrderlyWay:
         if lock is None:
             raise ValueError(f"{process_queue} is orderly: it needs a lock")
         return OrderlyDelivery(process_queue, lock, self._tables[process_queue.message_queue.topic], self._context)
+
+    def limits(self, config: ConsumerConfig) -> QueueLimits:
+        """No span: the lowest unfinished message is the only one that runs."""
+        return QueueLimits(config.queue_max_messages, config.queue_max_bytes, max_span=None)
 
     def in_hand(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""

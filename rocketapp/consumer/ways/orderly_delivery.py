@@ -15,17 +15,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
+from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
 from rocketapp.consumer.workers.free_calls import call_before
 from rocketapp.consumer.workers.serial import RUN, Permit, SerialExecutor
-from rocketapp.model.event import Observe, Retried
-from rocketapp.state.failed_attempts import FailedAttempts
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
@@ -38,15 +35,10 @@ _CALL_PATIENCE = 10.0
 class OrderlyContext:
     """What all deliveries of one group share."""
 
-    group: str
     stats: GroupStats
-    redelivery: Redelivery
-    observe: Observe
-    suspend: float
-    """Seconds until a failed message is tried again, when its handler does not say."""
+    retries: RetryContext
     prompt: Prompt
     tasks: Tasks
-    attempts: FailedAttempts
     waits: StallReasons
     """Queues that wait for a free call of their handler."""
     deliveries: dict[OrderlyDelivery, None] = field(default_factory=dict)
@@ -88,15 +80,11 @@ class OrderlyDelivery:
         self._held = False
         self._executor: SerialExecutor | None = None
         self._completions: dict[int, ByOffset] = {}
-        queue = process_queue.message_queue
-        self._earlier = context.attempts.take(queue, process_queue.end_offset)
-        """Failed attempts of earlier sessions, by offset; of messages that were not started in this one."""
-        self._failed: dict[int, int] = {}
-        """Failed attempts of messages that were started in this session."""
+        self._retries = RetriesInPlace(process_queue, self._ended, context.retries)
         self.over: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more may start: the lock is lost, or after `end`. With an exception when it has failed."""
         context.deliveries[self] = None
-        self._runner = context.tasks.start(self._run(), f"orderly {queue}")
+        self._runner = context.tasks.start(self._run(), f"orderly {process_queue.message_queue}")
         self._runner.add_done_callback(self._close)
 
     def __repr__(self) -> str:
@@ -151,11 +139,8 @@ class OrderlyDelivery:
         return None if item is None or executor is None else (executor.handler, item)
 
     def _close(self, runner: asyncio.Task[None]) -> None:
-        context, process_queue = self._context, self._process_queue
-        context.deliveries.pop(self, None)
-        failed = self._failed | self._earlier
-        offsets = [message.offset for message in process_queue.unfinished()] if failed else []
-        context.attempts.keep(process_queue.message_queue, {at: failed[at] for at in offsets if at in failed})
+        self._context.deliveries.pop(self, None)
+        self._retries.close()
         if self.over.done():
             return
         error = None if runner.cancelled() else runner.exception()
@@ -176,7 +161,7 @@ class OrderlyDelivery:
                 messages = []  # finished messages are kept in memory neither now nor while the runner waits
                 if not await self._handle(executor, items):
                     return
-            self._failed.clear()
+            self._retries.failed.clear()
             self._context.prompt(self._process_queue)
             # A handler that never suspends must not keep the loop for itself, nor its offset from being committed.
             await asyncio.sleep(0)
@@ -208,8 +193,8 @@ class OrderlyDelivery:
                 messages += more
             elif subscription.batch is None or not await self._has_more(until):
                 break
-        if self._earlier:
-            messages = await self._without_exhausted(executor.handler, messages)
+        if self._retries.earlier:
+            messages = await self._retries.without_exhausted(executor.handler, messages)
         if subscription.batch is None:
             return messages
         return [messages[at : at + most] for at in range(0, len(messages), most)]
@@ -236,7 +221,7 @@ class OrderlyDelivery:
                 failures = completion.settle(*stopped)
                 # The traceback of an exception keeps the handler's frames alive, and the pause may be long.
                 stopped = None
-                if (retried := await self._see_to(executor.handler, failures)) is None:
+                if (retried := await self._retries.see_to(executor.handler, failures)) is None:
                     return False
                 todo = _again(executor.handler, retried) if retried else rest
                 failures, retried = [], []
@@ -292,57 +277,8 @@ class OrderlyDelivery:
             # Another member may have had the queue meanwhile. The attempt counts all the same: a handler that blocks
             # the loop for longer than its lock lives would block it for ever.
             for message in [item] if isinstance(item, Message) else item:
-                self._count_attempt(message)
+                self._retries.count_attempt(message)
         return False
-
-    async def _see_to(self, handler: Handler, failures: list[tuple[Message, Failure]]) -> list[Message] | None:
-        """Dead letters are stored; after a pause, the messages to try again. None when the delivery ended before."""
-        again, delay = [], 0.0
-        for message, failure in failures:
-            retries = handler.subscription.retries
-            step = orderly_step(
-                failure, reconsume_times=message.reconsume_times, retries=retries, suspend=self._context.suspend
-            )
-            if isinstance(step, Dead):
-                if not await self._dead_lettered(handler, message, failure):
-                    return None
-                continue
-            handler.stats.retried += 1
-            about = self._context.group, handler.name, message.topic, message.message_id, message.attempt
-            self._context.observe(Retried(*about, step.delay, str(failure)))
-            again.append(message)
-            delay = max(delay, step.delay)
-        if again:
-            await asyncio.wait([self._ended], timeout=delay)
-            if self._ended.done():
-                return None
-            for message in again:
-                self._count_attempt(message)
-        return again
-
-    async def _dead_lettered(self, handler: Handler, message: Message, failure: Failure) -> bool:
-        """Wait until a broker has stored the dead letter; False when the delivery ended before."""
-        stored = self._context.redelivery.send_to_dlq(handler, self._process_queue, message, failure)
-        await asyncio.wait([stored, self._ended], return_when=asyncio.FIRST_COMPLETED)
-        return stored.done()
-
-    def _count_attempt(self, message: Message) -> None:
-        message.reconsume_times += 1
-        self._failed[message.offset] = message.reconsume_times
-
-    async def _without_exhausted(self, handler: Handler, messages: list[Message]) -> list[Message]:
-        """Go on counting where earlier sessions ended; a message without further retries becomes a dead letter."""
-        left, retries = [], handler.subscription.retries
-        for message in messages:
-            if times := self._earlier.pop(message.offset, 0):
-                message.reconsume_times = self._failed[message.offset] = times
-            if times and retries != UNLIMITED and times > retries:
-                reason = f"the lock of its queue was lost during the last of {times} attempts"
-                if not await self._dead_lettered(handler, message, Failure("LockLost", reason)):
-                    return []
-            else:
-                left.append(message)
-        return left
 
 
 def _given_out(items: list[Any]) -> Iterator[Any]:

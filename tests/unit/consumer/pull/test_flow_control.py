@@ -7,6 +7,7 @@ import asyncio
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
 from tests.unit.scripted import in_virtual_time
@@ -22,7 +23,8 @@ class Queue:
     def __init__(self, control: FlowControl, topic: str = "topic", number: int = 0, **options: int) -> None:
         self.process_queue: ProcessQueue[Message] = ProcessQueue(MessageQueue(topic, "broker-a", number), 0)
         config = ConsumerConfig(pull_batch_bytes=1024, **options)
-        self.flow: QueueFlow = control.open("group", self.process_queue, config, limits_span=True)
+        limits = QueueLimits(config.queue_max_messages, config.queue_max_bytes, config.queue_max_span)
+        self.flow: QueueFlow = control.open("group", self.process_queue, config, limits)
 
     def answered(self, size: int) -> bool:
         """A pull has brought one message; whether there was room for it."""

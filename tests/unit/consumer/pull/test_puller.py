@@ -14,6 +14,7 @@ from rocketapp.errors import ConnectError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
@@ -77,7 +78,8 @@ def puller_of(
         heartbeat=lambda: None,
         refresh=lambda topic: None,
     )
-    flow = FlowControl(1 << 20).open("group", queue, ConsumerConfig(), limits_span=True)
+    limits = QueueLimits(max_messages=100, max_bytes=1 << 20, max_span=100)
+    flow = FlowControl(1 << 20).open("group", queue, ConsumerConfig(), limits)
     return Puller(queue, SubscriptionData("topic"), deliver, flow, context)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
@@ -17,7 +18,14 @@ from rocketapp.wire.record import Message
 from tests.simulation.virtual_time import run_virtual
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.reports import QUEUE, message
-from tests.unit.scripted import Events, in_virtual_time
+from tests.unit.scripted import Events, eventually, in_virtual_time
+
+
+class Dropped(ByOffset):
+    """Failed messages are not tried again."""
+
+    def judge(self, item: Any, result: object, raised: bool) -> None:
+        self.done_all([message for message, _ in self.settle(item, result, raised)])
 
 
 @in_virtual_time
@@ -36,9 +44,7 @@ async def test_what_lies_below_a_started_message_is_finished_but_not_when_all_is
         Handler(subscription("quick", tags="quick"), quick),
     ]
     topic = consumed_by(*handlers)
-    concurrently = ConcurrentWay(
-        [topic], stats=GroupStats(topic.handlers), redelivery=cast(Any, None), observe=Events()
-    )
+    concurrently = ConcurrentWay([topic], stats=GroupStats(topic.handlers), new_completion=Dropped, observe=Events())
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     delivery = concurrently.open(queue)
     messages = [message(offset, "slow" if offset < 9 else "quick") for offset in range(10)]
@@ -55,6 +61,22 @@ async def test_what_lies_below_a_started_message_is_finished_but_not_when_all_is
     await concurrently.stop()
 
 
+@in_virtual_time
+async def test_another_completion_decides_what_becomes_of_failed_messages() -> None:
+    async def call(message: Message) -> None:
+        if message.offset == 1:
+            raise ValueError
+
+    topic = consumed_by(Handler(subscription(), call))
+    way = ConcurrentWay([topic], stats=GroupStats(topic.handlers), new_completion=Dropped, observe=Events())
+    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
+    messages = [message(offset) for offset in range(3)]
+    queue.put(messages)
+    way.open(queue).deliver(messages)
+    await eventually(lambda: queue.commit_offset == 3)
+    await way.stop()
+
+
 class Paused:
     """A delivery of one concurrent handler, which takes a second per message."""
 
@@ -66,7 +88,7 @@ class Paused:
         self.way = ConcurrentWay(
             [consumed_by(handler) for handler in handlers],
             stats=GroupStats(handlers),
-            redelivery=cast(Any, None),
+            new_completion=Dropped,
             observe=Events(),
         )
         self.delivery = self.way.open(self.process_queue)
@@ -179,7 +201,7 @@ def test_no_interleaving_commits_past_an_unfinished_message_or_starts_one_twice(
         way = ConcurrentWay(
             [consumed_by(*handlers)],
             stats=GroupStats(handlers),
-            redelivery=cast(Any, None),
+            new_completion=Dropped,
             observe=Events(),
         )
         process_queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)

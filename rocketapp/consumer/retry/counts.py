@@ -1,0 +1,22 @@
+"""The one place where retries and dead letters are counted and told."""
+
+from __future__ import annotations
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.model.event import DeadLettered, Observe, Retried
+from rocketapp.wire.record import Message
+
+
+def count_retry(
+    handler: Handler, message: Message, reason: object, *, delay: float, group: str, observe: Observe
+) -> None:
+    """The message is tried again after `delay` seconds."""
+    handler.stats.retried += 1
+    reason_text = str(reason)
+    observe(Retried(group, handler.name, message.topic, message.message_id, message.attempt, delay, reason_text))
+
+
+def count_dead_letter(handler: Handler, message: Message, reason: object, *, group: str, observe: Observe) -> None:
+    """A broker has stored the message as a dead letter."""
+    handler.stats.dead_lettered += 1
+    observe(DeadLettered(group, handler.name, message.topic, message.message_id, message.attempt, str(reason)))

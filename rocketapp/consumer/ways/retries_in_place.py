@@ -1,0 +1,103 @@
+"""Failed messages of an orderly queue → a pause and another attempt in place, or a dead letter.
+
+Brokers do not count these attempts. They outlive the session of their queue (`state.failed_attempts`), so that a
+message whose handler costs the queue its lock each time ends in the dead letters as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.retry.counts import count_retry
+from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.model.event import Observe
+from rocketapp.state.failed_attempts import FailedAttempts
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
+from rocketapp.wire.record import Message
+
+
+@dataclass(frozen=True, slots=True)
+class RetryContext:
+    """What all sessions of one group share."""
+
+    group: str
+    redelivery: Redelivery
+    observe: Observe
+    suspend: float
+    """Seconds until a failed message is tried again, when its handler does not say."""
+    attempts: FailedAttempts = field(default_factory=FailedAttempts)
+
+
+class RetriesInPlace:
+    """The failed messages of one session."""
+
+    def __init__(
+        self, process_queue: ProcessQueue[Message], ended: asyncio.Future[None], context: RetryContext
+    ) -> None:
+        """`ended`: done when the session waits for no message any more."""
+        self._process_queue, self._ended, self._context = process_queue, ended, context
+        self.earlier = context.attempts.take(process_queue.message_queue, process_queue.end_offset)
+        """Failed attempts of earlier sessions, by offset; of messages that were not started in this one."""
+        self.failed: dict[int, int] = {}
+        """Failed attempts of messages that were started in this session; emptied when all of those are done."""
+
+    def __repr__(self) -> str:
+        return f"<RetriesInPlace {self._process_queue}: {len(self.failed)} failed, {len(self.earlier)} before>"
+
+    async def see_to(self, handler: Handler, failures: list[tuple[Message, Failure]]) -> list[Message] | None:
+        """Dead letters are stored; after a pause, the messages to try again. None when the delivery ended before."""
+        again, delay, context = [], 0.0, self._context
+        for message, failure in failures:
+            retries = handler.subscription.retries
+            step = orderly_step(
+                failure, reconsume_times=message.reconsume_times, retries=retries, suspend=context.suspend
+            )
+            if isinstance(step, Dead):
+                if not await self._dead_lettered(handler, message, failure):
+                    return None
+                continue
+            count_retry(handler, message, failure, delay=step.delay, group=context.group, observe=context.observe)
+            again.append(message)
+            delay = max(delay, step.delay)
+        if again:
+            await asyncio.wait([self._ended], timeout=delay)
+            if self._ended.done():
+                return None
+            for message in again:
+                self.count_attempt(message)
+        return again
+
+    async def without_exhausted(self, handler: Handler, messages: list[Message]) -> list[Message]:
+        """Go on counting where earlier sessions ended; a message without further retries becomes a dead letter."""
+        left, retries = [], handler.subscription.retries
+        for message in messages:
+            if times := self.earlier.pop(message.offset, 0):
+                message.reconsume_times = self.failed[message.offset] = times
+            if times and retries != UNLIMITED and times > retries:
+                reason = f"the lock of its queue was lost during the last of {times} attempts"
+                if not await self._dead_lettered(handler, message, Failure("LockLost", reason)):
+                    return []
+            else:
+                left.append(message)
+        return left
+
+    def count_attempt(self, message: Message) -> None:
+        """This message was tried once more, and is not done."""
+        message.reconsume_times += 1
+        self.failed[message.offset] = message.reconsume_times
+
+    def close(self) -> None:
+        """The session has ended: the next one of the queue goes on counting."""
+        failed = self.failed | self.earlier
+        offsets = [message.offset for message in self._process_queue.unfinished()] if failed else []
+        times = {at: failed[at] for at in offsets if at in failed}
+        self._context.attempts.keep(self._process_queue.message_queue, times)
+
+    async def _dead_lettered(self, handler: Handler, message: Message, failure: Failure) -> bool:
+        """Wait until a broker has stored the dead letter; False when the delivery ended before."""
+        stored = self._context.redelivery.send_to_dlq(handler, self._process_queue, message, failure)
+        await asyncio.wait([stored, self._ended], return_when=asyncio.FIRST_COMPLETED)
+        return stored.done()
