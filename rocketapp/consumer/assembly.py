@@ -12,6 +12,7 @@ from typing import Any
 from rocketapp.consumer.assignment import Assignment, AssignmentContext
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.leases import Leases
+from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.rebalancer import Rebalancer
 from rocketapp.consumer.group.start_offsets import StartOffsets
@@ -52,8 +53,10 @@ class Group:
         self.trust = Trust(loop.time())
         self.stall_reasons = StallReasons(name, observe, loop.time)
         self.redelivery = self._new_redelivery()
+        self.store: OffsetStore = self.brokers
+        """Where the offsets of the group are kept."""
         self.offsets = Offsets(
-            group=name, brokers=self.brokers, observe=observe, interval=config.commit_interval, trust=self.trust
+            group=name, store=self.store, observe=observe, interval=config.commit_interval, trust=self.trust
         )
         self.concurrently = ConcurrentWay(
             topics,
@@ -67,6 +70,7 @@ class Group:
         self.watch = self._new_watch()
         rules = {topic.topic: topic.start for topic in topics}
         self.starts = StartOffsets(
+            self.store,
             self.brokers,
             rules,
             lambda queue: self.trust.is_confirmed(queue.topic, loop.time()),
@@ -144,6 +148,7 @@ class Group:
             group=self.name,
             brokers=self.brokers,
             offsets=self.offsets,
+            store=self.store,
             config=self._parts.config,
             flow_control=self._parts.flow_control,
             pauses=self.pauses,

@@ -16,10 +16,12 @@ from enum import Enum
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.group.beginning import Beginning
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.committer import Session
 from rocketapp.consumer.group.hand_over import previous_owner_is_through
 from rocketapp.consumer.group.leases import Leases, Lock
+from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
@@ -38,9 +40,6 @@ from rocketapp.wire.record import Message
 
 _TRY_AGAIN = 1.0
 """Seconds until a session that could not begin is tried again."""
-_LOCK_PATIENCE = 1.0
-"""Seconds without its lock after which a queue is said to stand still."""
-
 _AT_ONCE = 0.02
 """Seconds after which handlers that run are not about to end."""
 
@@ -62,6 +61,7 @@ class AssignmentContext:
     group: str
     brokers: Brokers
     offsets: Offsets
+    store: OffsetStore
     config: ConsumerConfig
     flow_control: FlowControl
     pauses: Pauses
@@ -94,6 +94,14 @@ class Assignment:
         self._handed_over = handed_over
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._beginning = Beginning(
+            queue,
+            self._ended,
+            starts=context.starts,
+            leases=context.leases,
+            tasks=context.tasks,
+            stall_reasons=context.pull.stall_reasons,
+        )
         self._cut: asyncio.Future[bool] = self._loop.create_future()
         """Done when no handler is waited for any more: True when the drain was cut, which is not a clean end."""
         self._cutting: asyncio.TimerHandle | None = None
@@ -179,16 +187,14 @@ class Assignment:
         """Until one of them is done, the time is over, or the queue is to be given back."""
         await asyncio.wait([*others, self._ended], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
 
-    # How a session begins.
-
     async def _session(self) -> None:
-        lock = await self._locked() if self._way.needs_lock else None
+        lock = await self._beginning.locked() if self._way.needs_lock else None
         at_rest = True
         try:
             if self._handed_over and lock is None:
                 await previous_owner_is_through(self._context.brokers, self.queue, self._ended)
                 self._handed_over = self.is_ending
-            offset = await self._start_offset(lock)
+            offset = await self._beginning.offset(lock)
             if offset is not None:
                 process_queue: ProcessQueue[Message] = ProcessQueue(self.queue, offset, next(self._context.epochs))
                 at_rest = await self._consume(process_queue, lock)
@@ -197,35 +203,6 @@ class Assignment:
                 await self._context.leases.give_back(lock)
             elif lock is not None:
                 self._context.leases.drop(lock)
-
-    async def _locked(self) -> Lock:
-        """The queue's lock; not held only if the queue is to be given back."""
-        lock = self._context.leases.want(self.queue)
-        while not lock.gained.done() and not self.is_ending:
-            await self._wait(lock.gained, timeout=_LOCK_PATIENCE)
-            if not lock.gained.done():
-                self._context.pull.stall_reasons.still(self.queue, f"no lock: {lock.problem}", kind="lock")
-        return lock
-
-    async def _start_offset(self, lock: Lock | None) -> int | None:
-        """Where the session begins; None when it does not."""
-        while not self.is_ending and (lock is None or await lock.usable()):
-            suspensions = 0 if lock is None else lock.lease.suspensions
-            asking = self._context.tasks.start(self._context.starts.offset(self.queue), f"start of {self.queue}")
-            try:
-                # Its broker may have to be dialled: a queue that is given back does not wait for that.
-                await self._wait(asking)
-                if not asking.done():
-                    return None
-                offset: int = asking.result()
-            finally:
-                asking.cancel()
-            # While the lock was in doubt another member may have gone on.
-            if lock is None or suspensions == lock.lease.suspensions:
-                return offset
-        return None
-
-    # How it goes on, and ends.
 
     async def _consume(self, process_queue: ProcessQueue[Message], lock: Lock | None) -> bool:
         """Pull and deliver until the session ends; whether no handler of it runs any more."""
@@ -255,7 +232,7 @@ class Assignment:
             await self._wait(timeout=_TRY_AGAIN)
         if correction is not None and not self.is_ending:
             pull.observe(LoopFailed(f"pull {self.queue}", correction.reason))
-            await context.brokers.commit(self.queue, correction.offset)
+            await context.store.commit(self.queue, correction.offset)
         return at_rest
 
     async def _pull(

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.errors import RequestTimeoutError, RocketAppError
 from rocketapp.model.event import CommitFailed, LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -60,7 +60,7 @@ class Committer:
         *,
         group: str,
         broker_name: str,
-        brokers: Brokers,
+        store: OffsetStore,
         table: OffsetTable,
         trust: Trust,
         observe: Observe,
@@ -68,7 +68,7 @@ class Committer:
         ended: Callable[[Session], None],
     ) -> None:
         """`interval`: seconds between two regular rounds; `ended` is told of sessions that commit nothing more."""
-        self._group, self._broker_name, self._brokers = group, broker_name, brokers
+        self._group, self._broker_name, self._store = group, broker_name, store
         self._table, self._trust = table, trust
         self._observe, self._interval, self._ended = observe, interval, ended
         self._loop = asyncio.get_running_loop()
@@ -178,7 +178,7 @@ class Committer:
         if not doubtful or self._loop.time() < self._look_at:
             return
         self._look_at = self._loop.time() + _LOOK_AGAIN
-        if not self._brokers.is_connected(self._broker_name):
+        if not self._store.is_connected(self._broker_name):
             return
         if any(await asyncio.gather(*(self.verify(session) for session in doubtful))):
             # It may be in doubt again before the next regular round.
@@ -192,7 +192,7 @@ class Committer:
         """
         era, queue = self._trust.era, session.queue
         try:
-            stored = await self._brokers.committed(queue, exact=True, timeout=PATIENCE, dial=False)
+            stored = await self._store.committed(queue, exact=True, timeout=PATIENCE, dial=False)
         except RocketAppError:
             return None
         if stored is not None and went_on(stored, self._table.sent(queue)):
@@ -270,7 +270,7 @@ class Committer:
             except RocketAppError as error:
                 # A living connection that was slow once gets a second chance: a repetition costs more than a second.
                 failures += 1
-                is_slow = isinstance(error, RequestTimeoutError) and self._brokers.is_connected(self._broker_name)
+                is_slow = isinstance(error, RequestTimeoutError) and self._store.is_connected(self._broker_name)
                 if not is_slow or failures > 1:
                     self._failed(session, error, is_last=True)
                     return False
@@ -279,7 +279,7 @@ class Committer:
     async def _last_step(self, session: Session) -> bool | None:
         """Read the stored offset, and write ours if it is higher; None: read again."""
         process_queue, queue = session.process_queue, session.queue
-        stored = await self._brokers.committed(queue, exact=True, timeout=PATIENCE, dial=False)
+        stored = await self._store.committed(queue, exact=True, timeout=PATIENCE, dial=False)
         if went_on(stored, self._table.sent(queue)):
             self._give_up(session)
             return True
@@ -295,7 +295,7 @@ class Committer:
     async def _send(self, session: Session, offset: int, timeout: float | None) -> None:
         queue, epoch = session.queue, session.process_queue.epoch
         self._table.send(queue, epoch, offset)
-        await self._brokers.commit(queue, offset, timeout=timeout, dial=False)
+        await self._store.commit(queue, offset, timeout=timeout, dial=False)
         self._table.confirm(queue, epoch, offset)
 
     def _failed(self, session: Session, error: RocketAppError, *, is_last: bool = False) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.committer import Committer, Session
+from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
@@ -23,9 +23,9 @@ from rocketapp.wire.record import Message
 class Offsets:
     """Tells brokers how far each queue is done."""
 
-    def __init__(self, *, group: str, brokers: Brokers, observe: Observe, interval: float, trust: Trust) -> None:
+    def __init__(self, *, group: str, store: OffsetStore, observe: Observe, interval: float, trust: Trust) -> None:
         """`interval`: seconds between two rounds of commits."""
-        self._group, self._brokers, self._observe, self._interval = group, brokers, observe, interval
+        self._group, self._store, self._observe, self._interval = group, store, observe, interval
         self._trust = trust
         self._table = OffsetTable()
         self._tasks = Tasks(observe)
@@ -66,7 +66,7 @@ class Offsets:
             committer = self._committers[broker_name] = Committer(
                 group=self._group,
                 broker_name=broker_name,
-                brokers=self._brokers,
+                store=self._store,
                 table=self._table,
                 trust=self._trust,
                 observe=self._observe,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.errors import TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import Start
@@ -18,14 +19,22 @@ class StartOffsets:
     """First offsets of one group's queues."""
 
     def __init__(
-        self, brokers: Brokers, rules: Mapping[str, Start], trusted: Callable[[MessageQueue], bool], *, joined: float
+        self,
+        store: OffsetStore,
+        brokers: Brokers,
+        rules: Mapping[str, Start],
+        trusted: Callable[[MessageQueue], bool],
+        *,
+        joined: float,
     ) -> None:
-        """`rules`: the start of every topic; the retry topic has none and is read from its beginning.
+        """`brokers` say where a queue begins and ends.
+
+        `rules`: the start of every topic; the retry topic has none and is read from its beginning.
 
         `trusted(queue)`: whether this member certainly still owns it. `joined`: when this member joins,
         in seconds since 1970.
         """
-        self._brokers, self._rules, self._trusted = brokers, rules, trusted
+        self._store, self._brokers, self._rules, self._trusted = store, brokers, rules, trusted
         self._joined = joined
         self._known: set[MessageQueue] | None = None
 
@@ -35,18 +44,18 @@ class StartOffsets:
 
     async def offset(self, queue: MessageQueue) -> int:
         """The committed offset; when there is none, what the rule says, committed with an answer."""
-        committed = await self._brokers.committed_for_start(queue)
+        committed = await self._store.committed_for_start(queue)
         if committed.offset is not None and committed.is_certain:
             return committed.offset
         # A 0 that may mean "none" is where we begin all the same; committed, it holds when the queue is old.
         start = await self._by_rule(queue) if committed.offset is None else committed.offset
         # Asked again: if this took long, another member may have begun meanwhile, and gone on.
-        again = await self._brokers.committed_for_start(queue)
+        again = await self._store.committed_for_start(queue)
         if again.offset is not None and (again.is_certain or committed.offset is None):
             return again.offset
         if not self._trusted(queue):
             raise TransportError(queue.broker_name, f"{queue} may belong to another member by now: looking again first")
-        await self._brokers.commit(queue, start)
+        await self._store.commit(queue, start)
         return start
 
     async def _by_rule(self, queue: MessageQueue) -> int:
@@ -54,7 +63,7 @@ class StartOffsets:
         appeared_later = self._known is not None and queue not in self._known
         if rule == "last" and not appeared_later:
             # Of a young queue brokers say 0 to a new group, wherever it wants to begin: so do we.
-            young = await self._brokers.committed(queue)
+            young = await self._store.committed(queue)
             if young is not None:
                 return young
         place = start_at(queue.topic, rule, joined=self._joined if appeared_later else None)

@@ -1,0 +1,35 @@
+"""Where the offsets of a group are kept: at the brokers, unless a way of consuming keeps them elsewhere."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from rocketapp.client.calls.offsets import Committed
+from rocketapp.model.message_queue import MessageQueue
+
+
+class OffsetStore(Protocol):
+    """Keeps how far each queue is done. Every question raises RocketAppError when there is no answer."""
+
+    def is_connected(self, broker_name: str) -> bool:
+        """Whether the offsets of this broker's queues can be reached at once."""
+        ...
+
+    async def committed(
+        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
+    ) -> int | None:
+        """The group's offset; None when there is none. Not `exact`: 0 may stand for none.
+
+        `timeout`: seconds. Without `dial` it fails at once when no connection is open.
+        """
+        ...
+
+    async def committed_for_start(self, queue: MessageQueue) -> Committed:
+        """The group's offset, and whether that answer is certain."""
+        ...
+
+    async def commit(
+        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
+    ) -> None:
+        """Everything below `offset` is done; returns when that is stored."""
+        ...
