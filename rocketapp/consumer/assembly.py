@@ -58,13 +58,7 @@ class Group:
         self.offsets = Offsets(
             group=name, store=self.store, observe=observe, interval=config.commit_interval, trust=self.trust
         )
-        self.concurrently = ConcurrentWay(
-            topics,
-            stats=self.stats,
-            new_completion=partial(SentBack, redelivery=self.redelivery),
-            observe=observe,
-            threads=parts.threads,
-        )
+        self.concurrently = self._new_concurrent()
         self.orderly = self._new_orderly()
         self.ways: tuple[Way, ...] = self.concurrently, self.orderly
         self.watch = self._new_watch()
@@ -111,6 +105,15 @@ class Group:
             send_timeout=parts.config.send_back_timeout,
             mixed=any(topic.orderly for topic in self._topics),
             app_version=parts.app_version,
+        )
+
+    def _new_concurrent(self) -> ConcurrentWay:
+        return ConcurrentWay(
+            self._topics,
+            stats=self.stats,
+            new_completion=partial(SentBack, redelivery=self.redelivery),
+            observe=self._parts.observe,
+            threads=self._parts.threads,
         )
 
     def _new_orderly(self) -> OrderlyWay:
