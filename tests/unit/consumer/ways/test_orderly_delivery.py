@@ -342,6 +342,7 @@ async def test_nothing_that_a_thread_finishes_after_its_delivery_was_abandoned_i
         await asyncio.sleep(0)
     assert bench.process_queue.commit_offset == 31
     assert bench.handler.stats == HandlerStats(handled=31)
+    await bench.way.stop()
 
 
 @in_virtual_time
