@@ -15,7 +15,6 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
-from rocketapp.consumer.assignment import SessionEnd
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
@@ -205,8 +204,6 @@ class Member(_Client):
             history.append(facts.Assigned(now, self.name, _queue(event.queue)))
         elif isinstance(event, events.Released):
             history.append(facts.Released(now, self.name, _queue(event.queue)))
-            if event.reason == SessionEnd.OVERTAKEN.value:
-                history.append(facts.Fault(now, facts.OVERTAKEN, _queue(event.queue)))
         elif isinstance(event, events.CommitFailed):
             history.append(facts.Fault(now, facts.UNANSWERED, _queue(event.queue)))
 

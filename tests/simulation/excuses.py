@@ -99,14 +99,16 @@ class LongCalls:
     """Calls that ran longer than a hand-over waits, by queue."""
 
     def __init__(self) -> None:
-        self._running: dict[tuple[str, str, int], float] = {}
+        self._running: defaultdict[tuple[str, str, int], list[float]] = defaultdict(list)
         self._long: defaultdict[str, list[tuple[int, float, float]]] = defaultdict(list)
 
     def see(self, event: Event) -> None:
         if isinstance(event, Started):
-            self._running[event.member, event.queue, event.offset] = event.at
+            # A member that gets a queue back may begin a call anew while the one of its earlier session still runs.
+            self._running[event.member, event.queue, event.offset].append(event.at)
         elif isinstance(event, Finished):
-            began = self._running.pop((event.member, event.queue, event.offset), event.at)
+            running = self._running[event.member, event.queue, event.offset]
+            began = running.pop(0) if running else event.at
             if event.at - began > LONG:
                 self._long[event.queue].append((event.offset, began, event.at))
 
@@ -118,5 +120,7 @@ class LongCalls:
         if any(low <= offset and began < at and since < end for low, began, end in self._long[queue]):
             return True
         return any(
-            where == queue and low <= offset and at - began > LONG for (_, where, low), began in self._running.items()
+            where == queue and low <= offset and at - running[0] > LONG
+            for (_, where, low), running in self._running.items()
+            if running
         )

@@ -24,8 +24,6 @@ HIDE, SHOW = "hide", "show"
 
 UNANSWERED = "unanswered"
 """A member had no answer in time to the commit of a queue, which stands for `who`: slow networks take so long."""
-OVERTAKEN = "overtaken"
-"""A member gave up its session of a queue, which stands for `who`, because another one had committed in it."""
 
 DISTURBING = frozenset({CRASH, FREEZE, THAW, CUT, HOLD, RELEASE, BROKER_STOP, BROKER_CRASH})
 """Faults. Joins, clean leaves, changed routes and jumps of the clock are none."""

@@ -7,7 +7,6 @@ from collections.abc import Collection
 
 from tests.simulation.excuses import REMEMBERED, UNDER_WAY, Faults, LongCalls, Routes
 from tests.simulation.history import (
-    OVERTAKEN,
     UNANSWERED,
     Assigned,
     Committed,
@@ -44,8 +43,6 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
       heard of it, two of them may believe that they have the queue.
     - The commit of that queue had no answer in time, less than 15 s before or since: a member that gives a queue back
       waits 1 s for it, and the slowest of the simulated networks may take longer.
-    - The queue is not orderly and a member gave its session up because the member before, which was not through when
-      the hand-over had waited long enough, committed in it: what was handled in that session is handled anew.
     - A message is stored twice (of two sends whose outcome was unknown, or of two send-backs) after a fault: each copy
       is handled.
     """
@@ -55,12 +52,11 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
     failed: set[tuple[Place, int]] = set()
     excused: set[int] = set()
     routes, whom, sessions = Routes(), defaultdict[Place, set[str]](set), defaultdict[str, int](int)
-    overtaken, owners = Faults({OVERTAKEN}), defaultdict[str, list[str]](list)
+    owners = defaultdict[str, list[str]](list)
     seen_in: dict[tuple[Place, int], int] = {}
     for event in history:
         faults.see(event)
         unanswered.see(event)
-        overtaken.see(event)
         settling.see(event)
         calls.see(event)
         routes.see(event)
@@ -84,8 +80,7 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
             is_slow = calls.held_back(event.queue, event.offset, earlier.at - UNDER_WAY, event.at)
             has_changed_hands = event.member != earlier.member or session != sessions[event.queue]
             may_be_shared = topic_of(event.queue) not in orderly and has_changed_hands
-            is_void = overtaken.reached({event.queue}, earlier.at)
-            is_handed_over = may_be_shared and (is_slow or is_void or routes.differ(earlier.at))
+            is_handed_over = may_be_shared and (is_slow or routes.differ(earlier.at))
             since = earlier.at - REMEMBERED
             is_disturbed = faults.reached({*by, *owners[event.queue][-4:], broker_of(event.queue)}, since)
             if not is_disturbed and not unanswered.reached({event.queue}, since) and not is_handed_over:

@@ -59,10 +59,8 @@ def test_a_handler_that_cannot_go_on_overlaps_with_nobody(fault: str) -> None:
         pytest.param([*handled(1, 0), Fault(2, facts.JOIN, B), *handled(3, 0, member=B)], id="somebody joined"),
         pytest.param([*handled(1, 0), Fault(2, facts.LEAVE, A), *handled(3, 0, member=B)], id="a clean leave"),
         pytest.param([*handled(1, 0), Fault(2, facts.BROKER_CRASH, "b"), *handled(3, 0)], id="another broker's crash"),
-        pytest.param(
-            [*handled(1, 0), Fault(2, facts.OVERTAKEN, QUEUE), Released(2, A, QUEUE), *handled(3, 0)],
-            id="orderly, although its session was void",
-        ),
+        pytest.param([*handled(1, 0), Released(2, A, QUEUE), *handled(3, 0)], id="orderly, in a new session"),
+        pytest.param([*handled(1, 0, CALM), Released(2, A, CALM), *handled(3, 0, CALM)], id="in a new session"),
         pytest.param(
             [*handled(1, 0), Fault(2, facts.UNANSWERED, "moves:1"), *handled(3, 0, member=B)],
             id="another queue's commit failed",
@@ -97,15 +95,15 @@ def test_repetitions_without_a_reason_are_found(history: list[Event]) -> None:
         pytest.param([*started(1, 0), *ended(2, 0, done=False), *started(3, 0, member=B)], id="a failure, tried anew"),
         pytest.param([*handled(1, 0), Fault(2, facts.CUT), *handled(3, 0, member=B)], id="everything was cut"),
         pytest.param(
-            [*handled(1, 0, CALM), Fault(2, facts.OVERTAKEN, CALM), Released(2, A, CALM), *handled(3, 0, CALM)],
-            id="its session was void",
-        ),
-        pytest.param(
             [*handled(1, 0), Fault(2, facts.UNANSWERED, QUEUE), *handled(3, 0, member=B)], id="its commit failed"
         ),
         pytest.param(
             [*started(1, 0, queue=CALM), Released(2, A, CALM), *started(3, 0, queue=CALM, member=B)],
             id="handed over during a long call",
+        ),
+        pytest.param(
+            [*started(1, 0, queue=CALM), Released(3, A, CALM), Assigned(4, A, CALM), *started(4, 0, queue=CALM)],
+            id="got back during a long call",
         ),
         pytest.param(
             [*handled(1, 0, CALM), Fault(2, facts.HIDE, "b"), Assigned(9, B, CALM), *handled(9, 0, CALM, B)],
