@@ -18,9 +18,9 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.group.beginning import Beginning
 from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.consumer.group.committer import Session
 from rocketapp.consumer.group.hand_over import previous_owner_is_through
 from rocketapp.consumer.group.leases import Leases, Lock
+from rocketapp.consumer.group.offset_session import Session
 from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.start_offsets import StartOffsets

@@ -2,25 +2,24 @@
 
 So a broker that does not answer holds up nothing but its own queues. In this order: queues in doubt are looked at,
 then what is due is committed. An offset never goes back: where another member may go on with a queue, or a previous
-owner may have committed late, the stored offset is read before ours is written.
+owner may have committed late, the stored offset is read before ours is written. The offset of an idle queue is read
+again once a minute: a commit of a member that left, held up by the network, may have lowered it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from math import ceil
 
+from rocketapp.consumer.group.offset_session import Session
 from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.errors import RequestTimeoutError, RocketAppError
 from rocketapp.model.event import CommitFailed, LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.commit_schedule import CommitSchedule
-from rocketapp.state.lease import Lease
 from rocketapp.state.offset_table import OffsetTable
-from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.trust import Trust, went_on
-from rocketapp.wire.record import Message
 
 PATIENCE = 1.0
 """Seconds that a broker may take to answer while a queue waits for it: one that is in doubt, or one that is left."""
@@ -28,28 +27,8 @@ _LOOK_AGAIN = 0.5
 """Seconds until a queue in doubt, whose broker did not answer, is looked at again."""
 _READ_BACK = 4
 """Times that a final offset is read: a pull that was still under way may carry an older one."""
-
-
-@dataclass(slots=True, eq=False)
-class Session:
-    """The offsets of one session of one queue."""
-
-    process_queue: ProcessQueue[Message]
-    lease: Lease | None
-    """Under a lease, nothing is committed without it."""
-    overtaken: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    """Done when another member has gone on with the queue: nothing more of this session is committed."""
-    is_ending: bool = False
-    """It is being given away: a successor may go on with it at any time."""
-    is_fresh: bool = field(init=False)
-    """Without a lease: the offset was not read since the session began. It is, before the first commit."""
-
-    def __post_init__(self) -> None:
-        self.is_fresh = self.lease is None
-
-    @property
-    def queue(self) -> MessageQueue:
-        return self.process_queue.message_queue
+_READ_AGAIN = 60.0
+"""Seconds until the offset of an idle queue is read again."""
 
 
 class Committer:
@@ -153,7 +132,10 @@ class Committer:
         if now >= self._round_at:
             self._round_at = now + self._interval
             due = list(self.sessions.values())
-        await self.commit_all(due)
+            await self.commit_all(due)
+            await self._read_idle(now)
+        else:
+            await self.commit_all(due)
 
     async def commit_all(self, sessions: Iterable[Session]) -> None:
         """Commit news, all queues at once. What cannot be sent stays for the next round."""
@@ -208,6 +190,29 @@ class Committer:
             return None
         self._table.confirm(queue, session.process_queue.epoch, stored)
         return True
+
+    async def _read_idle(self, now: float) -> None:
+        """Read the offsets of some idle queues; commit anew what is lower than it was."""
+        if not self._store.is_connected(self._broker_name):
+            return
+        idle = [session for session in self.sessions.values() if self._is_idle(session, now)]
+        # Never all at once: every round reads its share of the minute.
+        idle = idle[: ceil(len(self.sessions) * self._interval / _READ_AGAIN)]
+        for session in idle:
+            session.read_at = now
+        await asyncio.gather(*(self.verify(session, is_first=session.is_fresh) for session in idle))
+        await self.commit_all(idle)
+
+    def _is_idle(self, session: Session, now: float) -> bool:
+        """Whether it has nothing to do or to commit, and its offset was not read for a minute."""
+        return (
+            now >= session.read_at + _READ_AGAIN
+            and not len(session.process_queue)
+            and not session.is_ending
+            and self._trust.is_trusted(session.queue, now)
+            and (session.lease is None or session.lease.held(now))
+            and self._unsent(session) is None
+        )
 
     def _give_up(self, session: Session) -> None:
         if not session.is_ending:

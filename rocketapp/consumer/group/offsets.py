@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketapp.consumer.group.committer import Committer, Session
+from rocketapp.consumer.group.committer import Committer
+from rocketapp.consumer.group.offset_session import Session
 from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue

@@ -127,7 +127,7 @@ async def test_a_session_reads_its_offset_once_before_its_first_commit_and_not_b
     before = reads()
     await eventually(lambda: cluster.committed(queue) == 200, 60)
     assert reads() == before + 1
-    await asyncio.sleep(60)
+    await asyncio.sleep(30)
     assert reads() == before + 1
     await member.stop()
     await cluster.stop()
@@ -149,3 +149,50 @@ async def test_an_orderly_session_commits_without_a_further_read() -> None:
     assert len(cluster.requests(RequestCode.QUERY_CONSUMER_OFFSET)) == before
     await member.stop()
     await cluster.stop()
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_an_idle_queue_whose_offset_a_stuck_commit_lowered_has_it_again_within_two_minutes(orderly: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, (queue, *_), member = await idle(queues=1, orderly=orderly)
+        # A member that is gone sent it long before; it was held up on the way.
+        cluster.offsets["group", queue] = 1
+        await eventually(lambda: cluster.committed(queue) == 2, 120)
+        await asyncio.sleep(120)
+        assert not member.events.of(Released)
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_the_offset_of_an_idle_queue_is_read_at_most_once_a_minute_and_not_all_at_once() -> None:
+    cluster, queues, member = await idle(queues=100)
+    first = len(cluster.requests(RequestCode.QUERY_CONSUMER_OFFSET, topic="topic"))
+    counts = []
+    for _ in range(130):
+        before = len(cluster.requests(RequestCode.QUERY_CONSUMER_OFFSET, topic="topic"))
+        await asyncio.sleep(1)
+        counts.append(len(cluster.requests(RequestCode.QUERY_CONSUMER_OFFSET, topic="topic")) - before)
+    reads = len(cluster.requests(RequestCode.QUERY_CONSUMER_OFFSET, topic="topic")) - first
+    assert len(queues) <= reads <= 2 * len(queues)
+    assert max(counts) <= 10
+    await member.stop()
+    await cluster.stop()
+
+
+async def idle(*, queues: int, orderly: bool = False) -> tuple[FakeCluster, list[MessageQueue], Member]:
+    """A member that has handled all there is: two messages a queue."""
+    cluster = FakeCluster()
+    await cluster.start()
+    created = cluster.create("topic", queues)
+
+    async def handler(_: Message) -> None: ...
+
+    member = await cluster.member(consumed(handler, orderly=orderly)).start()
+    for queue in created:
+        cluster.send_many(queue, 2)
+    await eventually(lambda: all(cluster.committed(queue) == 2 for queue in created), 30)
+    return cluster, created, member

@@ -1,0 +1,35 @@
+"""What the committer of a broker keeps for each queue that is consumed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.lease import Lease
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.wire.record import Message
+
+
+@dataclass(slots=True, eq=False)
+class Session:
+    """The offsets of one session of one queue."""
+
+    process_queue: ProcessQueue[Message]
+    lease: Lease | None
+    """Under a lease, nothing is committed without it."""
+    overtaken: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    """Done when another member has gone on with the queue: nothing more of this session is committed."""
+    is_ending: bool = False
+    """It is being given away: a successor may go on with it at any time."""
+    read_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    """When the offset was read last, because the session began or the queue was idle."""
+    is_fresh: bool = field(init=False)
+    """Without a lease: the offset was not read since the session began. It is, before the first commit."""
+
+    def __post_init__(self) -> None:
+        self.is_fresh = self.lease is None
+
+    @property
+    def queue(self) -> MessageQueue:
+        return self.process_queue.message_queue
