@@ -30,7 +30,7 @@ class PauseChange:
             raise SetupError(self.place, f"app.{self.call} needs a topic or a group=")
         for name, value in (("topic", self.topic), ("group", self.group), ("reason", self.reason)):
             if value is not None and not (isinstance(value, str) and value):
-                raise SetupError(self.place, f"app.{self.call}: {name}={value!r} is no name")
+                raise SetupError(self.place, f"app.{self.call}: {name}={value!r} is not a name")
 
 
 def named_by(change: PauseChange, plans: Sequence[GroupPlan]) -> list[tuple[int, str]]:

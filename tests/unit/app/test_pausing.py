@@ -23,9 +23,9 @@ def app_of() -> RocketApp:
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, "app.pause needs a topic or a group="),
-    "an empty topic": ({"topic": ""}, "topic='' is no name"),
-    "an empty reason": ({"topic": "orders", "reason": ""}, "reason='' is no name"),
-    "a topic list": ({"topic": ["orders"]}, "topic=['orders'] is no name"),
+    "an empty topic": ({"topic": ""}, "topic='' is not a name"),
+    "an empty reason": ({"topic": "orders", "reason": ""}, "reason='' is not a name"),
+    "a topic list": ({"topic": ["orders"]}, "topic=['orders'] is not a name"),
     "an unknown topic": ({"topic": "order"}, "no handler of this app takes topic 'order': did you mean orders?"),
     "an unknown group": ({"group": "report"}, "no handler of this app is in group 'report': did you mean reports?"),
     "a topic of another group": (
