@@ -32,8 +32,8 @@ _AGAIN = 1.0
 """Seconds until a rebalance that was not complete is repeated."""
 _GRAIN = 0.001
 """Seconds that are slept longer than needed: timers may fire a little early."""
-_CALLS_INTERVAL = 0.02
-"""Seconds between looks whether calls on queues of other members have ended, as this member stops."""
+_FIRST_CALLS_LOOK, _LONGEST_CALLS_LOOK = 0.02, 0.5
+"""Seconds until the first look at the running calls during a stop, and the longest time between later looks."""
 _LEAST = 0.05
 """Seconds between two rebalances: notifications come in swarms."""
 
@@ -209,8 +209,10 @@ class Rebalancer:
         if self._running:
             await asyncio.wait(self._running.values())
         # Calls on queues that were given to other members go on by themselves: they are not cancelled early either.
+        pause = _FIRST_CALLS_LOOK
         while self._in_hand() and not cutting.done():
-            await asyncio.wait([cutting], timeout=_CALLS_INTERVAL)
+            await asyncio.wait([cutting], timeout=pause)
+            pause = min(2 * pause, _LONGEST_CALLS_LOOK)
         cutting.cancel()
         await self._tasks.close()
         return not self._in_hand() and all(assignment.is_clean for assignment in assignments)
