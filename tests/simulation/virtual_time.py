@@ -16,6 +16,11 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
+_TURNS, _TICK = 1000, 1e-9
+"""After so many turns at one moment the clock moves by one tick, which is asyncio's resolution: timers fire up to a
+tick early, so loops that compare their time with the clock turn at once until the clock has reached it."""
+
+
 class StandstillError(RuntimeError):
     """Everybody waits and no timer is set: in real life the program would hang here."""
 
@@ -26,11 +31,17 @@ class _JumpingSelector(selectors.SelectSelector):
     def __init__(self, advance: Callable[[float], None]) -> None:
         super().__init__()
         self._advance = advance
+        self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if ready or timeout == 0:
+            self._turns += 1
+            if self._turns > _TURNS:
+                self._turns = 0
+                self._advance(_TICK)
             return ready
+        self._turns = 0
         if timeout is None:
             raise StandstillError("every task waits for another and no timer is set")
         self._advance(timeout)
