@@ -202,19 +202,19 @@ class OrderlyDelivery:
     async def _handle(self, executor: SerialExecutor, items: Iterator[Any]) -> bool:
         """See these items through; False when the delivery ended, or its lock was lost, before the last."""
         completion = self._completion(executor)
-        rest = todo = items
+        rest = upcoming = items
         self._executor = executor
         while await self._may_start():
             if not await self._has_call(executor):
                 return False
             try:
-                stopped = await executor.run(todo, self._permit, completion)
+                stopped = await executor.run(upcoming, self._permit, completion)
             finally:
                 executor.free_calls.release()
             if stopped is None:
-                if todo is rest:
+                if upcoming is rest:
                     return True
-                todo = rest  # the retried item is done
+                upcoming = rest  # the retried item is done
             elif stopped.item is not None:
                 if not await self._is_valid(stopped.item):
                     return False
@@ -223,7 +223,7 @@ class OrderlyDelivery:
                 stopped = None
                 if (retried := await self._retries.see_to(executor.handler, failures)) is None:
                     return False
-                todo = _again(executor.handler, retried) if retried else rest
+                upcoming = _again(executor.handler, retried) if retried else rest
                 failures, retried = [], []
         return False
 
