@@ -17,7 +17,7 @@ from tests.unit.scripted import Events, in_virtual_time
 @in_virtual_time
 async def test_messages_of_calls_that_have_ended_are_not_kept() -> None:
     handler = Handler(subscription(), lambda _: None)
-    before = sum(isinstance(each, Message) for each in gc.get_objects())
+    before = sum(type(each) is Message for each in gc.get_objects())
     running = [(handler, message(offset)) for offset in range(64)]
     stats = GroupStats([handler])
     watch = Watch(
@@ -27,4 +27,4 @@ async def test_messages_of_calls_that_have_ended_are_not_kept() -> None:
     await asyncio.sleep(1)
     running.clear()
     watch.look()
-    assert sum(isinstance(each, Message) for each in gc.get_objects()) == before
+    assert sum(type(each) is Message for each in gc.get_objects()) == before
