@@ -41,10 +41,13 @@ class TagTable(Generic[H]):
         if not self._by_tag:
             return [(self._rest, messages)]
         find, rest = self._by_tag.get, self._rest
+        tags = [message.raw_tag() for message in messages]
+        if tags and tags.count(tags[0]) == len(tags):
+            return [(find(tags[0], rest), messages)]
         # Compared by identity, so that a handler needs no hash of its own.
         shares: dict[int, tuple[H | None, list[T]]] = {}
-        for message in messages:
-            handler = find(message.raw_tag(), rest)
+        for message, tag in zip(messages, tags, strict=True):
+            handler = find(tag, rest)
             entry = shares.get(id(handler))
             if entry is None:
                 shares[id(handler)] = (handler, [message])
@@ -57,5 +60,8 @@ class TagTable(Generic[H]):
         if not self._by_tag:
             return [(self._rest, messages)]
         find, rest = self._by_tag.get, self._rest
-        pairs = ((find(message.raw_tag(), rest), message) for message in messages)
+        tags = [message.raw_tag() for message in messages]
+        if tags and tags.count(tags[0]) == len(tags):
+            return [(find(tags[0], rest), messages)]
+        pairs = ((find(tag, rest), message) for message, tag in zip(messages, tags, strict=True))
         return [(handler, [message for _, message in run]) for handler, run in groupby(pairs, key=lambda pair: pair[0])]

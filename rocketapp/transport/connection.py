@@ -2,7 +2,8 @@
 
 Every pending request ends exactly once: with its response, at its deadline, or when the connection ends.
 A response without a pending request is dropped. Frames that arrive together are served together, and
-their replies leave in one write. A connection has one timer; requests have none.
+their replies leave in one write; so do the requests of one turn of the loop. A connection has one timer;
+requests have none.
 """
 
 from __future__ import annotations
@@ -258,11 +259,14 @@ class Connection:
     def _write(self, data: bytes) -> None:
         self._out.append(data)
         self._out_bytes += len(data)
-        if not self._serving or self._out_bytes > _WRITE_BYTES:
-            self._flush()
-            # Only on the server's side: a client's unsent requests belong to callers that wait for them.
-            if self._paused and self._is_server:
-                self._judge_slow_reader()
+        if self._out_bytes <= _WRITE_BYTES and (self._serving or not self._is_server):
+            if not self._serving and len(self._out) == 1:
+                self._loop.call_soon(self._flush)
+            return
+        self._flush()
+        # Only on the server's side: a client's unsent requests belong to callers that wait for them.
+        if self._paused and self._is_server:
+            self._judge_slow_reader()
 
     def _judge_slow_reader(self) -> None:
         if self.unsent > UNSENT_LIMIT_BYTES:

@@ -30,8 +30,8 @@ class Message:
     Properties are decoded at their first use, and times and hosts are computed at every use.
     """
 
-    __slots__ = ("_fixed", "_properties", "_topic", "body", "offset", "queue", "raw_properties")
-    _kept: ClassVar[tuple[str, ...]] = ("_fixed", "_topic", "body", "offset", "queue", "raw_properties")
+    __slots__ = ("_fixed", "_properties", "_topic", "body", "offset", "queue", "raw_properties", "size")
+    _kept: ClassVar[tuple[str, ...]] = ("_fixed", "_topic", "body", "offset", "queue", "raw_properties", "size")
     """The attributes that are pickled; some of them may be unset."""
 
     _fixed: Fixed
@@ -46,6 +46,8 @@ class Message:
     """The queue from which it was pulled; None when it was looked up by id."""
     raw_properties: bytes
     """The encoded properties: see `wire.properties`."""
+    size: int
+    """Bytes of its stored record."""
 
     @property
     def topic(self) -> str:
@@ -106,11 +108,6 @@ class Message:
     def physical_offset(self) -> int:
         """Its position in the broker's commit log."""
         return self._fixed[6]
-
-    @property
-    def size(self) -> int:
-        """Bytes of its stored record."""
-        return self._fixed[0]
 
     @property
     def flag(self) -> int:

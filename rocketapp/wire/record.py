@@ -95,6 +95,7 @@ def decode_records(data: bytes, queue: MessageQueue | None, *, max_inflated_byte
             message.body = data[body:body_end]
             message.raw_properties = data[start:stop]
             message.offset = fixed[5]
+            message.size = fixed[0]
             message.queue = queue
             append(message)
             at = stop
@@ -125,6 +126,7 @@ def _fill(message: Message, parts: Parts, queue: MessageQueue | None) -> Message
     message._fixed = parts.fixed
     message.raw_properties = parts.properties
     message.offset = parts.fixed[5]
+    message.size = parts.fixed[0]
     message.queue = queue
     if queue is None:
         message._topic = parts.topic.decode("utf-8", "replace")

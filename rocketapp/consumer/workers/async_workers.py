@@ -64,7 +64,9 @@ class AsyncWorkers:
         while self._ready and not self._ready[-1].left:
             self._ready.pop()  # withdrawn, perhaps while all workers are busy
         self._ready.append(work)
-        self._wake(1)
+        # One worker is enough as long as no call suspends; it is awake already when others are to be looked for.
+        if not self._spreading and not self._yielding:
+            self._wake(1)
         self._ask_to_spread()
 
     def in_hand(self) -> list[Any]:
@@ -127,6 +129,8 @@ class AsyncWorkers:
 
     async def _drain(self, hand: _InHand) -> None:
         """Work until nothing is left to start."""
+        if self._yielding:
+            return  # another worker lets the loop run, and goes on after that
         ready, call, single = self._ready, self._call, self._single
         now = self._loop.time
         self._turn_end = now() + _TURN
