@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.context import Context
+    from rocketapp.app.call.context import Context
     from rocketapp.app.router import Router
     from rocketapp.errors import (
         BrokerError,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "BrokerError": "rocketapp.errors",
     "ConfigError": "rocketapp.errors",
-    "Context": "rocketapp.app.context",
+    "Context": "rocketapp.app.call.context",
     "DeadLetter": "rocketapp.model.outcome",
     "Message": "rocketapp.wire.record",
     "NoRouteError": "rocketapp.errors",

@@ -11,12 +11,12 @@ import concurrent.futures
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, Unpack
 
-from rocketapp.app.declaration import Declaration
-from rocketapp.app.declared import Declared
-from rocketapp.app.lifecycle_hooks import LifecycleHook, read_hook
-from rocketapp.app.pausing import DEFAULT_REASON, PauseChange
+from rocketapp.app.declare.declaration import Declaration
+from rocketapp.app.declare.declared import Declared
+from rocketapp.app.declare.lifecycle_hooks import LifecycleHook, read_hook
+from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publishing import check_names, outgoing, timeout_of
+from rocketapp.app.publish.messages import check_names, outgoing, timeout_of
 from rocketapp.app.router import Router, Subscribing
 from rocketapp.errors import SendUnknown, SetupError
 from rocketapp.model.outgoing import Outgoing, SendResult

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rocketapp.app.declaration import DEFAULT_RETRIES, Declaration
+from rocketapp.app.declare.declaration import DEFAULT_RETRIES, Declaration
 from rocketapp.app.places import place_at, place_of_call
 from rocketapp.errors import SetupError
 from rocketapp.model.subscription import Start

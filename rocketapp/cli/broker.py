@@ -16,7 +16,7 @@ from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.options import refuse_empty
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings import Settings
+    from rocketapp.app.settings.settings import Settings
     from rocketapp.cli.stop import ProcessStop
     from rocketapp.config.broker import BrokerConfig
     from rocketapp.embedded.embedded import EmbeddedBroker
@@ -71,7 +71,7 @@ DRAIN_TIMEOUT = 10.0
 
 def names_of(settings: Settings, **options: str) -> dict[str, str]:
     """How the user gave each option of [broker]: by the command's own option, or somewhere in the settings."""
-    from rocketapp.app.settings import DEFAULT
+    from rocketapp.app.settings.settings import DEFAULT
 
     sources = {key: settings.source_of("broker", key) for key in options}
     own = ("command line", DEFAULT)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rocketapp.cli.failure import CommandError
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings import Settings
+    from rocketapp.app.settings.settings import Settings
     from rocketapp.client.instance import ClientInstance
 
 

@@ -12,7 +12,7 @@ from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.options import app_options
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings import Settings
+    from rocketapp.app.settings.settings import Settings
 
 HIDDEN = "********"
 

@@ -12,7 +12,7 @@ import random
 import sys
 from collections.abc import Sequence
 
-from rocketapp.app.settings import Settings
+from rocketapp.app.settings.settings import Settings
 from rocketapp.client.calls import offsets, pull
 from rocketapp.client.instance import ClientInstance
 from rocketapp.consumer.pull.flow_control import FlowControl

@@ -26,7 +26,7 @@ from rocketapp.model.stats import HandlerStats
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings import Settings
+    from rocketapp.app.settings.settings import Settings
     from rocketapp.cli.keeper import BrokerKeeper
     from rocketapp.cli.stop import ProcessStop
 

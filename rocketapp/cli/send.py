@@ -18,7 +18,7 @@ from rocketapp.cli.failure import DONE, FAILED, CommandError, print_failure
 from rocketapp.cli.options import refuse_empty
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings import Settings
+    from rocketapp.app.settings.settings import Settings
     from rocketapp.client.instance import ClientInstance
     from rocketapp.model.outgoing import Outgoing, SendResult
     from rocketapp.producer.producer import Producer

@@ -11,7 +11,7 @@ from rocketapp.cli.failure import CommandError
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings import Settings
+    from rocketapp.app.settings.settings import Settings
     from rocketapp.model.subscription import Subscription
 
 Overrides = Mapping[str, Mapping[str, Any]]
@@ -22,7 +22,7 @@ def read_settings(overrides: Overrides, *, file: str | None = None, app: RocketA
 
     Without an app, tables of plugins are unknown and are skipped.
     """
-    from rocketapp.app.sources import load_settings
+    from rocketapp.app.settings.sources import load_settings
     from rocketapp.errors import RocketAppError
 
     try:

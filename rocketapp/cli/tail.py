@@ -15,7 +15,7 @@ from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.options import refuse_empty
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings import Settings
+    from rocketapp.app.settings.settings import Settings
     from rocketapp.wire.record import Message
 
 

@@ -21,8 +21,8 @@ from rocketapp.tasks import scope
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.lifecycle import Lifecycle
-    from rocketapp.app.settings import Settings
+    from rocketapp.app.run.lifecycle import Lifecycle
+    from rocketapp.app.settings.settings import Settings
     from rocketapp.cli.stop import ProcessStop
 
 Tell = Callable[[Report], None]
@@ -40,7 +40,7 @@ class Worker:
     """One app in one process."""
 
     def __init__(self, app: RocketApp, settings: Settings, *, expected_members: int, tell: Tell) -> None:
-        from rocketapp.app.lifecycle import Lifecycle
+        from rocketapp.app.run.lifecycle import Lifecycle
         from rocketapp.transport.tcp import dial_tcp
 
         self._tell = tell

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from rocketapp.app.settings import TABLES
-from rocketapp.app.values import OptionField, fields_of
+from rocketapp.app.settings.settings import TABLES
+from rocketapp.app.settings.values import OptionField, fields_of
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/config.md"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rocketapp.app.settings import TABLES
+from rocketapp.app.settings.settings import TABLES
 from tests.docs.config_tables import PAGE, with_tables
 
 TEXT = PAGE.read_text()

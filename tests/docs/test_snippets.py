@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from rocketapp.app.sources import load_settings
+from rocketapp.app.settings.sources import load_settings
 from rocketapp.cli.main import cli
 from tests.docs.pages import PAGES, ROOT, Block, all_blocks, commands, name_of
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rocketapp.app.bodies import encode_body
+from rocketapp.app.payloads.encode import encode_body
 from rocketapp.user_line import line_of_error, line_of_frame
 
 INSTALLED = "/usr/lib/python3/site-packages/shop/handlers.py"

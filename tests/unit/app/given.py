@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketapp import Message, RocketApp
-from rocketapp.app.binding import Binding
-from rocketapp.app.registry import Bound, GroupPlan
+from rocketapp.app.call.binding import Binding
+from rocketapp.app.declare.registry import Bound, GroupPlan
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import Subscription

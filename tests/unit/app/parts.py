@@ -11,9 +11,9 @@ from typing import Any
 from dependency_injector import providers
 
 from rocketapp import RocketApp, SendResult
-from rocketapp.app.container import Container
-from rocketapp.app.lifecycle import Lifecycle
-from rocketapp.app.settings import Settings
+from rocketapp.app.run.container import Container
+from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig

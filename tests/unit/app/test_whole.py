@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from rocketapp import Context, DeadLetter, Message, Retry, RocketApp, Router, hookimpl
-from rocketapp.app.lifecycle import Lifecycle
-from rocketapp.app.settings import Settings
+from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
 from rocketapp.config.broker import BrokerConfig

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rocketapp import Message, RocketApp
-from rocketapp.app.settings import Settings
+from rocketapp.app.settings.settings import Settings
 from rocketapp.cli.config import HIDDEN, describe_settings
 from rocketapp.cli.main import cli
 from rocketapp.cli.routes import describe_failures, describe_routes

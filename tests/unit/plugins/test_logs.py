@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, Retry, RocketApp
-from rocketapp.app.chain import fold
+from rocketapp.app.call.chain import fold
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model import event as events
 from rocketapp.model.message_queue import MessageQueue

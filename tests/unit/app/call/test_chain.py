@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, PluginError, RocketApp, Skip, Wrapper, hookimpl
-from rocketapp.app.chain import fold
+from rocketapp.app.call.chain import fold
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.subscription import Subscription
 from tests.unit.app.given import bound, call_of, message

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from rocketapp.app.app import RocketApp
-from rocketapp.app.lifecycle_hooks import HookFunction, LifecycleHook
+from rocketapp.app.declare.lifecycle_hooks import HookFunction, LifecycleHook
 from rocketapp.hooks.manager import Hook
 from rocketapp.hooks.surface import Surface
 from rocketapp.tasks import Tasks, scope

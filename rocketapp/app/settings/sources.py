@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rocketapp.app.settings import TABLES, Settings
-from rocketapp.app.values import checked, fields_of, nearest
+from rocketapp.app.settings.settings import TABLES, Settings
+from rocketapp.app.settings.values import checked, fields_of, nearest
 from rocketapp.errors import ConfigError
 from rocketapp.model.names import group_problem
 

@@ -1,4 +1,4 @@
-"""The wiring of the stack, and the only file that knows dependency_injector.
+"""The wiring of the stack. Only this file and `inject.providers` know dependency_injector.
 
 `Container` names every part. A user's container that derives from it replaces parts by
 redeclaring them; any container, derived or not, can provide arguments of handlers. A
@@ -7,15 +7,15 @@ container that does not derive replaces nothing, even if its providers have the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 from dependency_injector import containers, providers
 
-from rocketapp.app import parts
-from rocketapp.app.settings import Settings
+from rocketapp.app.run import parts
+from rocketapp.app.settings.settings import Settings
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
@@ -24,7 +24,6 @@ from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
-from rocketapp.errors import SetupError
 from rocketapp.model.event import Observe
 from rocketapp.producer.producer import Producer
 from rocketapp.transport.stream import Dial
@@ -120,54 +119,6 @@ class Wiring:
         """Take back what was given: the user's container is as it was, and may serve another run."""
         for provider in self._filled:
             provider.reset_last_overriding()
-
-
-class ContainerProviders:
-    """The user's container as `signature` sees it: where handlers' arguments come from."""
-
-    def __init__(self, container: Any) -> None:
-        self._container = container
-
-    def marked(self, marker: Any) -> Callable[[], Any]:
-        """`Provide["db"]`, `Provide[Shop.db]`: what to call for the value; for `Provider[...]` the provider itself."""
-        # A marker comes from this module, so it is imported already; it is slow, so apps without markers do without.
-        from dependency_injector.wiring import Closing, Provider, ProvidersMap
-
-        if isinstance(marker, cast(type, Closing)):
-            raise LookupError(
-                "Closing[...] has no meaning for a handler: use Provide[...]; Resources close with the app"
-            )
-        provider = ProvidersMap(self._container).resolve_provider(marker.provider, marker.modifier)
-        if provider is None:
-            raise LookupError(f"the container has no provider {marker.provider!r}: it has {self._names()}")
-        found = cast(Callable[[], Any], provider)
-        return (lambda: found) if isinstance(marker, cast(type, Provider)) else found
-
-    def of_type(self, kind: Any) -> Callable[[], Any] | None:
-        """The provider whose class is exactly this one."""
-        named = {
-            name: provider
-            for name, provider in self._container.providers.items()
-            if isinstance(kind, type) and getattr(provider, "provides", None) is kind
-        }
-        if len(named) > 1:
-            which = " and ".join(sorted(named))
-            raise LookupError(
-                f"{which} of the container all provide {kind.__qualname__}: choose one with = Provide[{min(named)!r}]"
-            )
-        return cast(Callable[[], Any], next(iter(named.values()))) if named else None
-
-    def _names(self) -> str:
-        return ", ".join(sorted(name for name in self._container.providers if not name.startswith("__"))) or "none"
-
-
-def instance_of(container: object, place: str) -> Any:
-    """A container class stands for one instance of it. Raises SetupError for anything else."""
-    if isinstance(container, type) and issubclass(container, containers.DeclarativeContainer):
-        container = container()
-    if not containers.is_container(container):
-        raise SetupError(place, f"container={container!r} is not a dependency_injector container")
-    return container
 
 
 def _derives(instance: Any) -> bool:

@@ -8,8 +8,8 @@ import msgspec
 import pydantic
 import pytest
 
-from rocketapp.app.bodies import encode_body
-from rocketapp.app.publishing import outgoing, timeout_of
+from rocketapp.app.payloads.encode import encode_body
+from rocketapp.app.publish.messages import outgoing, timeout_of
 from rocketapp.model.publish_options import MessageOptions
 
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from rocketapp.app.lifecycle_hooks import HookFunction
-from rocketapp.app.registry import Registry
-from rocketapp.app.settings import TABLES
-from rocketapp.app.values import fields_of
+from rocketapp.app.declare.lifecycle_hooks import HookFunction
+from rocketapp.app.declare.registry import Registry
+from rocketapp.app.settings.settings import TABLES
+from rocketapp.app.settings.values import fields_of
 from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.names import group_problem
@@ -76,7 +76,7 @@ class Declared:
         self.lifecycle_hooks: list[HookFunction] = []
         providers = None
         if container is not None:
-            from rocketapp.app.container import ContainerProviders, instance_of
+            from rocketapp.app.inject.providers import ContainerProviders, instance_of
 
             self.container = instance_of(container, place)
             providers = ContainerProviders(self.container)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rocketapp.app.bodies import encode_body
+from rocketapp.app.payloads.encode import encode_body
 from rocketapp.model.names import delay_level
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions

@@ -9,9 +9,9 @@ from dependency_injector import containers, providers
 from dependency_injector.wiring import Closing, Provide, Provider, inject
 
 from rocketapp import Message, RocketApp, SetupError
-from rocketapp.app.container import Container, Wiring
-from rocketapp.app.parts import GivenParts
-from rocketapp.app.settings import Settings
+from rocketapp.app.run.container import Container, Wiring
+from rocketapp.app.run.parts import GivenParts
+from rocketapp.app.settings.settings import Settings
 from tests.unit.app.given import call_of, line_of, message
 from tests.unit.app.parts import Diary, Noted, lifecycle_of
 

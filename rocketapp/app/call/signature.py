@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NoReturn, Protocol
 
-from rocketapp.app.context import Context
-from rocketapp.app.payloads import Decode, UnfitTypeError, decoder_of, name_of_type
+from rocketapp.app.call.context import Context
+from rocketapp.app.payloads.decode import Decode, UnfitTypeError, decoder_of, name_of_type
 from rocketapp.app.places import plain_function
 from rocketapp.errors import SetupError
 from rocketapp.wire.record import Message

@@ -12,12 +12,12 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar, Unpack
 
 from rocketapp.app.app import RocketApp
-from rocketapp.app.chain import fold
-from rocketapp.app.container import Wiring
-from rocketapp.app.parts import GivenParts
-from rocketapp.app.periodic import Periodic
-from rocketapp.app.registry import Bound, GroupPlan, TopicPlan
-from rocketapp.app.settings import Settings
+from rocketapp.app.call.chain import fold
+from rocketapp.app.declare.registry import Bound, GroupPlan, TopicPlan
+from rocketapp.app.run.container import Wiring
+from rocketapp.app.run.parts import GivenParts
+from rocketapp.app.run.periodic import Periodic
+from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.errors import PluginError

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from rocketapp.app.bodies import is_pydantic
+from rocketapp.app.payloads.encode import is_pydantic
 
 Decode = Callable[[bytes], Any]
 

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from rocketapp.app.binding import Binding, bind
-from rocketapp.app.declaration import Declaration, UnlessSetInt
-from rocketapp.app.signature import Providers
+from rocketapp.app.call.binding import Binding, bind
+from rocketapp.app.call.signature import Providers
+from rocketapp.app.declare.declaration import Declaration, UnlessSetInt
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from rocketapp.app.batch_payloads import sifted
-from rocketapp.app.context import context_of
+from rocketapp.app.call.context import context_of
+from rocketapp.app.call.signature import Argument, Kind, Providers, UnresolvedError, read_signature
+from rocketapp.app.payloads.batches import sifted
 from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
-from rocketapp.app.signature import Argument, Kind, Providers, UnresolvedError, read_signature
 from rocketapp.errors import SetupError
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.subscription import Subscription

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rocketapp.app.registry import GroupPlan
-from rocketapp.app.values import nearest
+from rocketapp.app.declare.registry import GroupPlan
+from rocketapp.app.settings.values import nearest
 from rocketapp.errors import SetupError
 
 DEFAULT_REASON = "paused by the app"

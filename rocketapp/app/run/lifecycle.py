@@ -15,13 +15,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.app.app import RocketApp, Sender
-from rocketapp.app.assembly import Assembly, assemble
-from rocketapp.app.idle import Idle, merge_idle
-from rocketapp.app.pausing import DEFAULT_REASON, PauseChange, named_by
-from rocketapp.app.periodic import Periodic
-from rocketapp.app.registry import UNNAMED, GroupPlan
-from rocketapp.app.settings import Settings
-from rocketapp.app.user_code import UserCode
+from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange, named_by
+from rocketapp.app.declare.registry import UNNAMED, GroupPlan
+from rocketapp.app.run.assembly import Assembly, assemble
+from rocketapp.app.run.idle import Idle, merge_idle
+from rocketapp.app.run.periodic import Periodic
+from rocketapp.app.run.user_code import UserCode
+from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError, SetupError, TransportError
@@ -31,7 +31,7 @@ from rocketapp.tasks import scope
 from rocketapp.transport.stream import Dial
 
 if TYPE_CHECKING:
-    from rocketapp.app.container import Wiring
+    from rocketapp.app.run.container import Wiring
     from rocketapp.client.instance import ClientInstance
     from rocketapp.consumer.push_consumer import PushConsumer
     from rocketapp.producer.producer import Producer

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from rocketapp.app.settings import Settings
+from rocketapp.app.settings.settings import Settings
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig

@@ -21,7 +21,7 @@ from rocketapp import (
     TransportError,
     hookimpl,
 )
-from rocketapp.app.settings import Settings
+from rocketapp.app.settings.settings import Settings
 from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.producer import ProducerConfig
