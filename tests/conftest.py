@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +27,12 @@ _not_run: dict[str, str] = {}
 """Suite -> why it could not run: told at the end of the run."""
 _unprepared: list[str] = []
 """Why the jars or our Java programs could not be had, although a JDK and Maven are there."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _required() -> bool:

@@ -34,7 +34,7 @@ Names = Mapping[str, str]
 @click.option("--memory", is_flag=True, help="Keep everything in memory; nothing is left at the end.")
 @click.option("--listen", metavar="H:P", help="Address to serve on; default 127.0.0.1:9876, port 0 takes a free one.")
 def command(directory: str | None, memory: bool, listen: str | None) -> int:
-    """Run the embedded broker alone, until SIGINT or SIGTERM."""
+    """Run the embedded broker alone, until SIGINT, SIGTERM or SIGHUP."""
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.cli.settings import read_settings

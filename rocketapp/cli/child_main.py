@@ -97,8 +97,10 @@ class Lifeline:
         threading.Thread(target=self._wait, args=(on_lost,), name="rocketapp-lifeline", daemon=True).start()
 
     def _wait(self, on_lost: Callable[[str], None]) -> None:
+        from rocketapp.cli.stop import SIGNALS
+
         # Signals are for the main thread. This one must not take them: it sits in select.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         while os.getppid() == self._parent:
             if select.select([self._descriptor], [], [], PARENT_INTERVAL)[0] and not os.read(self._descriptor, 4096):
                 break

@@ -1,4 +1,4 @@
-"""`rocketapp run`: consume until SIGINT or SIGTERM, then drain.
+"""`rocketapp run`: consume until SIGINT, SIGTERM or SIGHUP, then drain.
 
 With one worker this process is the worker; otherwise it is the parent. Either way the
 embedded broker, when one is needed, is a child process that is stopped last, and the

@@ -1,8 +1,11 @@
 """The end of a process: the first signal drains, the second cuts, and a stuck process ends all the same.
 
-Signals are taken with `signal.signal`, so that they are counted even while a handler
-blocks the event loop. When the loop does not come to an end within the drain timeout,
-or shortly after a second signal, a thread ends the process with exit code 1.
+SIGHUP drains as well, but never cuts: a terminal that closes may send it twice, and systemd sends it after SIGTERM.
+Where SIGHUP was ignored at the start (`nohup`), it stays ignored.
+
+Signals are taken with `signal.signal`, so that they are counted even while a handler blocks the event loop. When the
+loop does not come to an end within the drain timeout, or shortly after a second signal, a thread ends the process with
+exit code 1.
 """
 
 from __future__ import annotations
@@ -30,7 +33,8 @@ NUDGE_INTERVAL = 0.25
 SLACK = 2 * GRACE + 1.0
 """Seconds beyond its own limits after which a parent kills a worker."""
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Those that drain. Other threads than the main one must not take them."""
 _NUDGE = signal.SIGURG
 _log = logging.getLogger("rocketapp.run")
 
@@ -58,11 +62,12 @@ class ProcessStop:
         self._news: queue.SimpleQueue[_Limit | None] = queue.SimpleQueue()
 
     def listen(self) -> None:
-        """Take SIGINT and SIGTERM from now on; inside the running loop, in the main thread."""
+        """Take SIGINT, SIGTERM and SIGHUP from now on; inside the running loop, in the main thread."""
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._wait_for_the_end, name="rocketapp-stop", daemon=True).start()
-        for number in _SIGNALS:
-            signal.signal(number, self._on_signal)
+        for number in SIGNALS:
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._on_signal)
         signal.signal(_NUDGE, lambda number, frame: None)
 
     def tell(self) -> None:
@@ -89,14 +94,16 @@ class ProcessStop:
     def finished(self) -> None:
         """The loop came to its end by itself and is closed; signals mean nothing any more."""
         if self._loop is not None:
-            for number in _SIGNALS:
+            for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
         self._news.put(None)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         # Between any two bytecodes of the main thread: no logging, no lock that it may hold.
-        self._signals += 1
-        first = self._signals == 1
+        is_hangup = number == signal.SIGHUP
+        if not is_hangup:
+            self._signals += 1
+        first = is_hangup or self._signals == 1
         self._news.put(_Limit(self._drain_timeout + GRACE if first else GRACE))
         assert self._loop is not None, "listen comes first"
         with contextlib.suppress(RuntimeError):  # the loop is closed already: the end is near anyway
@@ -117,7 +124,7 @@ class ProcessStop:
     def _wait_for_the_end(self) -> None:
         # Of two signals that come at once the second may wake any thread that takes it, which then takes the first
         # as well; a main thread that blocks in a lock hears of neither until something else interrupts it.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         main = threading.main_thread().ident
         deadline: float | None = None
         while True:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,6 +29,16 @@ def wait_until(look: Callable[[], T], what: str, *, within: float = LIMIT, every
         assert time.monotonic() < deadline, f"not within {within:g} s: {what}"
         _PAUSE.wait(every)
     return answer
+
+
+@contextlib.contextmanager
+def ignored(number: signal.Signals) -> Iterator[None]:
+    """What is started meanwhile begins with this signal ignored, as `nohup` has it."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 class Command:

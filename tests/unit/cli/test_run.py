@@ -87,7 +87,7 @@ def test_messages_that_no_handler_wants_are_counted(start: Start, write_app: Wri
     assert run.summary == (1, 0, 0, 1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_the_first_signal_lets_handlers_finish(
     start: Start, write_app: WriteApp, number: signal.Signals, loop: str

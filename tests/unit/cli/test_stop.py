@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.unit.cli.processes import ignored
+
 SCRIPT = """
 import asyncio, logging, sys, time
 from rocketapp.cli.loop import run_in_loop
@@ -68,7 +70,7 @@ def loop(request: pytest.FixtureRequest) -> Iterator[str]:
     yield request.param
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_the_first_signal_drains(loop: str, number: signal.Signals) -> None:
     script = Script(30, "drain", loop)
     script.process.send_signal(number)
@@ -83,6 +85,34 @@ def test_the_second_signal_cuts(loop: str) -> None:
     script.expect("draining")
     script.process.send_signal(signal.SIGINT)
     script.expect("cut")
+    script.expect("end")
+    script.ends(0, within=5)
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGHUP])
+def test_a_terminal_that_closes_does_not_cut_the_drain(loop: str, first: signal.Signals) -> None:
+    script = Script(30, "waits for the cut", loop)
+    script.process.send_signal(first)
+    script.expect("draining")
+    script.process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        script.process.wait(0.3)
+    script.process.send_signal(signal.SIGTERM)
+    if first == signal.SIGHUP:
+        with pytest.raises(subprocess.TimeoutExpired):
+            script.process.wait(0.3)
+        script.process.send_signal(signal.SIGTERM)
+    script.expect("cut")
+    script.expect("end")
+    script.ends(0, within=5)
+
+
+def test_what_ignores_a_hangup_goes_on_ignoring_it(loop: str) -> None:
+    with ignored(signal.SIGHUP):
+        script = Script(30, "drain", loop)
+    script.process.send_signal(signal.SIGHUP)
+    script.process.send_signal(signal.SIGTERM)
+    script.expect("draining")
     script.expect("end")
     script.ends(0, within=5)
 

@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.unit.cli.conftest import Start
 from tests.unit.cli.processes import Command, children_of, is_running, wait_until
 
@@ -62,7 +64,10 @@ def test_workers_share_the_queues_and_their_numbers_are_summed(start: Start, wri
     assert run.summary == (16, 0, 0, 0)
 
 
-def test_the_parent_starts_the_broker_and_ends_it_last(start: Start, write_app: WriteApp) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_the_parent_starts_the_broker_and_ends_it_last(
+    start: Start, write_app: WriteApp, number: signal.Signals
+) -> None:
     write_app(HANDLER)
     run = start("run", "app:app", "--workers", "2")
     pids = started(run, 2)
@@ -70,7 +75,7 @@ def test_the_parent_starts_the_broker_and_ends_it_last(start: Start, write_app: 
     assert set(pids) < set(children)
     assert len(children) == 3
     assert {os.getsid(child) for child in children} == set(children)
-    run.signal(signal.SIGINT)
+    run.signal(number)
     run.ends(0)
     assert not any(map(is_running, children))
     drains = re.findall(r"\[(worker \d|broker)\] draining", run.err)
@@ -87,11 +92,12 @@ def test_the_parent_imports_nothing_of_the_users(start: Start, write_app: WriteA
     run.stops()
 
 
-def test_a_worker_that_somebody_stopped_has_not_died(start: Start, write_app: WriteApp) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_worker_that_somebody_stopped_has_not_died(start: Start, write_app: WriteApp, number: signal.Signals) -> None:
     write_app(HANDLER)
     run = start("run", "app:app", "--workers", "2")
     victim, _ = started(run, 2)
-    os.kill(victim, signal.SIGTERM)
+    os.kill(victim, number)
     run.says(r"worker \d ended before the others; starting it again in 0\.\d s")
     wait_until(lambda: run.err.count("started, process") == 3, "it is started again")
     run.stops()
