@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rocketapp.hooks.wrapper import Wrapper
     from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
     from rocketapp.model.outgoing import SendResult
+    from rocketapp.model.publisher import Publisher
     from rocketapp.wire.record import Message
 
 _HOMES = {
@@ -39,6 +40,7 @@ _HOMES = {
     "Outcomes": "rocketapp.model.outcome",
     "PluginError": "rocketapp.errors",
     "ProtocolError": "rocketapp.errors",
+    "Publisher": "rocketapp.model.publisher",
     "Retry": "rocketapp.model.outcome",
     "RocketApp": "rocketapp.app.app",
     "RocketAppError": "rocketapp.errors",
@@ -63,6 +65,7 @@ __all__ = [
     "Outcomes",
     "PluginError",
     "ProtocolError",
+    "Publisher",
     "Retry",
     "RocketApp",
     "RocketAppError",

@@ -6,9 +6,7 @@ remembers anything, so two apps in one process do not meet.
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar, Unpack
 
 from rocketapp.app.declare.declaration import Declaration
@@ -16,36 +14,17 @@ from rocketapp.app.declare.declared import Declared
 from rocketapp.app.declare.lifecycle_hooks import LifecycleHook, read_hook
 from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publish.messages import check_names, outgoing, timeout_of
+from rocketapp.app.publish.publishing import Publishing, Running
 from rocketapp.app.router import Router, Subscribing
-from rocketapp.errors import SendUnknown, SetupError
-from rocketapp.model.outgoing import Outgoing, SendResult
+from rocketapp.errors import SetupError
+from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
-_ANSWER_GRACE = 5.0
-"""Seconds that `publish_sync` waits beyond the send's own limit, for a loop that is busy."""
 
 
-class Sender(Protocol):
-    """A producer, as far as an app needs it."""
-
-    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult: ...
-
-    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]: ...
-
-    async def send_one_way(self, message: Outgoing) -> None: ...
-
-
-class RunningApp(Protocol):
+class RunningApp(Running, Protocol):
     """The running half of an app: there between start and stop."""
-
-    loop: asyncio.AbstractEventLoop
-    send_timeout: float
-
-    def sender(self, cluster: str) -> Sender:
-        """The producer of a cluster. Raises SetupError when there is none."""
-        ...
 
     def change_pauses(self, change: PauseChange) -> None:
         """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
@@ -86,6 +65,7 @@ class RocketApp(Subscribing):
         self.pause_changes: list[PauseChange] = []
         """Calls of `pause` and `resume` before the start, in order."""
         self._running: RunningApp | None = None
+        self._publishing = Publishing(self._must_run)
 
     def on_startup(self, function: F) -> F:
         """Run this when the cluster is reached, before the first message; it may publish. Takes nothing, or the app."""
@@ -115,42 +95,19 @@ class RocketApp(Subscribing):
         Raises SendRefused when it is certainly not stored, SendUnknown when it perhaps is; TypeError or ValueError,
         before anything is sent, for an argument that it does not take.
         """
-        check_names("publish", options, PublishOptions)
-        message, timeout = outgoing(topic, body, options), timeout_of(options)
-        return await self._sender(options.get("cluster")).send(message, timeout=timeout)
+        return await self._publishing.publish(topic, body, **options)
 
     async def publish_many(self, topic: str, items: Iterable[Any], **options: Unpack[SendOptions]) -> list[SendResult]:
         """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
-        check_names("publish_many", options, SendOptions)
-        if isinstance(items, str | bytes | bytearray | Mapping):
-            raise TypeError(f"publish_many(items={type(items).__name__}): give several bodies, or one to publish")
-        messages = [outgoing(topic, body, options) for body in items]
-        return await self._sender(options.get("cluster")).send_many(messages)
+        return await self._publishing.publish_many(topic, items, **options)
 
     async def publish_one_way(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
         """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
-        check_names("publish_one_way", options, SendOptions)
-        await self._sender(options.get("cluster")).send_one_way(outgoing(topic, body, options))
+        await self._publishing.publish_one_way(topic, body, **options)
 
     def publish_sync(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
         """`publish` for sync handlers and other threads: blocks until the answer is there."""
-        check_names("publish_sync", options, PublishOptions)
-        running = self._must_run()
-        if _running_loop() is running.loop:
-            raise SetupError(
-                place_of_call(), "publish_sync would block the event loop for ever: use `await app.publish(...)` here"
-            )
-        message, timeout = outgoing(topic, body, options), timeout_of(options)
-        sending = self._sender(options.get("cluster")).send(message, timeout=timeout)
-        future = asyncio.run_coroutine_threadsafe(sending, running.loop)
-        limit = running.send_timeout if timeout is None else timeout
-        try:
-            return future.result(limit + _ANSWER_GRACE)
-        except concurrent.futures.TimeoutError:
-            if future.done():
-                raise
-            future.cancel()
-            raise SendUnknown(topic, f"the event loop did not answer within {limit + _ANSWER_GRACE:g} s") from None
+        return self._publishing.publish_sync(topic, body, **options)
 
     def pause(self, topic: str | None = None, *, group: str | None = None, reason: str = DEFAULT_REASON) -> None:
         """Start no more handlers of a topic, or of all topics of a group, and pull no more of their messages.
@@ -214,16 +171,6 @@ class RocketApp(Subscribing):
             )
         return self._running
 
-    def _sender(self, cluster: str | None) -> Sender:
-        return self._must_run().sender(cluster or "")
-
     def __repr__(self) -> str:
         state = "running" if self._running is not None else "not running"
         return f"<RocketApp {self.name}: {len(self.declared.registry)} subscriptions, {state}>"
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None

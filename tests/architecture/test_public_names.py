@@ -12,7 +12,7 @@ import rocketapp
 
 PUBLIC = {
     # What a user writes.
-    "RocketApp", "Router", "Message", "Context",
+    "RocketApp", "Router", "Message", "Context", "Publisher",
     # What a handler says, and what publishing answers.
     "Retry", "Skip", "DeadLetter", "Outcomes", "SendResult",
     # What a plugin writes.

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from rocketapp.app.call.context import context_of
+from rocketapp.app.call.context import context_of, publisher_of
 from rocketapp.app.call.signature import Argument, Kind, Providers, UnresolvedError, read_signature
 from rocketapp.app.payloads.batches import sifted
 from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
+from rocketapp.app.publish.publishing import Publishing
 from rocketapp.errors import SetupError
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.subscription import Subscription
@@ -47,18 +48,19 @@ class Binding:
                 self.place, f"{error}: import or define it outside of `if TYPE_CHECKING`, at the top of the module"
             ) from error
 
-    def call(self, subscription: Subscription) -> Call:
-        """The callable for this subscription; `resolved` comes first."""
+    def call(self, subscription: Subscription, publishing: Publishing) -> Call:
+        """The callable for this subscription; `resolved` comes first. `publishing`: the running app's."""
         arguments = self.arguments or ()
         if len(arguments) == 1 and arguments[0].kind is Kind.MESSAGE and not arguments[0].by_name:
             return self.function
         payload = next((argument for argument in arguments if argument.kind is Kind.PAYLOAD), None)
+        own = publisher_of(subscription, publishing)
         if not self.batch or payload is None:
             if len(arguments) == 1 and payload is not None and not payload.by_name:
                 return _call_with_payload(self.function, payload, subscription)
-            gets = [_getter(argument, subscription) for argument in arguments]
+            gets = [_getter(argument, subscription, own) for argument in arguments]
             return _call_of(self.function, arguments, gets, self.is_async)
-        gets = [_getter_of_decoded(argument, subscription) for argument in arguments]
+        gets = [_getter_of_decoded(argument, subscription, own) for argument in arguments]
         call = _call_of(self.function, arguments, gets, self.is_async)
         return sifted(call, _decoded(payload, subscription), is_async=self.is_async)
 
@@ -163,22 +165,24 @@ def _awaiting_providers(function: Callable[..., Any], arguments: tuple[Argument,
     return call
 
 
-def _getter(argument: Argument, subscription: Subscription) -> Get:
+def _getter(argument: Argument, subscription: Subscription, publisher: Get) -> Get:
     """Message -> the value of one argument."""
     if argument.kind is Kind.MESSAGE:
         return _itself
     if argument.kind is Kind.CONTEXT:
-        return context_of(subscription)
+        return context_of(subscription, publisher)
+    if argument.kind is Kind.PUBLISHER:
+        return publisher
     if argument.kind is Kind.PROVIDER:
         return _provided(argument, subscription)
     return _decoded(argument, subscription)
 
 
-def _getter_of_decoded(argument: Argument, subscription: Subscription) -> Get:
+def _getter_of_decoded(argument: Argument, subscription: Subscription, publisher: Get) -> Get:
     """The same for a batch with payloads: taken from what could be decoded."""
     if argument.kind is Kind.PAYLOAD:
         return attrgetter("payloads")
-    get, messages = _getter(argument, subscription), attrgetter("messages")
+    get, messages = _getter(argument, subscription, publisher), attrgetter("messages")
     # The handler's list is its own: what it takes out of it is still part of what failed.
     return _own_messages if argument.kind is Kind.MESSAGE else lambda decoded: get(messages(decoded))
 

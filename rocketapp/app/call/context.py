@@ -8,12 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outgoing import SendResult
+from rocketapp.model.publish_options import PublishOptions
+from rocketapp.model.publisher import Publisher
 from rocketapp.model.subscription import Subscription
 
 if TYPE_CHECKING:
+    from rocketapp.app.publish.publishing import Publishing
     from rocketapp.wire.record import Message
 
 LOGGER = "rocketapp.handlers"
@@ -23,10 +27,12 @@ LOGGER = "rocketapp.handlers"
 class Context:
     """The circumstances of one attempt."""
 
-    __slots__ = ("_first", "_handler", "attempt", "deadline", "group", "queue")
+    __slots__ = ("_first", "_handler", "_publisher", "attempt", "deadline", "group", "queue")
 
-    def __init__(self, first: Message, attempt: int, subscription: Subscription, deadline: float | None) -> None:
-        self._first, self._handler = first, subscription.handler_name
+    def __init__(
+        self, first: Message, attempt: int, subscription: Subscription, deadline: float | None, publisher: Publisher
+    ) -> None:
+        self._first, self._handler, self._publisher = first, subscription.handler_name, publisher
         self.attempt = attempt
         """The first is 1. For a batch: the highest of its messages."""
         self.queue: MessageQueue | None = first.queue
@@ -47,6 +53,14 @@ class Context:
         }
         return _MessageLogger(logging.getLogger(f"{LOGGER}.{self._handler}"), fields)
 
+    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+        """Send a message that follows the handled one: see Publisher, and RocketApp.publish."""
+        return await self._publisher.publish(topic, body, **options)
+
+    def publish_sync(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+        """`publish` for sync handlers: blocks until the answer is there."""
+        return self._publisher.publish_sync(topic, body, **options)
+
     def __repr__(self) -> str:
         return f"<Context {self._handler} attempt={self.attempt} queue={self.queue}>"
 
@@ -61,16 +75,23 @@ class _MessageLogger(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
-def context_of(subscription: Subscription) -> Callable[[Any], Context]:
+def publisher_of(subscription: Subscription, publishing: Publishing) -> Callable[[Any], Publisher]:
+    """Message (or a list of them) -> what publishes in its handler, specialised once for a subscription."""
+    own = publishing.to(subscription.cluster)
+    return own.following if subscription.batch is None else lambda _messages: own
+
+
+def context_of(subscription: Subscription, publisher: Callable[[Any], Publisher]) -> Callable[[Any], Context]:
     """Message (or a list of them) -> Context, specialised once for a subscription."""
     timeout = subscription.timeout
 
     def one(message: Message) -> Context:
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        return Context(message, message.attempt, subscription, deadline)
+        return Context(message, message.attempt, subscription, deadline, publisher(message))
 
     def many(messages: list[Message]) -> Context:
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        return Context(messages[0], max(message.attempt for message in messages), subscription, deadline)
+        attempt = max(message.attempt for message in messages)
+        return Context(messages[0], attempt, subscription, deadline, publisher(messages))
 
     return one if subscription.batch is None else many

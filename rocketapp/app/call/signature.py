@@ -18,10 +18,11 @@ from rocketapp.app.call.context import Context
 from rocketapp.app.payloads.decode import Decode, UnfitTypeError, decoder_of, name_of_type
 from rocketapp.app.places import plain_function
 from rocketapp.errors import SetupError
+from rocketapp.model.publisher import Publisher
 from rocketapp.wire.record import Message
 
 _POSSIBLE = (
-    "Message, bytes, str, dict, a msgspec Struct, dataclass, TypedDict or pydantic model, Context, "
+    "Message, bytes, str, dict, a msgspec Struct, dataclass, TypedDict or pydantic model, Context, Publisher, "
     "or a type that your container provides"
 )
 _STARS: Mapping[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
@@ -33,6 +34,7 @@ class Kind(Enum):
     MESSAGE = "Message"
     PAYLOAD = "payload"
     CONTEXT = "Context"
+    PUBLISHER = "Publisher"
     PROVIDER = "provider"
 
 
@@ -135,7 +137,7 @@ class _Reader:
             self._refuse(f"nothing fills {stars}: add an argument for the message, such as `message: Message`")
 
     def refuse_doubles(self, arguments: tuple[Argument, ...]) -> None:
-        for kind in (Kind.MESSAGE, Kind.PAYLOAD, Kind.CONTEXT):
+        for kind in (Kind.MESSAGE, Kind.PAYLOAD, Kind.CONTEXT, Kind.PUBLISHER):
             same = [argument.name for argument in arguments if argument.kind is kind]
             if len(same) > 1:
                 what = f"a {kind.value}" if kind is not Kind.MESSAGE else "the Message"
@@ -149,6 +151,8 @@ class _Reader:
             return self._filled(parameter, Kind.PROVIDER, provide=provide)
         if annotation is Context:
             return self._filled(parameter, Kind.CONTEXT)
+        if annotation is Publisher:
+            return self._filled(parameter, Kind.PUBLISHER)
         kind, is_list = annotation, typing.get_origin(annotation) is list
         if is_list:
             inner = typing.get_args(annotation)[0]

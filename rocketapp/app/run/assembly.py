@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeVar, Unpack
 from rocketapp.app.app import RocketApp
 from rocketapp.app.call.chain import fold
 from rocketapp.app.declare.registry import Bound, GroupPlan, TopicPlan
+from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.run.container import Wiring
 from rocketapp.app.run.parts import GivenParts
 from rocketapp.app.run.periodic import Periodic
@@ -49,9 +50,16 @@ class Assembly:
 
 
 def assemble(
-    app: RocketApp, settings: Settings, *, dial: Dial, clock: Clock, random: Random, periodic: Periodic
+    app: RocketApp,
+    settings: Settings,
+    *,
+    publishing: Publishing,
+    dial: Dial,
+    clock: Clock,
+    random: Random,
+    periodic: Periodic,
 ) -> Assembly:
-    """Raises SetupError or PluginError."""
+    """`publishing`: for handlers that publish. Raises SetupError or PluginError."""
     declared, plugins = app.declared, app.declared.plugins
     group = settings.app.group or app.name
     subscriptions = declared.registry.subscriptions(group, settings.consumer)
@@ -61,20 +69,20 @@ def assemble(
     wiring = Wiring(declared.container, given)
     version = int(wiring.clock.now() * 1000)
     groups = tuple(
-        PlannedConsumer(plan, tuple(_consumed(topic, plugins) for topic in plan.topics))
+        PlannedConsumer(plan, tuple(_consumed(topic, plugins, publishing) for topic in plan.topics))
         for plan in declared.registry.plans(group, settings.consumer, version=version)
     )
     return Assembly(groups, surface, wiring)
 
 
-def _consumed(plan: TopicPlan, plugins: Plugins) -> ConsumedTopic:
+def _consumed(plan: TopicPlan, plugins: Plugins, publishing: Publishing) -> ConsumedTopic:
     first = plan.bound[0].subscription
-    handlers = tuple(Handler(bound.subscription, _chain(bound, plugins)) for bound in plan.bound)
+    handlers = tuple(Handler(bound.subscription, _chain(bound, plugins, publishing)) for bound in plan.bound)
     return ConsumedTopic(plan.topic, first.orderly, first.start, first.retries, handlers, plan.data)
 
 
-def _chain(bound: Bound, plugins: Plugins) -> Callable[[Any], Any]:
-    return fold(bound.binding.call(bound.subscription), bound.subscription, plugins)
+def _chain(bound: Bound, plugins: Plugins, publishing: Publishing) -> Callable[[Any], Any]:
+    return fold(bound.binding.call(bound.subscription, publishing), bound.subscription, plugins)
 
 
 def _observers(plugins: Plugins, surface: AppSurface) -> list[tuple[str, Observe]]:

@@ -14,9 +14,10 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.app.app import RocketApp, Sender
+from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange, named_by
 from rocketapp.app.declare.registry import UNNAMED, GroupPlan
+from rocketapp.app.publish.publishing import Publishing, Sender
 from rocketapp.app.run.assembly import Assembly, assemble
 from rocketapp.app.run.idle import Idle, merge_idle
 from rocketapp.app.run.periodic import Periodic
@@ -58,6 +59,7 @@ class Lifecycle:
         self._dial, self._clock, self._random = dial, clock, random
         self.loop: asyncio.AbstractEventLoop
         self.send_timeout = settings.producer.send_timeout
+        self.publishing = Publishing(lambda: self)
         self._assembly: Assembly | None = None
         self._clients: dict[str, ClientInstance] = {}
         self._producers: dict[str, Producer] = {}
@@ -106,9 +108,14 @@ class Lifecycle:
         return clean
 
     def sender(self, cluster: str) -> Sender:
+        """The producer of a cluster. Raises SetupError when there is none."""
         producer = self._producers.get(cluster)
         if producer is not None:
             return producer
+        if not self._producers:
+            raise SetupError(
+                "", f"app {self._app.name!r} is not running, or not connected yet: nothing can be published"
+            )
         if cluster == UNNAMED:
             raise SetupError("", "the unnamed cluster has no name server: set client.name_server, or name a cluster=")
         known = ", ".join(sorted(name for name in self._producers if name)) or "none"
@@ -148,6 +155,7 @@ class Lifecycle:
         self._assembly = assembly = assemble(
             self._app,
             self._settings,
+            publishing=self.publishing,
             dial=self._dial,
             clock=self._clock,
             random=self._random,

@@ -2,24 +2,49 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketapp import Message, RocketApp
 from rocketapp.app.call.binding import Binding
 from rocketapp.app.declare.registry import Bound, GroupPlan
+from rocketapp.app.publish.publishing import Publishing, Sender
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import Subscription
+from rocketapp.wire.properties import encode
 from rocketapp.wire.record import Record, decode_records, encode_record
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 
 
-def message(body: bytes = b"{}", *, reconsume_times: int = 0, offset: int = 17) -> Message:
+class NotRunning:
+    """An app that has no producer."""
+
+    loop: asyncio.AbstractEventLoop
+    send_timeout = 3.0
+
+    def sender(self, cluster: str) -> Sender:
+        raise AssertionError("nothing is published here")
+
+
+NOWHERE = Publishing(NotRunning)
+
+
+def message(
+    body: bytes = b"{}", *, reconsume_times: int = 0, offset: int = 17, properties: Mapping[str, str] | None = None
+) -> Message:
     """One message as a pull brings it."""
-    record = Record(topic="orders", body=body, queue_id=3, queue_offset=offset, reconsume_times=reconsume_times)
+    record = Record(
+        topic="orders",
+        body=body,
+        queue_id=3,
+        queue_offset=offset,
+        reconsume_times=reconsume_times,
+        raw_properties=encode(properties or {}),
+    )
     return decode_records(encode_record(record), QUEUE)[0]
 
 
@@ -47,4 +72,4 @@ def call_of(app: RocketApp) -> Callable[[Any], Any]:
     subscription: Subscription
     binding: Binding
     subscription, binding = bound(app)
-    return binding.call(subscription)
+    return binding.call(subscription, NOWHERE)

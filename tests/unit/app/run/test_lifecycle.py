@@ -386,7 +386,7 @@ async def test_publish_sync_works_from_threads_and_refuses_the_loop() -> None:
     assert "send orders from on_startup to h:1" in diary.lines
     result = await asyncio.to_thread(app.publish_sync, "orders", "from a thread")
     assert result.queue_offset == 1
-    with pytest.raises(SetupError, match=r"use `await app.publish\(...\)` here") as caught:
+    with pytest.raises(SetupError, match="use `await` with `publish` here") as caught:
         app.publish_sync("orders", "x")
     assert caught.value.place == f"{__file__}:{inspect.currentframe().f_lineno - 1}"  # type: ignore[union-attr]
     await lifecycle.stop(asyncio.Event())
@@ -411,7 +411,7 @@ async def test_one_body_where_several_are_wanted_is_refused(items: Any) -> None:
 
 
 async def test_publish_sync_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketapp.app.app._ANSWER_GRACE", 0.01)
+    monkeypatch.setattr("rocketapp.app.publish.publishing._ANSWER_GRACE", 0.01)
     app = app_of(Diary())
     settings = Settings(client=ClientConfig(name_server="h:1"), producer=ProducerConfig(send_timeout=0.05))
     lifecycle = lifecycle_of(app, settings=settings)

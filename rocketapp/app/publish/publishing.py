@@ -1,0 +1,134 @@
+"""Publishing through the producers of a running app: the one way of RocketApp, Context and Publisher arguments.
+
+A publish happens where it is awaited, or with `publish_sync` on the app's loop, in the caller's context: what the
+caller has in context variables is there for whatever stands around the producer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
+
+from rocketapp.app.places import place_of_call
+from rocketapp.app.publish.messages import check_names, outgoing, timeout_of
+from rocketapp.errors import SendUnknown, SetupError
+from rocketapp.model.outgoing import Outgoing, SendResult
+from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions
+
+if TYPE_CHECKING:
+    from rocketapp.wire.record import Message
+
+CORRELATION_ID: Final = "rocketapp.correlation_id"
+"""The property that messages have in common which follow from one first message: its message id, or a given one."""
+_ANSWER_GRACE = 5.0
+"""Seconds that `publish_sync` waits beyond the send's own limit, for a loop that is busy."""
+
+
+class Sender(Protocol):
+    """A producer, as far as an app needs it."""
+
+    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult: ...
+
+    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]: ...
+
+    async def send_one_way(self, message: Outgoing) -> None: ...
+
+
+class Running(Protocol):
+    """A running app, as far as publishing needs it."""
+
+    loop: asyncio.AbstractEventLoop
+    send_timeout: float
+
+    def sender(self, cluster: str) -> Sender:
+        """The producer of a cluster. Raises SetupError when there is none."""
+        ...
+
+
+class Publishing:
+    """A Publisher (see there) over a running app."""
+
+    __slots__ = ("_cluster", "_origin", "_running")
+
+    def __init__(self, running: Callable[[], Running], cluster: str = "", origin: Message | None = None) -> None:
+        """`running`: gives the running app, or raises SetupError while it does not run. `cluster`: for calls that
+        name none. `origin`: the message that what is published follows.
+        """
+        self._running, self._cluster, self._origin = running, cluster, origin
+
+    def __repr__(self) -> str:
+        return f"<Publishing to cluster {self._cluster!r}, following {self._origin!r}>"
+
+    def to(self, cluster: str) -> Publishing:
+        """The same for another cluster."""
+        return Publishing(self._running, cluster, self._origin)
+
+    def following(self, origin: Message) -> Publishing:
+        """The same for what a handler publishes while it handles `origin`."""
+        return Publishing(self._running, self._cluster, origin)
+
+    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+        """See Publisher."""
+        check_names("publish", options, PublishOptions)
+        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
+        return await self._sender(options).send(message, timeout=timeout)
+
+    async def publish_many(self, topic: str, items: Iterable[Any], **options: Unpack[SendOptions]) -> list[SendResult]:
+        """See Publisher."""
+        check_names("publish_many", options, SendOptions)
+        if isinstance(items, str | bytes | bytearray | Mapping) or not isinstance(items, Iterable):
+            raise TypeError(f"publish_many(items={type(items).__name__}): give several bodies, or one to publish")
+        messages = [self._outgoing(topic, body, options) for body in items]
+        return await self._sender(options).send_many(messages)
+
+    async def publish_one_way(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
+        """See Publisher."""
+        check_names("publish_one_way", options, SendOptions)
+        await self._sender(options).send_one_way(self._outgoing(topic, body, options))
+
+    def publish_sync(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+        """See Publisher."""
+        check_names("publish_sync", options, PublishOptions)
+        running = self._running()
+        if _running_loop() is running.loop:
+            raise SetupError(
+                place_of_call(), "publish_sync would block the event loop for ever: use `await` with `publish` here"
+            )
+        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
+        sending = self._sender(options).send(message, timeout=timeout)
+        # The callback that this leaves with the loop has a copy of this thread's context, and so has its task.
+        future = asyncio.run_coroutine_threadsafe(sending, running.loop)
+        limit = running.send_timeout if timeout is None else timeout
+        try:
+            return future.result(limit + _ANSWER_GRACE)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise
+            future.cancel()
+            raise SendUnknown(topic, f"the event loop did not answer within {limit + _ANSWER_GRACE:g} s") from None
+
+    def _outgoing(self, topic: str, body: Any, options: MessageOptions) -> Outgoing:
+        message = outgoing(topic, body, options)
+        origin = self._origin
+        if origin is None or CORRELATION_ID in message.properties:
+            return message
+        return replace(message, properties={**message.properties, CORRELATION_ID: correlation_id(origin)})
+
+    def _sender(self, options: SendOptions) -> Sender:
+        # None is the unnamed cluster, also where another one is the default.
+        return self._running().sender(options.get("cluster", self._cluster) or "")
+
+
+def correlation_id(message: Message) -> str:
+    """What a message has in common with those that follow it."""
+    return message.properties.get(CORRELATION_ID) or message.message_id
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

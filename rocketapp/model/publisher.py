@@ -1,0 +1,34 @@
+"""What publishes messages: an app, and what a handler gets that asks for a `Publisher`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol, Unpack
+
+from rocketapp.model.outgoing import SendResult
+from rocketapp.model.publish_options import PublishOptions, SendOptions
+
+
+class Publisher(Protocol):
+    """Publishes, as `RocketApp` does. In a handler the messages follow the handled one.
+
+    Following: they go to the handled message's cluster unless `cluster=` names another, and carry
+    its correlation id (property `rocketapp.correlation_id`; the first message's id is its own)
+    unless `properties=` has one. A batch has no single message to follow: it carries none.
+    """
+
+    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+        """Send one message and say where it is stored. Raises SendRefused or SendUnknown: see RocketApp.publish."""
+        ...
+
+    async def publish_many(self, topic: str, items: Iterable[Any], **options: Unpack[SendOptions]) -> list[SendResult]:
+        """Send one message for each body; results in the same order."""
+        ...
+
+    async def publish_one_way(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
+        """Send without waiting for an answer."""
+        ...
+
+    def publish_sync(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+        """`publish` for sync handlers: blocks until the answer is there."""
+        ...
