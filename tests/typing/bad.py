@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketapp import Message, RocketApp, Router
+from rocketapp import Message, Publisher, RocketApp, Router
 
 app = RocketApp("shop")
 
@@ -12,7 +12,7 @@ async def settle(message: Message) -> int:
     return 1
 
 
-async def calls(message: Message) -> None:
+async def calls(message: Message, publisher: Publisher) -> None:
     text: str = await settle(message)  # E: assignment
     await settle("a message")  # E: arg-type
     await settle()  # E: call-arg
@@ -23,6 +23,8 @@ async def calls(message: Message) -> None:
     await app.publish("orders", b"", tags="paid")  # E: call-arg
     await app.publish_many("orders", [b""], timeout=1)  # E: call-arg
     app.publish_sync("orders", b"", keys=5)  # E: arg-type
+    await publisher.publish("orders", b"", tags="paid")  # E: call-arg
+    await publisher.publish_many("orders", [b""], timeout=1)  # E: call-arg
     print(text)
 
 

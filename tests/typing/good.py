@@ -13,6 +13,7 @@ from rocketapp import (
     DeadLetter,
     Message,
     Outcomes,
+    Publisher,
     Retry,
     RocketApp,
     Router,
@@ -54,6 +55,26 @@ async def settle(order: Order, message: Message, context: Context) -> int:
 @app.subscribe("orders", tags="shipped")
 def ship(message: Message) -> Skip | None:
     return Skip("seen") if message.attempt > 1 else None
+
+
+@app.subscribe("carts")
+async def remind(order: Order, context: Context, publisher: Publisher) -> None:
+    assert_type(await context.publish("reminders", order, delay=1800), SendResult)
+    assert_type(await publisher.publish("reminders", order, tag="cart"), SendResult)
+    assert_type(await publisher.publish_many("reminders", [order], cluster="eu"), list[SendResult])
+    await publisher.publish_one_way("reminders", order)
+
+
+@app.subscribe("carts", group="sync")
+def remind_sync(order: Order, context: Context, publisher: Publisher) -> None:
+    assert_type(context.publish_sync("reminders", order), SendResult)
+    assert_type(publisher.publish_sync("reminders", order), SendResult)
+
+
+def anything_that_publishes(publisher: Publisher) -> None: ...
+
+
+anything_that_publishes(app)
 
 
 @billing.subscribe("stock", orderly=True, retries=-1, start="first")
