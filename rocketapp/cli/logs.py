@@ -6,12 +6,14 @@ import logging
 import sys
 
 from rocketapp.model.event import Event, LoopFailed
+from rocketapp.plugins.log_context import MessageFilter
 from rocketapp.plugins.log_format import make_formatter
 
 
 def set_up_logging(log_format: str, level: str, *, process: str = "") -> None:
     """Send the root logger to stderr; `process` names a worker or a broker in each line."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(MessageFilter())
     handler.setFormatter(make_formatter(log_format, process=process))
     root = logging.getLogger()
     for old in root.handlers[:]:

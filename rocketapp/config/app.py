@@ -15,5 +15,8 @@ class AppConfig:
     drain_timeout: float = option(30.0, "Seconds that running handlers get to finish at shutdown.", least=0.0)
     connect_timeout: float = option(10.0, "Seconds to wait for the cluster at start.", least=0.1)
     log_format: str = option("text", "How log lines look.", choices=("text", "json"))
+    log_context: bool | None = option(
+        None, "Every line that a handler logs carries its message's facts. None: with `log_format` json only."
+    )
     log_level: str = option("INFO", "Least level that is logged.", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     version: str = option("", "Version of the user's app, written into dead letters.")

@@ -12,6 +12,9 @@ from typing import Any
 
 import msgspec
 
+_SENTENCES = frozenset({"rocketapp.messages", "rocketapp.states"})
+"""Loggers whose sentences tell all of their fields."""
+
 
 def make_formatter(kind: str, *, process: str = "") -> logging.Formatter:
     """`kind` is `app.log_format`; `process` names a worker or a broker in each line."""
@@ -28,7 +31,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)
         fields = _fields(record)
-        if not fields or not record.name.startswith("rocketapp.handlers"):
+        if "message_id" not in fields or record.name in _SENTENCES:
             return text
         # A line of the user's own: which message it was about is not in the sentence.
         return f"{text} [{fields.get('topic')} {fields.get('message_id')} attempt {fields.get('attempt')}]"

@@ -1,0 +1,79 @@
+"""Which message the code that runs now belongs to: one context variable, set around a handler only when asked for.
+
+It follows the handler into the tasks that it starts, and lives in the thread of a sync one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from rocketapp.hooks.wrapper import AsyncCall, SyncCall, Wrapper
+from rocketapp.model.subscription import Subscription
+from rocketapp.plugins.trace_context import trace_id
+
+Handling = tuple[Subscription, Any, str]
+"""Whose handler; its message, or the list of them with `batch=`; the trace id of a trace that began here, or empty.
+
+A plain tuple: it is made for every message.
+"""
+
+CURRENT: ContextVar[Handling | None] = ContextVar("rocketapp.handling", default=None)
+
+
+def wrapper(subscription: Subscription) -> Wrapper:
+    """Sets the variable around the handler of one subscription."""
+    return Wrapper(for_sync=_sync(subscription), for_async=_async(subscription))
+
+
+def _sync(subscription: Subscription) -> Callable[[SyncCall], SyncCall]:
+    def wrap(call: SyncCall) -> SyncCall:
+        enter, leave = CURRENT.set, CURRENT.reset
+
+        def handling(handed: Any) -> Any:
+            token = enter((subscription, handed, ""))
+            try:
+                return call(handed)
+            finally:
+                leave(token)
+
+        return handling
+
+    return wrap
+
+
+def _async(subscription: Subscription) -> Callable[[AsyncCall], AsyncCall]:
+    def wrap(call: AsyncCall) -> AsyncCall:
+        enter, leave = CURRENT.set, CURRENT.reset
+
+        async def handling(handed: Any) -> Any:
+            token = enter((subscription, handed, ""))
+            try:
+                return await call(handed)
+            finally:
+                leave(token)
+
+        return handling
+
+    return wrap
+
+
+def fields_of(handling: Handling) -> dict[str, Any]:
+    """The facts of a log line: topic, group, handler, message_id and attempt; trace_id when the message has one.
+
+    Of a batch: the id of its first message, the highest attempt, and how many `messages` it has.
+    """
+    subscription, handed, began = handling
+    messages = handed if isinstance(handed, list) else [handed]
+    fields: dict[str, Any] = {"topic": subscription.topic, "group": subscription.group}
+    fields["handler"] = subscription.handler_name
+    if not messages:
+        return fields  # the handler has emptied its list
+    first = messages[0]
+    fields["message_id"], fields["attempt"] = first.message_id, max(message.attempt for message in messages)
+    if isinstance(handed, list):
+        fields["messages"] = len(messages)
+    if found := began or trace_id(first.raw_properties):
+        fields["trace_id"] = found
+    return fields

@@ -1,0 +1,56 @@
+"""Message context in every line that a handler logs, whatever logger it uses.
+
+Nothing stands in front of a handler unless this is on: `app.log_context`, or without it `app.log_format = "json"`.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rocketapp.config.app import AppConfig
+from rocketapp.hooks.markers import hookimpl
+from rocketapp.hooks.surface import Surface
+from rocketapp.hooks.wrapper import Wrapper
+from rocketapp.model.subscription import Subscription
+from rocketapp.plugins import handling
+
+
+class LogContext:
+    """The plugin."""
+
+    def __init__(self) -> None:
+        self._is_on = False
+
+    @hookimpl
+    def observe_events(self, app: Surface) -> None:
+        """Observes nothing; this is where a plugin first sees the settings."""
+        config = app.options(AppConfig)
+        self._is_on = config.log_format == "json" if config.log_context is None else config.log_context
+
+    @hookimpl(tryfirst=True)
+    def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
+        """Outermost, so that lines of other wrappers have the context too."""
+        return handling.wrapper(subscription) if self._is_on else None
+
+
+_ATTRIBUTES = ("topic", "group", "handler", "message_id", "attempt", "trace_id")
+
+
+class MessageFilter(logging.Filter):
+    """Adds the context of the current message to every record: put it on a `logging.Handler`, not on a logger.
+
+    The facts are members of `record.fields`, where rocketapp's formatters find them (fields of the call itself win),
+    and attributes of the record for formats of your own, such as `%(message_id)s`: empty outside of handlers.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Always True: no line is left out."""
+        current = handling.CURRENT.get()
+        found = {} if current is None else handling.fields_of(current)
+        if found:
+            own = getattr(record, "fields", None)
+            record.fields = {**found, **own} if isinstance(own, dict) else found
+        for name in _ATTRIBUTES:
+            if not hasattr(record, name):
+                setattr(record, name, found.get(name, ""))
+        return True
