@@ -6,12 +6,13 @@ remembers anything, so two apps in one process do not meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, Unpack
 
-from rocketapp.app.declare.declaration import Declaration
+from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.declared import Declared
 from rocketapp.app.declare.lifecycle_hooks import LifecycleHook, read_hook
+from rocketapp.app.declare.options import INHERITED, Inherited, InheritedOptions, options_given
 from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publish.publishing import Publishing, Running
@@ -21,6 +22,7 @@ from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
+_TAKEN = INHERITED | {"clusters", "plugins", "container", "version", "settings"}
 
 
 class RunningApp(Running, Protocol):
@@ -40,6 +42,8 @@ class RocketApp(Subscribing):
     container: a dependency_injector container; it overrides our parts and provides arguments.
     version: of your app; dead letters carry it.
     settings: options by table, as settings.toml says them; file, environment and command line override them.
+    The other options (`group`, `cluster`, `orderly`, `concurrency`, `retries`, `start`, `timeout`) are for
+    subscriptions that neither say them nor are in a Router that does. They mean what they mean in `subscribe`.
     """
 
     def __init__(
@@ -51,18 +55,22 @@ class RocketApp(Subscribing):
         container: object = None,
         version: str = "",
         settings: Mapping[str, Mapping[str, Any]] | None = None,
+        **options: Unpack[InheritedOptions],
     ) -> None:
+        place = place_of_call()
         self.name = name
-        self.declared = Declared(
+        self._inherited = Inherited("RocketApp", options_given("RocketApp", options, _TAKEN, place), place)
+        check_inherited(self._inherited)
+        self._declared = Declared(
             name,
             clusters=clusters or {},
             plugins=tuple(plugins),
             container=container,
             version=version,
             settings=settings or {},
-            place=place_of_call(),
+            place=place,
         )
-        self.pause_changes: list[PauseChange] = []
+        self._pause_changes: list[PauseChange] = []
         """Calls of `pause` and `resume` before the start, in order."""
         self._running: RunningApp | None = None
         self._publishing = Publishing(self._must_run)
@@ -129,33 +137,23 @@ class RocketApp(Subscribing):
         """
         self._change_pauses(PauseChange("resume", topic, group, reason, place_of_call()))
 
-    def began(self, running: RunningApp) -> None:
-        """`lifecycle` says: from now on publishing works and nothing more is declared."""
-        if self._running is not None:
-            raise SetupError(place_of_call(), f"app {self.name!r} is running already: stop it first")
-        self._running = running
-
-    def ended(self) -> None:
-        """`lifecycle` says: nothing runs any more."""
-        self._running = None
-
     def _change_pauses(self, change: PauseChange) -> None:
         running = self._running
         if running is None:
-            self.pause_changes.append(change)
+            self._pause_changes.append(change)
         else:
             running.change_pauses(change)
 
     def _take(self, declaration: Declaration) -> None:
         self._refuse_when_running("subscribe")
-        self.declared.registry.add(declaration)
+        self._declared.registry.add(declaration.within(self._inherited))
 
     def _may_include(self, router: Router) -> None:
         self._refuse_when_running("include")
 
     def _add_hook(self, hook: LifecycleHook, function: Callable[..., Any]) -> None:
         self._refuse_when_running(hook.value)
-        self.declared.lifecycle_hooks.append(read_hook(hook, function, type(self), place_of_call()))
+        self._declared.lifecycle_hooks.append(read_hook(hook, function, type(self), place_of_call()))
 
     def _refuse_when_running(self, what: str) -> None:
         if self._running is not None:
@@ -173,4 +171,26 @@ class RocketApp(Subscribing):
 
     def __repr__(self) -> str:
         state = "running" if self._running is not None else "not running"
-        return f"<RocketApp {self.name}: {len(self.declared.registry)} subscriptions, {state}>"
+        return f"<RocketApp {self.name}: {len(self._declared.registry)} subscriptions, {state}>"
+
+
+def declared_of(app: RocketApp) -> Declared:
+    """What was declared on an app: for lifecycle, the command line and the kit, not for users."""
+    return app._declared
+
+
+def pauses_of(app: RocketApp) -> Sequence[PauseChange]:
+    """The calls of `pause` and `resume` before the start, in order."""
+    return tuple(app._pause_changes)
+
+
+def begin(app: RocketApp, running: RunningApp) -> None:
+    """From now on publishing works and nothing more is declared. Raises SetupError when the app runs already."""
+    if app._running is not None:
+        raise SetupError(place_of_call(), f"app {app.name!r} is running already: stop it first")
+    app._running = running
+
+
+def end(app: RocketApp) -> None:
+    """Nothing runs any more."""
+    app._running = None

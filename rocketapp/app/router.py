@@ -5,12 +5,19 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from rocketapp.app.declare.declaration import DEFAULT_RETRIES, Declaration
+from rocketapp.app.declare.declaration import Declaration, check_inherited
+from rocketapp.app.declare.options import (
+    INHERITED,
+    KNOWN,
+    Inherited,
+    InheritedOptions,
+    SubscribeOptions,
+    options_given,
+)
 from rocketapp.app.places import place_at, place_of_call
 from rocketapp.errors import SetupError
-from rocketapp.model.subscription import Start
 from rocketapp.user_line import calling_frame
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,62 +26,34 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Subscribing(ABC):
     """Where handlers are declared."""
 
-    def subscribe(
-        self,
-        topic: str,
-        *,
-        tags: str = "*",
-        group: str | None = None,
-        orderly: bool = False,
-        batch: int | None = None,
-        batch_wait: float = 0.1,
-        concurrency: int | None = None,
-        retries: int = DEFAULT_RETRIES,
-        start: Start = "last",
-        timeout: float | None = None,
-        cluster: str | None = None,
-        enabled: bool = True,
-    ) -> Callable[[F], F]:
+    def subscribe(self, topic: str, **options: Unpack[SubscribeOptions]) -> Callable[[F], F]:
         """Make a function the handler of a topic. The function itself is returned unchanged.
 
         topic: its name; behind the router's prefix, if any.
-        tags: `"paid || refunded"`; `"*"` takes what no other handler of the topic and group names.
-        group: the consumer group; None is the router's, else the settings', else the app's name.
+        tags: `"paid || refunded"`; `"*"` (default) takes what no other handler of the topic and group names.
+        group: the consumer group.
         orderly: per queue one message after the other, across the whole group.
-        batch: hand over lists of this many messages, or of what came within `batch_wait` seconds.
-        concurrency: messages in hand at once; None is `consumer.concurrency` (64) for an async
-            handler and `consumer.threads` (20) for a sync one.
-        retries: attempts after the first, then the message is dead; -1 is unlimited (orderly only).
-            Left out, `consumer.retries` may change it.
-        start: where a group without offsets begins: "first", "last" or an aware datetime.
-        timeout: seconds that one attempt of an async handler may take.
-        cluster: one of `RocketApp(clusters=...)`; None is the router's, else the unnamed one.
+        batch: hand over lists of this many messages, or of what came within `batch_wait` (0.1) seconds.
+        concurrency: messages in hand at once: `consumer.concurrency` (64) for an async handler,
+            `consumer.threads` (20) for a sync one.
+        retries: attempts after the first (`consumer.retries`, 16), then the message is dead; -1 is
+            unlimited (orderly only).
+        start: where a group without offsets begins: "first", "last" (default) or an aware datetime.
+        timeout: seconds that one attempt of an async handler may take; None is without a limit.
+        cluster: one of `RocketApp(clusters=...)`, or "" for the unnamed one.
         enabled: False checks the declaration and leaves it out.
+
+        What is left out comes from the innermost Router that says it, then from the app, then from the settings:
+        `group`, `cluster`, `orderly`, `concurrency`, `retries`, `start` and `timeout`.
         """
         if callable(topic):
             raise SetupError(place_of_call(), 'subscribe needs a topic: write @app.subscribe("the-topic")')
         frame = calling_frame(sys._getframe())
         place, names = place_at(frame), dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
+        given = options_given("subscribe", options, KNOWN, place)
 
         def decorate(function: F) -> F:
-            declaration = Declaration(
-                function=function,
-                place=place,
-                names=names,
-                topic=topic,
-                tags=tags,
-                group=group,
-                orderly=orderly,
-                batch=batch,
-                batch_wait=batch_wait,
-                concurrency=concurrency,
-                retries=retries,
-                start=start,
-                timeout=timeout,
-                cluster=cluster,
-                enabled=enabled,
-            )
-            self._take(declaration)
+            self._take(Declaration(function=function, place=place, names=names, topic=topic, options=given))
             return function
 
         return decorate
@@ -99,13 +78,18 @@ class Router(Subscribing):
     """Handlers that share a prefix of their topics' names, a group, a cluster; routers may be nested.
 
     prefix: put in front of each topic's name; prefixes of nested routers add up from outside.
-    group, cluster: for the subscriptions that name none; the innermost that names one decides.
+    The other options (`group`, `cluster`, `orderly`, `concurrency`, `retries`, `start`, `timeout`) are for
+    subscriptions that leave them out; the innermost router that says one decides. They mean what they mean
+    in `subscribe`.
     """
 
-    def __init__(self, *, prefix: str = "", group: str | None = None, cluster: str | None = None) -> None:
+    def __init__(self, *, prefix: str = "", **options: Unpack[InheritedOptions]) -> None:
+        place = place_of_call()
         if not isinstance(prefix, str):
-            raise SetupError(place_of_call(), f"prefix={prefix!r}: give a string")
-        self.prefix, self.group, self.cluster = prefix, group, cluster
+            raise SetupError(place, f"prefix={prefix!r}: give a string")
+        self._prefix = prefix
+        self._inherited = Inherited("Router", options_given("Router", options, INHERITED, place), place)
+        check_inherited(self._inherited)
         self._declarations: list[Declaration] = []
         self._fed: list[Callable[[Declaration], None]] = []
         self._inside: list[Router] = []
@@ -118,7 +102,7 @@ class Router(Subscribing):
 
     def _take(self, declaration: Declaration) -> None:
         # Without the app's container and clusters only the declaration itself can be judged.
-        within = declaration.within(prefix=self.prefix, group=self.group, cluster=self.cluster)
+        within = declaration.within(self._inherited, prefix=self._prefix)
         within.check()
         self._declarations.append(within)
         for take in self._fed:
@@ -133,4 +117,5 @@ class Router(Subscribing):
         return any(one is router or one._contains(router) for one in self._inside)
 
     def __repr__(self) -> str:
-        return f"<Router prefix={self.prefix!r} group={self.group!r}: {len(self._declarations)} subscriptions>"
+        said = "".join(f" {name}={value!r}" for name, value in self._inherited.options.items())
+        return f"<Router prefix={self._prefix!r}{said}: {len(self._declarations)} subscriptions>"

@@ -22,13 +22,15 @@ def read_settings(overrides: Overrides, *, file: str | None = None, app: RocketA
 
     Without an app, tables of plugins are unknown and are skipped.
     """
+    from rocketapp.app.app import declared_of
     from rocketapp.app.settings.sources import load_settings
     from rocketapp.errors import RocketAppError
 
     try:
         if app is None:
             return load_settings(file, overrides, os.environ, {}, only_known=True)
-        return load_settings(file, overrides, os.environ, app.declared.settings, tables=app.declared.tables)
+        declared = declared_of(app)
+        return load_settings(file, overrides, os.environ, declared.settings, tables=declared.tables)
     except RocketAppError as error:
         raise CommandError(str(error)) from error
 
@@ -38,10 +40,12 @@ def needs_cluster(app: RocketApp, settings: Settings) -> bool:
 
     An app with named clusters alone, all of whose subscriptions name one, uses no other.
     """
+    from rocketapp.app.app import declared_of
+
     subscriptions = subscriptions_of(app, settings)  # what is wrong with them is told before anything is started
     if settings.client.name_server:
         return False
-    named_only = bool(app.declared.clusters) and all(one.cluster for one in subscriptions)
+    named_only = bool(declared_of(app).clusters) and all(one.cluster for one in subscriptions)
     return not named_only
 
 
@@ -56,10 +60,12 @@ def subscriptions_of(app: RocketApp, settings: Settings) -> list[Subscription]:
 
     Raises CommandError for those that contradict each other, and for an annotation that names nothing.
     """
+    from rocketapp.app.app import declared_of
     from rocketapp.errors import RocketAppError
 
+    registry = declared_of(app).registry
     try:
-        app.declared.registry.check_bindings()
-        return app.declared.registry.subscriptions(settings.app.group or app.name, settings.consumer)
+        registry.check_bindings()
+        return registry.subscriptions(settings.app.group or app.name, settings.consumer)
     except RocketAppError as error:
         raise CommandError(str(error)) from error

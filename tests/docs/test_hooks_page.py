@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rocketapp import RocketApp, hookimpl
+from rocketapp.app.app import declared_of
 from rocketapp.hooks import specs
 from rocketapp.hooks.surface import Surface
 from tests.docs.pages import ROOT
@@ -46,5 +47,5 @@ def test_its_plugins_can_be_registered(source: str, monkeypatch: pytest.MonkeyPa
     ]
     assert plugins
     app = RocketApp("shop", plugins=plugins)
-    assert len(app.declared.plugins.names()) >= len(plugins)
+    assert len(declared_of(app).plugins.names()) >= len(plugins)
     assert hookimpl.project_name == "rocketapp"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 
 import click
 import pytest
 
 import rocketapp
-from rocketapp import RocketApp
+from rocketapp import Message, RocketApp
+from rocketapp.app.app import declared_of
+from rocketapp.app.declare.options import InheritedOptions, SubscribeOptions
 from rocketapp.cli.main import COMMANDS, cli
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.publish_options import PublishOptions
 from tests.docs.pages import ROOT
 
@@ -61,13 +63,22 @@ def test_every_keyword_of_publish_is_listed() -> None:
     assert re.findall(r"`(\w+)`", told) == list(PublishOptions.__annotations__)
 
 
-def test_every_argument_of_subscribe_is_listed_with_its_default() -> None:
+def test_every_option_of_subscribe_is_listed_with_what_holds_without_it() -> None:
     table = REFERENCE.partition("## Declaring handlers")[2].partition("###")[0]
-    for name, parameter in inspect.signature(RocketApp.subscribe).parameters.items():
-        if name == "self":
-            continue
-        if parameter.default is inspect.Parameter.empty:
-            assert f"`{name}`" in table
-        else:
-            shown = f'"{parameter.default}"' if isinstance(parameter.default, str) else str(parameter.default)
-            assert f"`{name}={shown}`" in table
+    listed = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.MULTILINE))
+    assert set(listed) == {"topic", *SubscribeOptions.__annotations__}
+    app = RocketApp("shop")
+
+    @app.subscribe("orders")
+    async def handle(message: Message) -> None: ...
+
+    (found,) = declared_of(app).registry.subscriptions("shop", ConsumerConfig())
+    for name in ("orderly", "batch", "start", "timeout", "retries", "concurrency"):
+        value = getattr(found, name)
+        shown = f'`"{value}"`' if isinstance(value, str) else f"`{value}`"
+        assert shown in listed[name], name
+
+
+def test_the_inherited_options_are_listed() -> None:
+    section = REFERENCE.partition("### Inherited options")[2].partition("###")[0]
+    assert re.findall(r"`(\w+)`", section.partition(":")[0]) == list(InheritedOptions.__annotations__)

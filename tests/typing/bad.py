@@ -37,4 +37,8 @@ app.include("billing")  # E: arg-type
 app.pause("orders", "migration")  # E: call-arg
 app.resume(5)  # E: arg-type
 Router("billing-")  # E: call-arg
+Router(tags="paid")  # E: call-arg
+Router(retries="2")  # E: arg-type
+RocketApp("shop", batch=5)  # E: call-arg
+RocketApp("shop", start="now")  # E: arg-type
 app.on_startup(None)  # E: type-var

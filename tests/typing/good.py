@@ -41,7 +41,8 @@ class Row(TypedDict):
 
 
 app = RocketApp("shop", clusters={"eu": "h:1"}, version="1.2")
-billing = Router(prefix="billing-", group="billing", cluster="eu")
+billing = Router(prefix="billing-", group="billing", cluster="eu", retries=2, timeout=5)
+quick = RocketApp("quick", retries=0, concurrency=4, start="first")
 
 
 @app.subscribe("orders", tags="paid || refunded", concurrency=8, timeout=3)

@@ -1,32 +1,26 @@
 """One `@subscribe(...)`, as written: checked on its own, not yet completed by the app.
 
-What one declaration can say wrongly is found here, at the decorator, with its line.
-Contradictions between declarations are found in `registry`.
+What one declaration can say wrongly is found here, at the decorator, with its line; what a Router or an app says
+wrongly for its handlers, at theirs. Contradictions between declarations are found in `registry`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NoReturn
 
+from rocketapp.app.declare.options import Inherited
 from rocketapp.app.places import is_async, place_of_function
 from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, group_problem, topic_problem
-from rocketapp.model.subscription import Start, parse_tags
+from rocketapp.model.subscription import parse_tags
 
 MAX_BATCH = 65_535
 """The most unfinished messages that one queue may have (ConsumerConfig.queue_max_messages)."""
 MAX_CONCURRENCY, MAX_THREADS = 65_535, 1000
-
-
-class UnlessSetInt(int):
-    """A default of the signature that settings may still change; a number written down stays."""
-
-
-DEFAULT_RETRIES = UnlessSetInt(16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,39 +32,40 @@ class Declaration:
     names: Mapping[str, Any]
     """Local names at the decorator, for string annotations."""
     topic: str
-    tags: str
-    group: str | None
-    orderly: bool
-    batch: int | None
-    batch_wait: float
-    concurrency: int | None
-    retries: int
-    start: Start
-    timeout: float | None
-    cluster: str | None
-    enabled: bool
+    options: Mapping[str, Any]
+    """By the names of SubscribeOptions; what is absent is inherited, at last from settings."""
+    origins: Mapping[str, Inherited] = field(default_factory=dict)
+    """The options that came from a Router or an app."""
 
     def check(self) -> None:
         """Raises SetupError when this declaration is wrong by itself."""
-        self._check_names()
-        self._check_kinds()
-        try:
-            parse_tags(self.tags)
-        except ValueError as error:
-            self.refuse(str(error))
+        problem = _topic_problem(self.topic)
+        if problem is not None:
+            self.refuse(problem)
+        for name, value in self.options.items():
+            problem = option_problem(name, value, runs_on_loop=is_async(self.function))
+            if problem is not None:
+                self.refuse(f"{problem}{self._from(name)}")
         self._check_batch()
-        self._check_numbers()
-        self._check_start()
+        self._check_timeout()
 
-    def within(self, *, prefix: str, group: str | None, cluster: str | None) -> Declaration:
-        """The same inside a router. RocketMQ's own topics (`%DLQ%...`) are named by groups and get no prefix."""
+    def within(self, inherited: Inherited, *, prefix: str = "") -> Declaration:
+        """The same inside a Router or an app: what is absent here comes from there.
+
+        RocketMQ's own topics (`%DLQ%...`) are named by groups and get no prefix.
+        """
         own = not isinstance(self.topic, str) or self.topic.startswith((DLQ_PREFIX, RETRY_PREFIX))
+        new = {name: value for name, value in inherited.options.items() if name not in self.options}
         return replace(
             self,
             topic=self.topic if own else prefix + self.topic,
-            group=group if self.group is None else self.group,
-            cluster=cluster if self.cluster is None else self.cluster,
+            options={**self.options, **new},
+            origins={**self.origins, **dict.fromkeys(new, inherited)},
         )
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self.options.get("enabled", True))
 
     def refuse(self, problem: str) -> NoReturn:
         raise SetupError(self.place, problem)
@@ -78,67 +73,121 @@ class Declaration:
     def refuse_function(self, problem: str) -> NoReturn:
         raise SetupError(place_of_function(self.function, self.place), problem)
 
-    def _check_names(self) -> None:
-        for name, value, problem_of in (("topic", self.topic, topic_problem), ("group", self.group, group_problem)):
-            if value is None and name == "group":
-                continue
-            if not isinstance(value, str):
-                self.refuse(f"{name}={value!r} is not a name: give a string")
-            problem = problem_of(value)
-            if problem is not None:
-                self.refuse(problem)
-        if self.topic in (DLQ_PREFIX, RETRY_PREFIX):
-            self.refuse(f"topic {self.topic!r} lacks the group's name behind it")
-
-    def _check_kinds(self) -> None:
-        for name in ("orderly", "enabled"):
-            if not isinstance(getattr(self, name), bool):
-                self.refuse(f"{name}={getattr(self, name)!r}: give True or False")
-        if not isinstance(self.tags, str):
-            self.refuse(f"tags={self.tags!r}: give one string, several tags separated by ||")
-        if self.cluster is not None and not isinstance(self.cluster, str):
-            self.refuse(f"cluster={self.cluster!r} is not a name: give a string")
+    def _from(self, name: str) -> str:
+        origin = self.origins.get(name)
+        return "" if origin is None else f" (from the {origin.what} at {origin.place})"
 
     def _check_batch(self) -> None:
-        if self.batch is not None:
-            self._check_whole("batch", self.batch, least=1, most=MAX_BATCH)
-        elif self.batch_wait != 0.1:
-            self.refuse(f"batch_wait={self.batch_wait!r} means nothing without batch=: add it, or remove batch_wait")
-        if not _is_number(self.batch_wait) or not 0 <= self.batch_wait < math.inf:
-            self.refuse(f"batch_wait={self.batch_wait!r}: give seconds, 0 or more")
+        if self.options.get("batch") is None and "batch_wait" in self.options:
+            wait = self.options["batch_wait"]
+            self.refuse(f"batch_wait={wait!r} means nothing without batch=: add it, or remove batch_wait")
 
-    def _check_numbers(self) -> None:
-        runs_on_loop = is_async(self.function)
-        if self.concurrency is not None:
-            kind = "async" if runs_on_loop else "sync"
-            self._check_whole(
-                "concurrency", self.concurrency, least=1, most=MAX_CONCURRENCY if runs_on_loop else MAX_THREADS, of=kind
-            )
-        self._check_whole("retries", self.retries, least=-1, most=2**31 - 1)
-        if self.timeout is None:
+    def _check_timeout(self) -> None:
+        timeout = self.options.get("timeout")
+        if timeout is None or is_async(self.function):
             return
-        if not _is_number(self.timeout) or not 0 < self.timeout < math.inf:
-            self.refuse(f"timeout={self.timeout!r}: give seconds, more than 0")
-        if not runs_on_loop:
-            self.refuse_function(
-                f"timeout={self.timeout!r} needs an async handler: nothing can stop a sync function in its thread; "
-                "make it `async def`, or remove timeout="
-            )
+        mend = "give this handler timeout=None" if "timeout" in self.origins else "remove timeout="
+        self.refuse_function(
+            f"timeout={timeout!r}{self._from('timeout')} needs an async handler: nothing can stop a sync function "
+            f"in its thread; make it `async def`, or {mend}"
+        )
 
-    def _check_whole(self, name: str, value: object, *, least: int, most: int, of: str = "") -> None:
-        handler = f" for a {of} handler" if of == "sync" else f" for an {of} handler" if of else ""
-        if isinstance(value, bool) or not isinstance(value, int):
-            self.refuse(f"{name}={value!r}: give a whole number from {least} to {most}{handler}")
-        if not least <= value <= most:
-            self.refuse(f"{name}={value!r} is out of bounds: from {least} to {most}{handler}")
 
-    def _check_start(self) -> None:
-        if isinstance(self.start, datetime):
-            if self.start.utcoffset() is None:
-                self.refuse(f"start={self.start!r} has no time zone: add one, such as tzinfo=datetime.UTC")
-        elif self.start not in ("first", "last"):
-            self.refuse(f'start={self.start!r}: give "first", "last" or an aware datetime')
+def check_inherited(inherited: Inherited) -> None:
+    """Raises SetupError, with the place of the Router or app, for an option that no handler could have."""
+    for name, value in inherited.options.items():
+        problem = option_problem(name, value)
+        if problem is not None:
+            raise SetupError(inherited.place, f"{inherited.what}: {problem}")
+
+
+def option_problem(name: str, value: object, *, runs_on_loop: bool | None = None) -> str | None:
+    """Why this value of this option is wrong, for every handler or for an async (sync) one; or None."""
+    if name == "concurrency" and runs_on_loop is not None:
+        most, kind = (MAX_CONCURRENCY, "an async") if runs_on_loop else (MAX_THREADS, "a sync")
+        return _whole_problem(name, value, 1, most, f" for {kind} handler")
+    return _CHECKS[name](name, value)
+
+
+def _topic_problem(topic: object) -> str | None:
+    problem = _name_problem("topic", topic) or topic_problem(str(topic))
+    if problem is None and topic in (DLQ_PREFIX, RETRY_PREFIX):
+        problem = f"topic {topic!r} lacks the group's name behind it"
+    return problem
+
+
+def _name_problem(name: str, value: object) -> str | None:
+    return None if isinstance(value, str) else f"{name}={value!r} is not a name: give a string"
+
+
+def _group_problem(name: str, value: object) -> str | None:
+    return _name_problem(name, value) or group_problem(str(value))
+
+
+def _flag_problem(name: str, value: object) -> str | None:
+    return None if isinstance(value, bool) else f"{name}={value!r}: give True or False"
+
+
+def _tags_problem(name: str, value: object) -> str | None:
+    if not isinstance(value, str):
+        return f"{name}={value!r}: give one string, several tags separated by ||"
+    try:
+        parse_tags(value)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _start_problem(name: str, value: object) -> str | None:
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            return f"{name}={value!r} has no time zone: add one, such as tzinfo=datetime.UTC"
+        return None
+    return None if value in ("first", "last") else f'{name}={value!r}: give "first", "last" or an aware datetime'
+
+
+def _batch_problem(name: str, value: object) -> str | None:
+    return None if value is None else _whole_problem(name, value, 1, MAX_BATCH)
+
+
+def _wait_problem(name: str, value: object) -> str | None:
+    is_right = _is_number(value) and 0 <= float(value) < math.inf  # type: ignore[arg-type]
+    return None if is_right else f"{name}={value!r}: give seconds, 0 or more"
+
+
+def _timeout_problem(name: str, value: object) -> str | None:
+    is_right = value is None or (_is_number(value) and 0 < float(value) < math.inf)  # type: ignore[arg-type]
+    return None if is_right else f"{name}={value!r}: give seconds, more than 0"
+
+
+def _concurrency_problem(name: str, value: object) -> str | None:
+    return _whole_problem(name, value, 1, MAX_CONCURRENCY)
+
+
+def _retries_problem(name: str, value: object) -> str | None:
+    return _whole_problem(name, value, -1, 2**31 - 1)
+
+
+def _whole_problem(name: str, value: object, least: int, most: int, of: str = "") -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return f"{name}={value!r}: give a whole number from {least} to {most}{of}"
+    return None if least <= value <= most else f"{name}={value!r} is out of bounds: from {least} to {most}{of}"
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_CHECKS: Mapping[str, Callable[[str, object], str | None]] = {
+    "group": _group_problem,
+    "cluster": _name_problem,
+    "orderly": _flag_problem,
+    "concurrency": _concurrency_problem,
+    "retries": _retries_problem,
+    "start": _start_problem,
+    "timeout": _timeout_problem,
+    "tags": _tags_problem,
+    "batch": _batch_problem,
+    "batch_wait": _wait_problem,
+    "enabled": _flag_problem,
+}

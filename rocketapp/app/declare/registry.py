@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rocketapp.app.call.binding import Binding, bind
 from rocketapp.app.call.signature import Providers
-from rocketapp.app.declare.declaration import Declaration, UnlessSetInt
+from rocketapp.app.declare.declaration import Declaration
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic
@@ -27,6 +27,12 @@ _LONE_BAR = re.compile(r"\s\|(?!\|)|(?<!\|)\|\s")
 _BROKERS_OWN = frozenset({SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"})
 """Topics of delayed messages and of open transactions: a consumer would take the messages too early."""
 _SYSTEM_GROUPS = "CID_RMQ_SYS_"
+_SHARED = ("orderly", "start", "retries")
+"""What handlers of one topic and group agree in: it belongs to the topic's queues."""
+_REST = ""
+"""Stands among the tags for every tag without a handler of its own. It cannot be `*`, which may be a tag."""
+_DEFAULTS = ConsumerConfig()
+BATCH_WAIT = 0.1
 UNNAMED = ""
 """The cluster of `--name-server`."""
 
@@ -62,37 +68,39 @@ class Registry:
     def __init__(self, app_name: str, clusters: Iterable[str], providers: Providers | None) -> None:
         self._app_name, self._clusters, self._providers = app_name, frozenset(clusters), providers
         self._entries: list[tuple[Declaration, Binding]] = []
+        self._taken = _Taken()
 
     def add(self, declaration: Declaration) -> None:
         """Raises SetupError for what cannot work, alone or beside the others; then nothing was added."""
         declaration.check()
-        if declaration.cluster and declaration.cluster not in self._clusters:
+        cluster = declaration.options.get("cluster", UNNAMED)
+        if cluster and cluster not in self._clusters:
             known = ", ".join(sorted(self._clusters)) or "none"
-            declaration.refuse(f"cluster={declaration.cluster!r} is unknown: RocketApp(clusters=...) names {known}")
+            declaration.refuse(f"cluster={cluster!r} is unknown: RocketApp(clusters=...) names {known}")
         binding = bind(
             declaration.function,
-            batch=declaration.batch is not None,
+            batch=declaration.options.get("batch") is not None,
             place=declaration.place,
             providers=self._providers,
             names=declaration.names,
         )
-        entry = (replace(declaration, names={}), binding)  # the user's local objects are not kept alive
-        entries = [*self._entries, entry] if declaration.enabled else self._entries
-        group, consumer = self._app_name, ConsumerConfig()
-        own = _complete(declaration, binding, group, consumer)
+        own = _complete(declaration, binding, self._app_name, _DEFAULTS)
         _check_alone(own)
-        _check_together([_complete(*each, group, consumer) for each in entries])
-        self._entries = entries
+        if declaration.enabled:
+            self._taken.add(own)
+            # The user's local objects are not kept alive.
+            self._entries.append((replace(declaration, names={}), binding))
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def subscriptions(self, group: str, consumer: ConsumerConfig) -> list[Subscription]:
         """Every enabled subscription, complete. `group` is for those that name none."""
-        complete = [_complete(*entry, group, consumer) for entry in self._entries]
+        complete, taken = [_complete(*entry, group, consumer) for entry in self._entries], _Taken()
         for subscription in complete:
             _check_alone(subscription)
-        _check_together(complete)
+        for subscription in complete:
+            taken.add(subscription)
         return complete
 
     def check_bindings(self) -> None:
@@ -121,24 +129,22 @@ class Registry:
 
 
 def _complete(declaration: Declaration, binding: Binding, group: str, consumer: ConsumerConfig) -> Subscription:
-    """Settings stand in for what the declaration leaves open."""
-    concurrency = declaration.concurrency
-    if concurrency is None:
-        concurrency = consumer.concurrency if binding.is_async else consumer.threads
-    retries = consumer.retries if isinstance(declaration.retries, UnlessSetInt) else declaration.retries
+    """Settings and defaults stand in for what the declaration leaves open."""
+    options = declaration.options
+    tags = options.get("tags", ALL_TAGS)
     return Subscription(
         topic=declaration.topic,
-        group=group if declaration.group is None else declaration.group,
-        tags=parse_tags(declaration.tags),
-        expression=declaration.tags,
-        orderly=declaration.orderly,
-        batch=declaration.batch,
-        batch_wait=float(declaration.batch_wait),
-        concurrency=concurrency,
-        retries=retries,
-        start=declaration.start,
-        timeout=declaration.timeout,
-        cluster=declaration.cluster or UNNAMED,
+        group=options.get("group", group),
+        tags=parse_tags(tags),
+        expression=tags,
+        orderly=options.get("orderly", False),
+        batch=options.get("batch"),
+        batch_wait=float(options.get("batch_wait", BATCH_WAIT)),
+        concurrency=options.get("concurrency", consumer.concurrency if binding.is_async else consumer.threads),
+        retries=options.get("retries", consumer.retries),
+        start=options.get("start", "last"),
+        timeout=options.get("timeout"),
+        cluster=options.get("cluster", UNNAMED),
         is_async=binding.is_async,
         handler_name=binding.name,
         place=declaration.place,
@@ -181,39 +187,45 @@ def _tags_problem(expression: str) -> str | None:
     return None
 
 
-def _check_together(subscriptions: Sequence[Subscription]) -> None:
-    for before, after in _pairs(subscriptions):
-        problem = _contradiction(before, after)
-        if problem is not None:
-            where = f"topic {after.topic!r} of group {after.group!r}"
-            raise SetupError(after.place, f"{where}: {problem}; the other is {before.handler_name} at {before.place}")
+class _Taken:
+    """What the subscriptions so far have taken: a new one is compared with its own topic's alone.
+
+    Those of one topic and group agree in what `_SHARED` names, so that one of them speaks for all.
+    """
+
+    def __init__(self) -> None:
+        self._topics: dict[tuple[str, str, str], dict[str, Subscription]] = {}
+        """(cluster, group, topic) -> tag -> who takes it, in the order of declaration."""
+
+    def add(self, new: Subscription) -> None:
+        """Raises SetupError, with both places, when another one of the topic and group contradicts it."""
+        owners = self._topics.setdefault((new.cluster, new.group, new.topic), {})
+        if owners:
+            problem = _contradiction(owners, new)
+            if problem is not None:
+                before, why = problem
+                where = f"topic {new.topic!r} of group {new.group!r}"
+                raise SetupError(new.place, f"{where}: {why}; the other is {before.handler_name} at {before.place}")
+        owners.update(dict.fromkeys(new.tags or (_REST,), new))
 
 
-def _pairs(subscriptions: Sequence[Subscription]) -> Iterator[tuple[Subscription, Subscription]]:
-    """Every two that share one subscription at the broker, in the order of declaration."""
-    seen: dict[tuple[str, str, str], list[Subscription]] = {}
-    for after in subscriptions:
-        same = seen.setdefault((after.cluster, after.group, after.topic), [])
-        yield from ((before, after) for before in same)
-        same.append(after)
-
-
-def _contradiction(before: Subscription, after: Subscription) -> str | None:
-    """Why two handlers of one topic and group cannot live together, or None."""
-    for name in ("orderly", "start", "retries"):
-        one, other = getattr(before, name), getattr(after, name)
+def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tuple[Subscription, str] | None:
+    """The handler of the same topic and group that cannot live beside the new one, and why; or None."""
+    first = next(iter(owners.values()))
+    for name in _SHARED:
+        one, other = getattr(first, name), getattr(new, name)
         if one != other:
-            return f"{name}={_said(other)} contradicts {name}={_said(one)}: handlers of one topic and group agree in it"
-    if not before.tags and not after.tags:
-        return "two handlers take every tag that no other names: name tags= on one, or give it a group= of its own"
-    twice = sorted(before.tags & after.tags)
-    if twice:
-        return f"tag {twice[0]!r} has two handlers, and a message goes to one: for both, give one a group= of its own"
-    return None
-
-
-def _said(value: Any) -> str:
-    return repr(int(value)) if isinstance(value, UnlessSetInt) else repr(value)
+            why = f"{name}={other!r} contradicts {name}={one!r}: handlers of one topic and group agree in it"
+            return first, why
+    if not new.tags:
+        before = owners.get(_REST)
+        why = "two handlers take every tag that no other names: name tags= on one, or give it a group= of its own"
+        return None if before is None else (before, why)
+    twice = min((tag for tag in new.tags if tag in owners), default=None)
+    if twice is None:
+        return None
+    why = f"tag {twice!r} has two handlers, and a message goes to one: for both, give one a group= of its own"
+    return owners[twice], why
 
 
 def _union(topic: str, bound: Sequence[Bound], version: int) -> SubscriptionData:

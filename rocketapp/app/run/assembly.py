@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, TypeVar, Unpack
 
-from rocketapp.app.app import RocketApp
+from rocketapp.app.app import RocketApp, declared_of
 from rocketapp.app.call.chain import fold
 from rocketapp.app.declare.registry import Bound, GroupPlan, TopicPlan
 from rocketapp.app.publish.publishing import Publishing
@@ -60,7 +60,8 @@ def assemble(
     periodic: Periodic,
 ) -> Assembly:
     """`publishing`: for handlers that publish. Raises SetupError or PluginError."""
-    declared, plugins = app.declared, app.declared.plugins
+    declared = declared_of(app)
+    plugins = declared.plugins
     group = settings.app.group or app.name
     subscriptions = declared.registry.subscriptions(group, settings.consumer)
     surface = AppSurface(app, settings, subscriptions, periodic)

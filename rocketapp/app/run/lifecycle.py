@@ -14,7 +14,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.app.app import RocketApp
+from rocketapp.app.app import RocketApp, begin, declared_of, end, pauses_of
 from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange, named_by
 from rocketapp.app.declare.registry import UNNAMED, GroupPlan
 from rocketapp.app.publish.publishing import Publishing, Sender
@@ -82,8 +82,8 @@ class Lifecycle:
         a cluster was not reached within `app.connect_timeout`.
         """
         self.loop = asyncio.get_running_loop()
-        self._early_changes = list(self._app.pause_changes)
-        self._app.began(self)
+        self._early_changes = list(pauses_of(self._app))
+        begin(self._app, self)
         self._began = True
         try:
             await self._start()
@@ -191,7 +191,7 @@ class Lifecycle:
 
     def _clusters(self, assembly: Assembly) -> dict[str, str]:
         """Name servers by cluster: every named one, and the unnamed one if anything may use it."""
-        declared = self._app.declared.clusters
+        declared = declared_of(self._app).clusters
         clusters = dict(declared)
         if self._settings.client.name_server:
             clusters[UNNAMED] = self._settings.client.name_server
@@ -265,7 +265,7 @@ class Lifecycle:
             except Exception as error:
                 log.error("a resource of the container did not close: %s", error, exc_info=error)
             self._assembly.wiring.release()
-        self._app.ended()
+        end(self._app)
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from rocketapp.app.app import RocketApp
+from rocketapp.app.app import RocketApp, declared_of
 from rocketapp.app.declare.lifecycle_hooks import HookFunction, LifecycleHook
 from rocketapp.hooks.manager import Hook
 from rocketapp.hooks.surface import Surface
@@ -32,13 +32,13 @@ class UserCode:
 
     async def start(self) -> None:
         """Plugins, then functions and lifespans in the order of declaration. Raises what the first of them raised."""
-        plugins = self._app.declared.plugins
+        plugins = declared_of(self._app).plugins
         with_startup = {hook.plugin: hook for hook in plugins.hooks("app_startup")}
         for name in plugins.names():
             if name in with_startup:
                 await self._run_hook(with_startup[name])
             self._plugins.append(name)
-        for one in self._app.declared.lifecycle_hooks:
+        for one in declared_of(self._app).lifecycle_hooks:
             if one.hook is LifecycleHook.STARTUP:
                 await one.run(self._app)
             elif one.hook is LifecycleHook.LIFESPAN:
@@ -51,13 +51,13 @@ class UserCode:
         """The reverse; what fails or takes too long is logged and holds up nothing. True when all went well."""
         clean = True
         if self._is_started:
-            for one in reversed(self._app.declared.lifecycle_hooks):
+            for one in reversed(declared_of(self._app).lifecycle_hooks):
                 if one.hook is LifecycleHook.SHUTDOWN:
                     clean &= await self._patiently(one.run(self._app), cut, one.place)
         while self._lifespans:
             lifespan = self._lifespans.pop()
             clean &= await self._patiently(lifespan.leave(), cut, lifespan.place)
-        shutdown = {hook.plugin: hook for hook in self._app.declared.plugins.hooks("app_shutdown")}
+        shutdown = {hook.plugin: hook for hook in declared_of(self._app).plugins.hooks("app_shutdown")}
         while self._plugins:
             hook = shutdown.get(self._plugins.pop())
             if hook is not None:

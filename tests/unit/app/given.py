@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketapp import Message, RocketApp
+from rocketapp.app.app import declared_of
 from rocketapp.app.call.binding import Binding
 from rocketapp.app.declare.registry import Bound, GroupPlan
 from rocketapp.app.publish.publishing import Publishing, Sender
@@ -56,7 +57,7 @@ def line_of(function: Callable[..., Any]) -> str:
 
 def plans(app: RocketApp, consumer: ConsumerConfig | None = None, *, group: str = "") -> list[GroupPlan]:
     """What the app's consumers would be."""
-    return app.declared.registry.plans(group or app.name, consumer or ConsumerConfig(), version=1)
+    return declared_of(app).registry.plans(group or app.name, consumer or ConsumerConfig(), version=1)
 
 
 def bound(app: RocketApp) -> Bound:

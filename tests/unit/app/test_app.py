@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rocketapp import PluginError, RocketApp, Router, SetupError, hookimpl
+from rocketapp.app.app import declared_of
 from rocketapp.config.option import option
 from tests.unit.app.given import line_of, plans
 
@@ -138,7 +139,7 @@ class Options:
 
 
 def test_a_plugin_adds_a_table_of_settings() -> None:
-    assert RocketApp("shop", plugins=[Options(("metrics", MetricsConfig))]).declared.tables == {
+    assert declared_of(RocketApp("shop", plugins=[Options(("metrics", MetricsConfig))])).tables == {
         "metrics": MetricsConfig
     }
 
@@ -158,10 +159,10 @@ def test_a_plugin_adds_a_table_of_settings() -> None:
 )
 def test_a_table_that_cannot_be_checked_names_the_plugin(answer: object, problem: str) -> None:
     with pytest.raises(PluginError, match=problem) as caught:
-        _ = RocketApp("shop", plugins=[Options(answer)]).declared.tables
+        _ = declared_of(RocketApp("shop", plugins=[Options(answer)])).tables
     assert caught.value.plugin == f"{__name__}.Options"
 
 
 def test_options_in_code_are_the_version_and_the_tables_given() -> None:
     app = RocketApp("shop", version="1.2", settings={"app": {"drain_timeout": 5.0}, "consumer": {"threads": 3}})
-    assert app.declared.settings == {"app": {"drain_timeout": 5.0, "version": "1.2"}, "consumer": {"threads": 3}}
+    assert declared_of(app).settings == {"app": {"drain_timeout": 5.0, "version": "1.2"}, "consumer": {"threads": 3}}

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from rocketapp import Context, DeadLetter, Message, Retry, RocketApp, Router, hookimpl
+from rocketapp.app.app import declared_of
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import SystemClock
@@ -157,7 +158,7 @@ async def test_outcomes_become_retries_and_dead_letters(run: Run) -> None:
         def observe_events(self) -> Any:
             return events.append
 
-    app.declared.plugins.register(Watching())
+    declared_of(app).plugins.register(Watching())
     lifecycle = await run(app)
     await app.publish_many("orders", ["a", "b", "c"])
     await expect.wait()
@@ -175,7 +176,7 @@ async def test_an_undecodable_payload_is_dead_at_once_and_filters_count(run: Run
         def message_filter(self) -> Any:
             return lambda message: b"3" not in message.body
 
-    app.declared.plugins.register(Odd())
+    declared_of(app).plugins.register(Odd())
 
     @app.subscribe("orders")
     def settle(order: Order) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from rocketapp import Message, RocketApp, Router, SetupError
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.model.subscription import SubscriptionData
+from rocketapp.model.subscription import Subscription, SubscriptionData
 from tests.unit.app.given import bound, plans
 
 
@@ -169,9 +169,93 @@ def test_dead_letters_of_a_group_can_be_subscribed() -> None:
     assert plans(app)[0].topics[0].topic == "%DLQ%shop"
 
 
-def test_an_unknown_keyword_is_an_ordinary_type_error() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'tag'"):
-        RocketApp("shop").subscribe("orders", tag="paid")  # type: ignore[call-arg]
+@pytest.mark.parametrize(
+    ("declare", "problem"),
+    [
+        (
+            lambda: RocketApp("shop").subscribe("orders", tag="paid"),
+            "subscribe takes no keyword 'tag': did you mean tags?",
+        ),
+        (lambda: Router(retrys=2), "Router takes no keyword 'retrys': did you mean retries?"),
+        (lambda: Router(tags="a"), "Router takes no keyword 'tags': known are cluster, concurrency, group"),
+        (lambda: RocketApp("shop", cluster_s={}), "RocketApp takes no keyword 'cluster_s': did you mean cluster"),
+    ],
+)
+def test_an_unknown_keyword_is_refused_with_its_line_and_the_nearest_name(
+    declare: Callable[[], object], problem: str
+) -> None:
+    with pytest.raises(SetupError) as caught:
+        declare()
+    assert caught.value.problem.startswith(problem)
+    assert caught.value.place.startswith(f"{__file__}:")
+
+
+# What is left out is inherited.
+
+
+def subscription_of(app: RocketApp, consumer: ConsumerConfig | None = None, *, group: str = "") -> Subscription:
+    ((topic,),) = (plan.topics for plan in plans(app, consumer, group=group))
+    return topic.bound[0].subscription
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "last"),
+    [
+        ("group", ("a", "b", "c", "d"), "set"),
+        ("cluster", ("eu", "us", "eu", "us"), ""),
+        ("retries", (1, 2, 3, 4), 9),
+        ("concurrency", (1, 2, 3, 4), 7),
+        ("start", ("first", "last", "first", "last"), "last"),
+        ("timeout", (1.0, 2.0, 3.0, 4.0), None),
+        ("orderly", (True, False, True, False), False),
+    ],
+)
+@pytest.mark.parametrize("outermost", range(5))
+def test_an_option_comes_from_the_innermost_that_says_it(
+    name: str, values: tuple[Any, ...], last: object, outermost: int
+) -> None:
+    handler_says, inner_says, outer_says, app_says = (
+        {name: value} if number >= outermost else {} for number, value in enumerate(values)
+    )
+    app = RocketApp("shop", clusters={"eu": "h:1", "us": "h:2"}, **app_says)
+    outer, inner = Router(**outer_says), Router(**inner_says)
+    inner.subscribe("orders", **handler_says)(async_handler())
+    outer.include(inner)
+    app.include(outer)
+    found = subscription_of(app, ConsumerConfig(retries=9, concurrency=7), group="set")
+    assert getattr(found, name) == (values[outermost] if outermost < len(values) else last)
+
+
+def test_what_a_sync_handler_cannot_inherit_is_refused_with_where_it_comes_from() -> None:
+    line = inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    router = Router(timeout=3)
+    with pytest.raises(SetupError, match=rf"from the Router at {re.escape(__file__)}:{line + 1}.*timeout=None"):
+        router.subscribe("orders")(handler())
+    router.subscribe("orders", timeout=None)(handler())
+    threads = RocketApp("shop", concurrency=2000)
+    with pytest.raises(SetupError, match=r"from 1 to 1000 for a sync handler \(from the RocketApp at"):
+        threads.subscribe("orders")(handler())
+
+
+@pytest.mark.parametrize("options", [{"retries": "2"}, {"group": ""}, {"timeout": 0}, {"concurrency": 0}])
+def test_a_router_and_an_app_are_refused_what_no_handler_could_have(options: dict[str, Any]) -> None:
+    for make in (lambda: Router(**options), lambda: RocketApp("shop", **options)):
+        with pytest.raises(SetupError) as caught:
+            make()
+        assert next(iter(options)) in str(caught.value)
+        assert caught.value.place.startswith(f"{__file__}:")
+
+
+def test_many_handlers_of_one_topic_are_compared_with_their_own_tags_alone() -> None:
+    app = RocketApp("shop")
+    for number in range(300):
+        app.subscribe("orders", tags=f"t{number} || u{number}")(handler())
+    app.subscribe("orders")(handler())
+    line = inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    with pytest.raises(SetupError, match="tag 'u7' has two handlers") as caught:
+        app.subscribe("orders", tags="u7")(handler())
+    assert f"{__file__}:{line - 3}" not in caught.value.problem
+    assert len(plans(app)[0].topics[0].bound) == 301
 
 
 def test_a_disabled_handler_is_left_out_and_contradicts_nobody() -> None:

@@ -1,0 +1,72 @@
+"""The keywords of `subscribe`, `Router` and `RocketApp`: each is declared here once, with its meaning.
+
+An option that is left out is absent, and then the next one outside decides: handler, inner router, outer router,
+app, settings, default. Each keyword has one check in `declaration`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypedDict
+
+from rocketapp.app.settings.values import nearest
+from rocketapp.errors import SetupError
+from rocketapp.model.subscription import Start
+
+
+class InheritedOptions(TypedDict, total=False):
+    """What a Router or an app says for every subscription in it that does not say otherwise."""
+
+    group: str | None
+    """The consumer group. None is the same as leaving it out; the last resort is `app.group`, else the app's name."""
+    cluster: str | None
+    """One of `RocketApp(clusters=...)`, or "" for the unnamed one. None is the same as leaving it out."""
+    orderly: bool
+    """Per queue one message after the other, across the whole group."""
+    concurrency: int | None
+    """Messages in hand at once. None is the same as leaving it out; the last resort is `consumer.concurrency` (64)
+    for an async handler and `consumer.threads` (20) for a sync one."""
+    retries: int
+    """Attempts after the first, then the message is dead; -1 is unlimited (orderly only)."""
+    start: Start
+    """Where a group without offsets begins: "first", "last" or an aware datetime."""
+    timeout: float | None
+    """Seconds that one attempt of an async handler may take; None is without a limit."""
+
+
+class SubscribeOptions(InheritedOptions, total=False):
+    """What one subscription says."""
+
+    tags: str
+    """`"paid || refunded"`; `"*"` takes what no other handler of the topic and group names."""
+    batch: int | None
+    """Hand over lists of this many messages, or of what came within `batch_wait` seconds."""
+    batch_wait: float
+    """Seconds that a smaller batch waits for more."""
+    enabled: bool
+    """False checks the declaration and leaves it out."""
+
+
+INHERITED = frozenset(InheritedOptions.__annotations__)
+KNOWN = frozenset(SubscribeOptions.__annotations__)
+ABSENT_WHEN_NONE = frozenset({"group", "cluster", "concurrency"})
+
+
+class Inherited(NamedTuple):
+    """The options of one Router or app, and where it was made."""
+
+    what: str
+    """`Router` or `RocketApp`."""
+    options: Mapping[str, Any]
+    place: str
+
+
+def options_given(function: str, given: Mapping[str, Any], known: frozenset[str], place: str) -> dict[str, Any]:
+    """What was written, without what is the same as absent.
+
+    Raises SetupError for a keyword that the function does not take, with the nearest one that it takes.
+    """
+    for name in given:
+        if name not in known:
+            raise SetupError(place, f"{function} takes no keyword {name!r}: {nearest(name, known)}")
+    return {name: value for name, value in given.items() if value is not None or name not in ABSENT_WHEN_NONE}
