@@ -18,7 +18,7 @@ from rocketapp.consumer.group.rebalancer import Rebalancer
 from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
-from rocketapp.consumer.pull.puller import PullContext
+from rocketapp.consumer.pull.puller import PullContext, PullCounters
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
@@ -44,6 +44,7 @@ class Group:
         self.name, self._parts, self._topics = name, parts, topics
         self.subscriptions = _subscriptions(topics, retry_topic(name), version=int(parts.clock.now() * 1000))
         """What brokers hear of every topic, the retry topic included."""
+        self.pull_counters = PullCounters()
         self.stats = GroupStats(handler for topic in topics for handler in topic.handlers)
         self.tasks = Tasks(observe)
         self.pauses = Pauses()
@@ -175,6 +176,7 @@ class Group:
             max_inflated_bytes=parts.max_inflated_bytes,
             heartbeat=self.brokers.heartbeat_soon,
             refresh=parts.client.routes.refresh_soon,
+            counters=self.pull_counters,
         )
 
 

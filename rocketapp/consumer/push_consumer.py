@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from rocketapp.consumer import idle
+from rocketapp.consumer import idle, snapshot
 from rocketapp.consumer.assembly import Group
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.idle import IdleReport
@@ -25,6 +25,7 @@ from rocketapp.model.event import LoopFailed, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC, retry_topic
 from rocketapp.model.route import TopicRoute
+from rocketapp.model.snapshot import GroupSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start
 from rocketapp.wire.requests.clients import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP, ConsumerData
@@ -192,6 +193,17 @@ class PushConsumer:
             redelivery=self._group.redelivery,
             brokers=self._group.brokers,
             now=self._loop.time(),
+        )
+
+    def snapshot(self, cluster: str) -> GroupSnapshot:
+        """What the group is doing now; `cluster` is its name in the app."""
+        members = len(self._rebalancer.members)
+        return snapshot.of_group(
+            self._group,
+            cluster=cluster,
+            client_id=self._client.client_id,
+            members=members,
+            reasons=self.standing_still(),
         )
 
     @property

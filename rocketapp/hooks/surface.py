@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar, Unpack
 from rocketapp.model.event import Event
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions
+from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
 
 T = TypeVar("T")
@@ -37,6 +38,13 @@ class Surface(Protocol):
 
     def every(self, seconds: float, call: Callable[[], None]) -> None:
         """Call this on the event loop every `seconds` while the app runs, and a last time when it has stopped."""
+        ...
+
+    def snapshot(self) -> AppSnapshot:
+        """What the app is doing now: its groups, queues, counters. On the event loop; without groups before the start.
+
+        It is made anew at each call, which takes some microseconds per queue.
+        """
         ...
 
     def observe(self, event: Event) -> None:

@@ -31,7 +31,17 @@ class Counters(Protocol):
 class ProcessQueue(Generic[M]):
     """The unfinished messages of one queue, in offset order."""
 
-    __slots__ = ("_end", "_highest", "_unfinished", "_watchers", "closed", "epoch", "message_queue", "size")
+    __slots__ = (
+        "_end",
+        "_highest",
+        "_unfinished",
+        "_watchers",
+        "broker_end",
+        "closed",
+        "epoch",
+        "message_queue",
+        "size",
+    )
 
     def __init__(self, message_queue: MessageQueue, first_offset: int, epoch: int = 0) -> None:
         self.message_queue, self.epoch = message_queue, epoch
@@ -42,6 +52,8 @@ class ProcessQueue(Generic[M]):
         self._highest = first_offset
         self.size = 0
         """Bytes of the unfinished messages' records."""
+        self.broker_end: int | None = None
+        """Where the queue ended when the broker last answered a pull; None before that."""
         self.closed = False
         self._watchers: tuple[Callable[[], None], ...] = ()
 

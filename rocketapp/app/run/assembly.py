@@ -26,6 +26,7 @@ from rocketapp.hooks.manager import Plugins
 from rocketapp.model.event import Event, Observe
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions
+from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
 from rocketapp.transport.stream import Dial
 
@@ -58,13 +59,14 @@ def assemble(
     clock: Clock,
     random: Random,
     periodic: Periodic,
+    snapshot: Callable[[], AppSnapshot],
 ) -> Assembly:
     """`publishing`: for handlers that publish. Raises SetupError or PluginError."""
     declared = declared_of(app)
     plugins = declared.plugins
     group = settings.app.group or app.name
     subscriptions = declared.registry.subscriptions(group, settings.consumer)
-    surface = AppSurface(app, settings, subscriptions, periodic)
+    surface = AppSurface(app, settings, subscriptions, periodic, snapshot)
     surface.observers = _observers(plugins, surface)
     given = GivenParts(settings=settings, observe=surface.observe, dial=dial, clock=clock, random=random)
     wiring = Wiring(declared.container, given)
@@ -98,10 +100,16 @@ class AppSurface:
     """An app as its plugins see it (hooks.surface.Surface)."""
 
     def __init__(
-        self, app: RocketApp, settings: Settings, subscriptions: Sequence[Subscription], periodic: Periodic
+        self,
+        app: RocketApp,
+        settings: Settings,
+        subscriptions: Sequence[Subscription],
+        periodic: Periodic,
+        snapshot: Callable[[], AppSnapshot],
     ) -> None:
         self._app, self._settings, self._periodic = app, settings, periodic
         self.subscriptions: Sequence[Subscription] = tuple(subscriptions)
+        self.snapshot = snapshot
         self.observers: list[tuple[str, Observe]] = []
 
     @property

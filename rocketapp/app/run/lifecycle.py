@@ -26,6 +26,7 @@ from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError, SetupError, TransportError
+from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import scope
@@ -149,6 +150,13 @@ class Lifecycle:
         """Every queue that does not move, and why."""
         return {queue: reason for consumer in self._consumers for queue, reason in consumer.standing_still().items()}
 
+    def snapshot(self) -> AppSnapshot:
+        """What every group is doing now."""
+        groups = [
+            consumer.snapshot(plan.cluster) for consumer, plan in zip(self._consumers, self._plans(), strict=False)
+        ]
+        return AppSnapshot(cache_limit_bytes=self._settings.consumer.cache_max_bytes, groups=tuple(groups))
+
     # Starting.
 
     async def _start(self) -> None:
@@ -160,6 +168,7 @@ class Lifecycle:
             clock=self._clock,
             random=self._random,
             periodic=self._periodic,
+            snapshot=self.snapshot,
         )
         for change in self._early_changes:
             named_by(change, self._plans())

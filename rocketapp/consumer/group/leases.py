@@ -17,6 +17,7 @@ from rocketapp.consumer.stall_reasons import OF_LOCK, StallReasons
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.snapshot import LeaseState
 from rocketapp.state.lease import Lease
 from rocketapp.tasks import Tasks
 
@@ -123,6 +124,16 @@ class Leases:
         """Ask for it no more, and let others have it now; without an answer it expires by itself."""
         await self._keepers[lock.queue.broker_name].give_back(lock)
 
+    def state(self, queue: MessageQueue) -> LeaseState:
+        """How the lock of this queue stands, as far as brokers have answered."""
+        keeper = self._keepers.get(queue.broker_name)
+        lock = None if keeper is None else keeper.lock(queue)
+        if lock is None:
+            return "none"
+        if not lock.gained.done():
+            return "wanted"
+        return "held" if lock.lease.held(self._loop.time()) else "in doubt"
+
     def suspend(self, broker_name: str) -> None:
         """The connection to this broker was lost: its locks are in doubt."""
         if keeper := self._keepers.get(broker_name):
@@ -160,6 +171,9 @@ class _Keeper:
     def add(self, lock: Lock) -> None:
         self._locks[lock.queue] = lock
         self._news.set()
+
+    def lock(self, queue: MessageQueue) -> Lock | None:
+        return self._locks.get(queue)
 
     def remove(self, lock: Lock) -> None:
         if self._locks.get(lock.queue) is lock:

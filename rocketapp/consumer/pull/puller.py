@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rocketapp.client.calls import pull
@@ -76,6 +76,14 @@ class Commits(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class PullCounters:
+    """What the pull loops of a group count."""
+
+    pulls: int = 0
+    """Pulls that brokers have answered."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullContext:
     """What all pull loops of a group share."""
@@ -91,6 +99,7 @@ class PullContext:
     """Asks for a heartbeat soon."""
     refresh: Callable[[str], None]
     """Asks for the topic's route soon."""
+    counters: PullCounters = field(default_factory=PullCounters)
 
 
 class Puller:
@@ -201,6 +210,8 @@ class Puller:
         if context.commits is not None:
             context.commits.arrived(queue, self._carried)
         self._moves()
+        context.counters.pulls += 1
+        queue.broker_end = result.max_offset
         self._broker_id = result.suggested_broker_id
         is_at_end = result.next_offset >= result.max_offset
         if result.status != "found":

@@ -1,0 +1,85 @@
+"""What a running app is doing at one moment, as plain values: for telemetry, status pages and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.stats import HandlerStats
+
+LeaseState = Literal["none", "wanted", "held", "in doubt"]
+"""The lock of an orderly queue: not needed, asked for, ours, or in doubt since a disturbance and asked for again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSnapshot:
+    """One owned queue."""
+
+    queue: MessageQueue
+    committed: int | None
+    """The offset that the broker is known to hold for the group; None while that is not known."""
+    position: int | None
+    """The offset of the next pull; None while the queue is not consumed."""
+    end: int | None
+    """Where the queue ended when the broker last answered a pull; None before that. A paused queue asks for nothing."""
+    unfinished: int
+    """Messages that were pulled and are not finished."""
+    unfinished_bytes: int
+    standing_still: str
+    """Why it makes no progress; empty when it does."""
+    lease: LeaseState
+
+    @property
+    def lag(self) -> int | None:
+        """Messages of the queue that the group has not finished, as of `end`; None while that is not known.
+
+        Counts messages of all tags, as brokers count them.
+        """
+        if self.end is None or self.position is None:
+            return None
+        return max(0, self.end - self.position) + self.unfinished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerSnapshot:
+    """What became of the messages of one handler since the start."""
+
+    name: str
+    topic: str
+    stats: HandlerStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSnapshot:
+    """One consumer group of the app on one cluster."""
+
+    group: str
+    cluster: str
+    """The name of the cluster; empty for the unnamed one."""
+    client_id: str
+    """The app as brokers of this cluster know it."""
+    members: int
+    """Members of the group, as far as the last rebalance knows."""
+    pulls: int
+    """Pulls that brokers have answered, since the start."""
+    handlers: tuple[HandlerSnapshot, ...]
+    unmatched: Mapping[str, int]
+    """By topic the messages whose tag no handler takes, since the start."""
+    queues: tuple[QueueSnapshot, ...]
+    """In their order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppSnapshot:
+    """The whole app, as this process sees it. Without groups before the start."""
+
+    cache_limit_bytes: int
+    """`consumer.cache_max_bytes`."""
+    groups: tuple[GroupSnapshot, ...]
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of all pulled messages that are not finished."""
+        return sum(queue.unfinished_bytes for group in self.groups for queue in group.queues)
