@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from typing import Any
 
 from rocketapp.hooks.markers import hookspec
+from rocketapp.hooks.publish import PublishWrapper
 from rocketapp.hooks.surface import Surface
 from rocketapp.hooks.wrapper import Predicate, Wrapper
 from rocketapp.model.event import Observe
@@ -52,6 +53,17 @@ def message_filter(subscription: Subscription) -> Predicate | None:
     Called once per subscription while the app starts. The predicate runs per message,
     before any wrapper, in the thread of a sync handler or on the loop of an async one.
     A message that one predicate refuses is done, and counts as handled.
+    """
+
+
+@hookspec
+def publish_wrapper(app: Surface) -> PublishWrapper | None:
+    """Return a wrapper around publishing, or None to decline.
+
+    Called once, while the app starts, before it connects. The wrapper receives the next callable once and returns
+    the one that is called per `publish`, `publish_many`, `publish_one_way` and `publish_sync`, on the event loop
+    and in the caller's context. Of several wrappers, the last registered is outermost. Without one, publishing
+    calls the producer directly.
     """
 
 

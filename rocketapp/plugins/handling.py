@@ -9,8 +9,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from rocketapp.hooks.wrapper import AsyncCall, SyncCall, Wrapper
-from rocketapp.model.subscription import Subscription
+from rocketapp.plugin import AsyncCall, Subscription, SyncCall, Wrapper
 from rocketapp.plugins.trace_context import trace_id
 
 Handling = tuple[Subscription, Any, str]

@@ -7,11 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from rocketapp.config.app import AppConfig
-from rocketapp.hooks.markers import hookimpl
-from rocketapp.hooks.surface import Surface
-from rocketapp.hooks.wrapper import Wrapper
-from rocketapp.model.subscription import Subscription
+from rocketapp.plugin import AppConfig, Subscription, Surface, Wrapper, hookimpl
 from rocketapp.plugins import handling
 
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from rocketapp.model import event as events
-from rocketapp.model.event import Assigned, Event, Released
+from rocketapp import plugin as events
+from rocketapp.plugin import Assigned, Event, Released
 
 MAX_TEXT: Final = 500
 """Characters of an error's text that go into a line."""

@@ -13,11 +13,20 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from rocketapp.hooks.markers import hookimpl
-from rocketapp.hooks.surface import Surface
-from rocketapp.hooks.wrapper import AsyncCall, SyncCall, Wrapper
-from rocketapp.model.event import Assigned, Event, Handled, Observe, Released, Unmatched
-from rocketapp.model.subscription import Subscription
+from rocketapp.plugin import (
+    Assigned,
+    AsyncCall,
+    Event,
+    Handled,
+    Observe,
+    Released,
+    Subscription,
+    Surface,
+    SyncCall,
+    Unmatched,
+    Wrapper,
+    hookimpl,
+)
 from rocketapp.plugins.log_lines import QUEUE_TOPIC, Line, line_of, queues_text
 
 COUNT_INTERVAL: Final = 10.0

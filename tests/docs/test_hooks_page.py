@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import RocketApp, hookimpl
+from rocketapp import RocketApp, hookimpl, plugin
 from rocketapp.app.app import declared_of
 from rocketapp.hooks import specs
 from rocketapp.hooks.surface import Surface
@@ -32,6 +32,12 @@ def test_every_member_of_the_surface_is_listed() -> None:
     table = TEXT.partition("## What a plugin may do")[2].partition("## ")[0]
     members = {name for name in vars(Surface) if not name.startswith("_")}
     assert set(re.findall(r"^\| `(\w+)", table, re.MULTILINE)) == members
+
+
+def test_every_name_of_the_front_door_is_listed_once_and_no_other() -> None:
+    table = TEXT.partition("## The front door")[2].partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(plugin.__all__)
 
 
 @pytest.mark.parametrize("source", re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))

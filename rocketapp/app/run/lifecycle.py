@@ -18,6 +18,7 @@ from rocketapp.app.app import RocketApp, begin, declared_of, end, pauses_of
 from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange, named_by
 from rocketapp.app.declare.registry import UNNAMED, GroupPlan
 from rocketapp.app.publish.publishing import Publishing, Sender
+from rocketapp.app.publish.wrapped import WrappedSender, fold_publish
 from rocketapp.app.run.assembly import Assembly, assemble
 from rocketapp.app.run.idle import Idle, merge_idle
 from rocketapp.app.run.periodic import Periodic
@@ -64,6 +65,8 @@ class Lifecycle:
         self._assembly: Assembly | None = None
         self._clients: dict[str, ClientInstance] = {}
         self._producers: dict[str, Producer] = {}
+        self._senders: dict[str, Sender] = {}
+        """The producers, behind the publish wrappers of plugins if there are any."""
         self._consumers: list[PushConsumer] = []
         self._user_code: UserCode | None = None
         self._periodic = Periodic()
@@ -109,20 +112,9 @@ class Lifecycle:
         return clean
 
     def sender(self, cluster: str) -> Sender:
-        """The producer of a cluster. Raises SetupError when there is none."""
-        producer = self._producers.get(cluster)
-        if producer is not None:
-            return producer
-        if not self._producers:
-            raise SetupError(
-                "", f"app {self._app.name!r} is not running, or not connected yet: nothing can be published"
-            )
-        if cluster == UNNAMED:
-            raise SetupError("", "the unnamed cluster has no name server: set client.name_server, or name a cluster=")
-        known = ", ".join(sorted(name for name in self._producers if name)) or "none"
-        raise SetupError(
-            "", f"cluster={cluster!r} is unknown, or not connected yet: RocketApp(clusters=...) names {known}"
-        )
+        """What sends to a cluster. Raises SetupError when it is unknown or not connected."""
+        sender = self._senders.get(cluster)
+        return self._producer(cluster) if sender is None else sender
 
     def change_pauses(self, change: PauseChange) -> None:
         """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
@@ -173,6 +165,7 @@ class Lifecycle:
         for change in self._early_changes:
             named_by(change, self._plans())
         self._user_code = UserCode(self._app, assembly.surface, patience=self._settings.app.drain_timeout)
+        wrapped = fold_publish(self._producer, declared_of(self._app).plugins, assembly.surface)
         await assembly.wiring.start_resources()
         await self._connect(assembly.wiring, self._clusters(assembly))
         for cluster, client in self._clients.items():
@@ -180,6 +173,8 @@ class Lifecycle:
             producer = assembly.wiring.producer(client=client, group=group)
             await producer.start()
             self._producers[cluster] = producer
+        for cluster, producer in self._producers.items():
+            self._senders[cluster] = producer if wrapped is None else WrappedSender(wrapped, cluster)
         for group_plan, topics in assembly.groups:
             consumer = assembly.wiring.consumer(
                 client=self._clients[group_plan.cluster],
@@ -248,6 +243,22 @@ class Lifecycle:
             else:
                 self._consumers[index].resume(topic, change.reason)
 
+    def _producer(self, cluster: str) -> Producer:
+        """The producer of a cluster. Raises SetupError when there is none."""
+        producer = self._producers.get(cluster)
+        if producer is not None:
+            return producer
+        if not self._producers:
+            raise SetupError(
+                "", f"app {self._app.name!r} is not running, or not connected yet: nothing can be published"
+            )
+        if cluster == UNNAMED:
+            raise SetupError("", "the unnamed cluster has no name server: set client.name_server, or name a cluster=")
+        known = ", ".join(sorted(name for name in self._producers if name)) or "none"
+        raise SetupError(
+            "", f"cluster={cluster!r} is unknown, or not connected yet: RocketApp(clusters=...) names {known}"
+        )
+
     # Stopping.
 
     async def _stop_consumers(self, cut: asyncio.Event) -> bool:
@@ -267,7 +278,7 @@ class Lifecycle:
             for result in results:
                 if isinstance(result, BaseException):
                     log.error("stopping: %s", result, exc_info=result)
-        self._producers, self._clients = {}, {}
+        self._producers, self._senders, self._clients = {}, {}, {}
         if self._assembly is not None:
             try:
                 await self._assembly.wiring.stop_resources()

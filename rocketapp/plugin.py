@@ -1,0 +1,114 @@
+"""The one front door for authors of plugins: everything that a plugin needs, under stable names.
+
+A plugin imports from here and from `rocketapp` alone: the rooms behind these names may move. `docs/hooks.md` says what
+each hook is for; `docs/reference.md` lists the names.
+"""
+
+from __future__ import annotations
+
+from rocketapp.config.app import AppConfig
+from rocketapp.config.client import ClientConfig
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.config.option import option
+from rocketapp.config.producer import ProducerConfig
+from rocketapp.errors import PluginError, RocketAppError
+from rocketapp.hooks.markers import hookimpl
+from rocketapp.hooks.publish import PublishCall, PublishWrapper, Sending
+from rocketapp.hooks.surface import Surface
+from rocketapp.hooks.wrapper import AsyncCall, Predicate, SyncCall, Wrapper
+from rocketapp.model.event import (
+    Assigned,
+    CommitFailed,
+    Connected,
+    DeadLettered,
+    Disconnected,
+    DrainCut,
+    Event,
+    Handled,
+    HandlerSlow,
+    LogCut,
+    LoopBlocked,
+    LoopFailed,
+    Moving,
+    Observe,
+    RecordDamaged,
+    Released,
+    Retried,
+    SendAttemptFailed,
+    SendBackFailed,
+    StandingStill,
+    StoreReadOnly,
+    StoreRecovered,
+    TopicMissing,
+    Unmatched,
+)
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
+from rocketapp.model.outgoing import Outgoing, SendResult, SendStatus
+from rocketapp.model.publish_options import PublishOptions, SendOptions
+from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
+from rocketapp.model.stats import HandlerStats
+from rocketapp.model.subscription import Start, Subscription
+from rocketapp.wire.record import Message
+
+__all__ = [
+    "AppConfig",
+    "AppSnapshot",
+    "Assigned",
+    "AsyncCall",
+    "ClientConfig",
+    "CommitFailed",
+    "Connected",
+    "ConsumerConfig",
+    "DeadLetter",
+    "DeadLettered",
+    "Disconnected",
+    "DrainCut",
+    "Event",
+    "GroupSnapshot",
+    "Handled",
+    "HandlerSlow",
+    "HandlerSnapshot",
+    "HandlerStats",
+    "LeaseState",
+    "LogCut",
+    "LoopBlocked",
+    "LoopFailed",
+    "Message",
+    "MessageQueue",
+    "Moving",
+    "Observe",
+    "Outcomes",
+    "Outgoing",
+    "PluginError",
+    "Predicate",
+    "ProducerConfig",
+    "PublishCall",
+    "PublishOptions",
+    "PublishWrapper",
+    "QueueSnapshot",
+    "RecordDamaged",
+    "Released",
+    "Retried",
+    "Retry",
+    "RocketAppError",
+    "SendAttemptFailed",
+    "SendBackFailed",
+    "SendOptions",
+    "SendResult",
+    "SendStatus",
+    "Sending",
+    "Skip",
+    "StandingStill",
+    "Start",
+    "StoreReadOnly",
+    "StoreRecovered",
+    "Subscription",
+    "Surface",
+    "SyncCall",
+    "TopicMissing",
+    "Unmatched",
+    "Wrapper",
+    "hookimpl",
+    "option",
+]
