@@ -55,7 +55,7 @@ def test_our_own_plugins_use_the_front_door_alone() -> None:
                 for module in modules
                 if module.split(".")[0] == "rocketapp"
                 and module != "rocketapp.plugin"
-                and not module.startswith("rocketapp.plugins.")
+                and not f"{module}.".startswith("rocketapp.plugins.")
             ]
     assert found == []
 
