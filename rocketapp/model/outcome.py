@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import inf
 from typing import Any
 
@@ -46,14 +46,47 @@ class DeadLetter(Outcome):
         super().__init__(self.reason)
 
 
+_SAID = "Outcomes maps messages to outcomes"
+
+
 class Outcomes(dict[Any, Outcome]):
     """The outcome of single messages of a batch: message -> Retry, Skip or DeadLetter.
 
-    A message that is not a key is done.
+    A message that is not a key is done. A plain dict of messages means the same.
     """
 
     def __init__(self, outcomes: Mapping[Any, Outcome] | None = None) -> None:
         super().__init__(outcomes or {})
+
+
+def outcomes_by_message(result: object, messages: Collection[Any]) -> Mapping[Any, Any] | None:
+    """What a handler returned for single messages: `Outcomes`, or a dict that says the same; else None.
+
+    messages: those that the handler was given. Raises TypeError for what was surely meant as outcomes, and cannot be
+    read as such: taking it as done would lose messages.
+    """
+    if isinstance(result, Mapping):
+        if not isinstance(result, Outcomes) and not _speaks_of(result, messages):
+            return None
+        known = set(messages)
+        for message, outcome in result.items():
+            if message not in known:
+                raise TypeError(f"{_SAID}: it names {message!r}, which is not a message of this batch")
+            if outcome is not None and not is_outcome(outcome):
+                raise TypeError(f"{_SAID}: {outcome!r} is neither Retry, Skip nor DeadLetter")
+        return result
+    if isinstance(result, list | tuple | set | frozenset) and any(map(is_outcome, result)):
+        raise TypeError(f"{_SAID}, and the handler returned a {type(result).__name__} with outcomes in it")
+    return None
+
+
+def is_outcome(value: object) -> bool:
+    """Whether it is an outcome, or the class of one."""
+    return isinstance(value, Outcome) or (isinstance(value, type) and issubclass(value, Outcome))
+
+
+def _speaks_of(result: Mapping[Any, Any], messages: Collection[Any]) -> bool:
+    return any(message in result for message in messages) or any(map(is_outcome, result.values()))
 
 
 def _text_of(reason: object) -> str:

@@ -16,10 +16,45 @@ import msgspec
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import RETRY_PREFIX
+from rocketapp.model.outcome import DeadLetter
 from rocketapp.wire import properties as names
 from rocketapp.wire.compression import inflate
 from rocketapp.wire.layout import PORT, Fixed
 from rocketapp.wire.message_id import offset_id
+
+
+class Unreadable(DeadLetter):
+    """The body is not what the handler reads it as, and no retry makes it so: its message is a dead letter."""
+
+    source: Message
+    """Whose body it is. Other messages of a batch are retried."""
+
+
+class UnreadableJson(Unreadable, msgspec.DecodeError):
+    """The body is not JSON."""
+
+    def __init__(self, source: Message, error: Exception) -> None:
+        super().__init__(f"the body cannot be read as JSON: {error}")
+        self.source, self._error = source, error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self._error)
+
+
+class UnreadableText(Unreadable, UnicodeDecodeError):  # noqa: N818 - an outcome
+    """The body is not UTF-8."""
+
+    def __init__(self, source: Message, error: UnicodeDecodeError) -> None:
+        facts = (error.encoding, error.object, error.start, error.end)
+        UnicodeDecodeError.__init__(self, *facts, f"the body cannot be read as text: {error}")
+        self.source, self._error = source, error
+
+    def __str__(self) -> str:
+        return self.reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self._error)
+
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -160,12 +195,18 @@ class Message:
         return self.reconsume_times + 1
 
     def text(self) -> str:
-        """The body as text. Raises UnicodeDecodeError when it is not UTF-8."""
-        return self.body.decode()
+        """The body as text. Raises UnreadableText, a DeadLetter and a UnicodeDecodeError, when it is not UTF-8."""
+        try:
+            return self.body.decode()
+        except UnicodeDecodeError as error:
+            raise UnreadableText(self, error) from None
 
     def json(self) -> Any:
-        """The body decoded from JSON. Raises msgspec.DecodeError when it is not JSON."""
-        return msgspec.json.decode(self.body)
+        """The body decoded from JSON. Raises UnreadableJson, a DeadLetter and a msgspec.DecodeError, for any other."""
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise UnreadableJson(self, error) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
         state = {name: getattr(self, name) for name in self._kept if hasattr(self, name)}

@@ -1,16 +1,18 @@
 """What a handler asks for, read from its annotations once, at registration.
 
 Every parameter without a default is filled by the framework or refused with the line
-of the function and the mend. Parameters with defaults are left alone, unless the
-default marks a provider of the user's container.
+of the function and the mend. One with a default is left alone, unless the default marks
+a provider of the user's container, or the annotation is `Message`, `Context` or
+`Publisher`, or the default is None and it is the only one that could take the payload.
 """
 
 from __future__ import annotations
 
 import inspect
+import types
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NoReturn, Protocol
 
@@ -26,6 +28,9 @@ _POSSIBLE = (
     "or a type that your container provides"
 )
 _STARS: Mapping[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+
+
+_OURS = (Message, Context, Publisher)
 
 
 class Kind(Enum):
@@ -44,7 +49,7 @@ class Argument:
 
     name: str
     kind: Kind
-    by_name: bool
+    by_name: bool = False
     decode: Decode | None = None
     type_name: str = ""
     provide: Callable[[], Any] | None = None
@@ -81,7 +86,7 @@ def read_signature(
     """
     reader = _Reader(function, batch, place, providers, names)
     reader.refuse_stars_alone()
-    arguments = tuple(argument for argument in map(reader.argument, reader.parameters) if argument is not None)
+    arguments = reader.arguments()
     reader.refuse_doubles(arguments)
     return arguments
 
@@ -108,18 +113,36 @@ class _Reader:
         plain = plain_function(function)
         self._globals = getattr(plain, "__globals__", {})
         self._names = {**names, **_closure_names(plain)}
-        self._left_one_alone = False
 
-    def argument(self, parameter: inspect.Parameter) -> Argument | None:
+    def arguments(self) -> tuple[Argument, ...]:
+        """What fills the parameters, in their order; those that are left alone are not among them."""
+        found = {one.name: self._argument(one) for one in self.parameters}
+        for parameter in self.parameters:
+            if found[parameter.name] is None and parameter.default is None:
+                found[parameter.name] = self._instead_of_none(parameter, [one for one in found.values() if one])
+        arguments, left_one_alone = [], False
+        for parameter in self.parameters:
+            argument = found[parameter.name]
+            if argument is None:
+                left_one_alone = True
+                continue
+            by_name = parameter.kind is inspect.Parameter.KEYWORD_ONLY or left_one_alone
+            if by_name and parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+                self._refuse(
+                    f"argument {parameter.name!r} is positional-only behind one with a default: move it to the front"
+                )
+            arguments.append(replace(argument, by_name=by_name))
+        return tuple(arguments)
+
+    def _argument(self, parameter: inspect.Parameter) -> Argument | None:
         """What fills this parameter; None leaves it alone."""
         marker = _marker_in(parameter.default)
         annotation = parameter.annotation
         if marker is None and not _must_be_filled(parameter):
-            self._left_one_alone = True
-            return None
+            return self._in_spite_of_default(parameter)
         if marker is None and annotation is inspect.Parameter.empty:
             if self._is_sole:
-                return self._filled(parameter, Kind.MESSAGE)
+                return Argument(parameter.name, Kind.MESSAGE)
             self._refuse(f"argument {parameter.name!r} has no annotation: say what it is to be, one of {_POSSIBLE}")
         if marker is None:
             annotation = self._resolved(parameter.name, annotation)
@@ -129,6 +152,41 @@ class _Reader:
         if marker is not None:
             return self._marked(parameter, marker)
         return self._annotated(parameter, annotation)
+
+    def _in_spite_of_default(self, parameter: inspect.Parameter) -> Argument | None:
+        """Only we have a Message, a Context and a Publisher: a default is for calls from elsewhere."""
+        annotation = parameter.annotation
+        if isinstance(annotation, str) and not any(kind.__name__ in annotation for kind in _OURS):
+            return None  # it may name what is there for type checkers alone
+        kind = _without_none(self._resolved(parameter.name, annotation))
+        if kind in _OURS:
+            return self._annotated(parameter, kind)
+        if typing.get_origin(kind) is list and typing.get_args(kind) == (Message,):
+            return self._annotated(parameter, kind)
+        return None
+
+    def _instead_of_none(self, parameter: inspect.Parameter, found: Sequence[Argument]) -> Argument | None:
+        """The payload, for one whose default is None: its author expects it, unless another one gets it.
+
+        str, bytes and dict have many other uses: they stand for the body only where nothing else gets the message.
+        """
+        takers = {one.kind for one in found}
+        if Kind.PAYLOAD in takers:
+            return None
+        if parameter.annotation is inspect.Parameter.empty:
+            is_alone = len(self.parameters) == 1
+            return Argument(parameter.name, Kind.MESSAGE) if is_alone else None
+        try:
+            kind = _without_none(self._resolved(parameter.name, parameter.annotation))
+            one = typing.get_args(kind)[0] if typing.get_origin(kind) is list else kind
+            one = self._resolved(parameter.name, getattr(one, "__forward_arg__", one))
+            is_payload = decoder_of(one) is not None
+        except (UnresolvedError, NameError, UnfitTypeError):
+            return None
+        has_other_uses = one in (str, bytes) or dict in (one, typing.get_origin(one))
+        if not is_payload or (has_other_uses and Kind.MESSAGE in takers):
+            return None
+        return self._annotated(parameter, kind)
 
     def refuse_stars_alone(self) -> None:
         """`*args` alone would be called with nothing, where its author surely expects the message."""
@@ -148,11 +206,11 @@ class _Reader:
     def _annotated(self, parameter: inspect.Parameter, annotation: Any) -> Argument:
         provide = self._provider_of_type(annotation)
         if provide is not None:
-            return self._filled(parameter, Kind.PROVIDER, provide=provide)
+            return Argument(parameter.name, Kind.PROVIDER, provide=provide)
         if annotation is Context:
-            return self._filled(parameter, Kind.CONTEXT)
+            return Argument(parameter.name, Kind.CONTEXT)
         if annotation is Publisher:
-            return self._filled(parameter, Kind.PUBLISHER)
+            return Argument(parameter.name, Kind.PUBLISHER)
         kind, is_list = annotation, typing.get_origin(annotation) is list
         if is_list:
             inner = typing.get_args(annotation)[0]
@@ -165,8 +223,8 @@ class _Reader:
             )
         self._refuse_wrong_count(parameter.name, name_of_type(kind), is_list)
         if decode is None:
-            return self._filled(parameter, Kind.MESSAGE)
-        return self._filled(parameter, Kind.PAYLOAD, decode=decode, type_name=name_of_type(kind))
+            return Argument(parameter.name, Kind.MESSAGE)
+        return Argument(parameter.name, Kind.PAYLOAD, decode=decode, type_name=name_of_type(kind))
 
     def _refuse_wrong_count(self, name: str, kind: str, is_list: bool) -> None:
         if self._batch and not is_list:
@@ -195,7 +253,7 @@ class _Reader:
             provide = self._providers.marked(marker)
         except LookupError as error:
             self._refuse(f"argument {parameter.name!r}: {error.args[0]}")
-        return self._filled(parameter, Kind.PROVIDER, provide=provide)
+        return Argument(parameter.name, Kind.PROVIDER, provide=provide)
 
     def _provider_of_type(self, annotation: Any) -> Callable[[], Any] | None:
         if self._providers is None:
@@ -215,20 +273,20 @@ class _Reader:
         except Exception as error:
             self._refuse(f"argument {name!r}: the annotation {annotation!r} cannot be evaluated: {error}")
 
-    def _filled(self, parameter: inspect.Parameter, kind: Kind, **more: Any) -> Argument:
-        by_name = parameter.kind is inspect.Parameter.KEYWORD_ONLY or self._left_one_alone
-        if by_name and parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            self._refuse(
-                f"argument {parameter.name!r} is positional-only behind one with a default: move it to the front"
-            )
-        return Argument(parameter.name, kind, by_name, **more)
-
     def _refuse(self, problem: str) -> NoReturn:
         raise SetupError(self._place, problem)
 
 
 def _must_be_filled(parameter: inspect.Parameter) -> bool:
     return parameter.default is inspect.Parameter.empty and parameter.kind not in _STARS
+
+
+def _without_none(kind: Any) -> Any:
+    """`T` of `T | None`; anything else as it is."""
+    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
+        return kind
+    others = [one for one in typing.get_args(kind) if one is not types.NoneType]
+    return others[0] if len(others) == 1 else kind
 
 
 def _marker_in(value: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Retry
+from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Retry, outcomes_by_message
 
 
 class Decoded(NamedTuple):
@@ -69,8 +69,12 @@ def sifted(
 
 def _merged(bad: Outcomes, good: list[Any], outcome: Any) -> Outcomes:
     """What the handler said of its messages, beside the dead letters that it never saw."""
-    if isinstance(outcome, Outcomes):
-        return Outcomes({**bad, **outcome})
+    try:
+        single = outcomes_by_message(outcome, good)
+    except TypeError as error:
+        single, outcome = None, error
+    if single is not None:
+        return Outcomes({**bad, **single})
     if isinstance(outcome, Exception) and not isinstance(outcome, Outcome):
         failed = Retry()
         failed.__cause__ = outcome

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import CoroutineType
 
-from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Retry, Skip
+from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, outcomes_by_message
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.redelivery import LONGEST_TEXT, Failure
 from rocketapp.user_line import file_of, log_traceback, place_of_error
+from rocketapp.wire.message import Unreadable
 from rocketapp.wire.record import Message
 
 
@@ -17,18 +18,22 @@ def failures_of(
 ) -> list[Failure | None]:
     """Why each of these messages failed, or None, from what one call for all of them returned or raised."""
     home = file_of(subscription)
-    if not isinstance(result, Outcomes):
-        if raised and isinstance(result, BaseException) and not isinstance(result, Skip):
+    if raised:
+        if isinstance(result, BaseException) and not isinstance(result, Skip):
             log_traceback(result, subscription)
+        if isinstance(result, Unreadable):
+            failure, text = failure_of(result, raised, home), _text(result, home)
+            others = Failure("UnreadableBody", f"of another message: {text}")
+            return [failure if message is result.source else others for message in messages]
         return [failure_of(result, raised, home)] * len(messages)
-    known = set(messages)
-    for message, outcome in result.items():
-        if message not in known:
-            # Done would be a guess: the handler meant one of its messages not to be.
-            return [_misused(f"it names {message!r}, which is not a message of this batch")] * len(messages)
-        if outcome is not None and not _is_outcome(outcome):
-            return [_misused(f"{outcome!r} is neither Retry, Skip nor DeadLetter")] * len(messages)
-    return [failure_of(result.get(message), False, home) for message in messages]
+    try:
+        single = outcomes_by_message(result, messages)
+    except TypeError as error:
+        # Done would be a guess: the handler meant one of its messages not to be.
+        return [Failure("TypeError", str(error))] * len(messages)
+    if single is None:
+        return [failure_of(result, raised, home)] * len(messages)
+    return [failure_of(single.get(message), False, home) for message in messages]
 
 
 def failure_of(result: object, raised: bool, home: str = "") -> Failure | None:
@@ -75,14 +80,6 @@ def _made(kind: type[Outcome]) -> tuple[BaseException, bool]:
         return kind(), False
     except Exception as error:
         return error, True
-
-
-def _is_outcome(result: object) -> bool:
-    return isinstance(result, Outcome) or (isinstance(result, type) and issubclass(result, Outcome))
-
-
-def _misused(problem: str) -> Failure:
-    return Failure("TypeError", f"Outcomes maps messages to outcomes: {problem}")
 
 
 def _cause(outcome: BaseException, home: str) -> str:

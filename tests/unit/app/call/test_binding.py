@@ -147,6 +147,65 @@ def test_parameters_with_defaults_are_left_alone() -> None:
     assert seen == [(5, 7, (), None, {})]
 
 
+class Broken:
+    """Whatever is asked of it as a default."""
+
+
+def none_for_the_message(message: Message | None = None) -> object:
+    return message
+
+
+def none_and_no_annotation(message=None) -> object:  # type: ignore[no-untyped-def]
+    return message
+
+
+def any_default_for_ours(message: Message = Broken()) -> object:  # type: ignore[assignment]  # noqa: B008
+    return message
+
+
+def as_text(message: Message = None) -> object:  # type: ignore[assignment]
+    return message
+
+
+@pytest.mark.parametrize("handle", [none_for_the_message, none_and_no_annotation, any_default_for_ours, as_text])
+def test_a_message_with_a_default_is_filled(handle: Any) -> None:
+    app, one = RocketApp("shop"), message()
+    app.subscribe("orders")(handle)
+    assert call_of(app)(one) is one
+
+
+def test_a_list_of_messages_and_a_context_with_defaults_are_filled() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", batch=10)
+    def handle(messages: list[Message] | None = None, unused: int = 3, context: Context | None = None) -> object:
+        return messages, context
+
+    messages, context = call_of(app)([message()])
+    assert len(messages) == 1
+    assert context.attempt == 1
+
+
+def test_a_payload_whose_default_is_none_is_filled_where_no_other_is() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders")
+    def handle(message: Message, note: str | None = None, order: Order | None = None) -> object:
+        return note, order
+
+    assert call_of(app)(message(b'{"id": "1", "amount": 5}')) == (None, Order("1", 5))
+
+
+def test_text_whose_default_is_none_is_the_body_where_the_message_is_not_asked_for() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders")
+    def handle(body: bytes | None = None, more: int = 3) -> object:
+        return body
+
+    assert call_of(app)(message(b"text")) == b"text"
+
+
 def test_a_handler_may_take_nothing() -> None:
     app, seen = RocketApp("shop"), []
 

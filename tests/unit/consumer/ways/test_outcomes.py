@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 import logging
 import math
+import pickle
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from rocketapp import DeadLetter, Message, Outcomes, Retry, Skip
@@ -120,19 +122,76 @@ def test_outcomes_speak_for_single_messages() -> None:
     assert third not in outcomes
 
 
-def by_id(batch: list[Message]) -> dict[Any, Any]:
-    return {batch[0].message_id: Retry()}
+def test_a_plain_dict_of_messages_is_outcomes() -> None:
+    first, second, third = batch = [message(offset=offset) for offset in range(3)]
+    result = {first: Retry, second: Skip("seen"), third: None}
+    assert [failure is None for failure in failures_of(result, False, batch, subscription())] == [False, True, True]
 
 
-def with_text(batch: list[Message]) -> dict[Any, Any]:
+@pytest.mark.parametrize("result", [{}, {"settled": 3}, [], [1, 2], ("a",), {"a": [Retry]}])
+def test_a_value_that_speaks_of_no_message_is_done(result: object) -> None:
+    batch = [message(offset=offset) for offset in range(2)]
+    assert failures_of(result, False, batch, subscription()) == [None, None]
+
+
+def by_id(batch: list[Message]) -> Any:
+    return Outcomes({batch[0].message_id: Retry()})
+
+
+def by_id_in_a_dict(batch: list[Message]) -> Any:
+    return {batch[0].message_id: Retry}
+
+
+def with_text(batch: list[Message]) -> Any:
+    return Outcomes({batch[0]: "again"})  # type: ignore[dict-item]
+
+
+def with_text_in_a_dict(batch: list[Message]) -> Any:
     return {batch[0]: "again"}
 
 
-@pytest.mark.parametrize("wrong", [by_id, with_text])
-def test_outcomes_that_name_nothing_of_the_batch_do_not_make_it_done(wrong: Any) -> None:
+def in_a_list(batch: list[Message]) -> Any:
+    return [None, Retry()]
+
+
+def in_a_tuple(batch: list[Message]) -> Any:
+    return (Retry, batch)
+
+
+@pytest.mark.parametrize("wrong", [by_id, by_id_in_a_dict, with_text, with_text_in_a_dict, in_a_list, in_a_tuple])
+def test_what_looks_like_outcomes_and_is_not_does_not_make_a_batch_done(wrong: Any) -> None:
     batch = [message(offset=offset) for offset in range(2)]
-    failures = failures_of(Outcomes(wrong(batch)), False, batch, subscription())
+    failures = failures_of(wrong(batch), False, batch, subscription())
     assert ["Outcomes maps messages to outcomes" in str(failure) for failure in failures] == [True, True]
+
+
+def failures_of_reading(batch: list[Message], read: Any) -> list[Any]:
+    return failures_of(raised_by(read), True, batch, subscription())
+
+
+@pytest.mark.parametrize(("read", "what"), [(Message.json, "JSON"), (Message.text, "text")])
+def test_a_body_that_cannot_be_read_makes_a_dead_letter_at_once(read: Any, what: str) -> None:
+    one = message(b'{"a": "\xff"')
+    (failure,) = failures_of_reading([one], lambda: read(one))
+    assert failure.dead
+    assert f"the body cannot be read as {what}: " in str(failure)
+
+
+def test_a_body_that_cannot_be_read_spoils_only_its_own_message_of_a_batch() -> None:
+    good, bad = batch = [message(), message(b"{", offset=1)]
+    assert [failure.dead for failure in failures_of_reading(batch, bad.json)] == [False, True]
+    assert [failure.dead for failure in failures_of_reading([good], bad.json)] == [False]
+
+
+def test_an_unreadable_body_is_caught_as_it_always_was_and_pickled() -> None:
+    one = message(b"\xff")
+    with pytest.raises(msgspec.DecodeError) as not_json:
+        one.json()
+    with pytest.raises(UnicodeDecodeError) as not_text:
+        one.text()
+    for error in (not_json.value, not_text.value):
+        assert isinstance(error, DeadLetter)
+        assert str(pickle.loads(pickle.dumps(error))) == str(error) == error.reason
 
 
 def raised_by(call: Any) -> BaseException:
