@@ -99,7 +99,7 @@ class PushConsumer:
         """Locks first: until we ask, a broker that forgot them gives them to any member."""
         for name in broker_names:
             self._group.leases.ask_now(name)
-        self._rebalancer.broker_back()
+            self._rebalancer.broker_back(name)
 
     # The life of a consumer.
 

@@ -121,3 +121,34 @@ async def test_an_orderly_queue_is_committed_as_soon_as_it_is_idle() -> None:
         await stage.until(lambda number=number: number in stage.committed(), 1)
         assert stage.now - sent <= 0.1
     await stage.end()
+
+
+@scenario
+async def test_a_member_that_joins_just_after_a_restart_gets_the_queues_of_other_brokers_from_members_that_know_it() -> (
+    None
+):
+    """The others decided nothing for two seconds after that broker came back, and consumed what the newcomer had."""
+    stage = Stage(ORDERS, latency=0.02, brokers=3)
+    await stage.begin()
+    await stage.join()
+    await stage.join()
+    await asyncio.sleep(5)
+    stage.brokers[0].crash()
+    await stage.brokers[0].start()
+    # A queue that waits for its owner is begun by it just before the newcomer gets it.
+    await asyncio.sleep(0.2)
+    await stage.send("orders", 24)
+    joined = stage.now
+    await stage.join()
+    await asyncio.sleep(1)
+    await stage.send("orders", 24)
+    await asyncio.sleep(4)
+    for queue in {event.queue for event in stage.started() if facts.broker_of(event.queue) != "broker-a"}:
+        late = [
+            event.at
+            for event in stage.world.history
+            if isinstance(event, facts.Released) and event.queue == queue and event.at > joined + 0.5
+        ]
+        assert late == [], f"{queue} was given up late"
+    await stage.calm(60)
+    await stage.end()

@@ -1,4 +1,8 @@
-"""The lists of members of one look: every broker is asked once, for all topics, and the first good answer decides.
+"""The lists of members of one look: every broker is asked once, for all topics, and what they answer is united.
+
+Brokers hear of a member at different times, and one that has just been restarted knows few of them. All members unite
+what they are told, so they agree as soon as any broker has heard of a change. A broker that does not answer soon after
+the first good answer is not waited for: what it alone knows, it says in a notification.
 
 A list without us is not acted on: that broker forgot us, or never heard of us. It is told who we are, and asked again.
 """
@@ -6,34 +10,45 @@ A list without us is not acted on: that broker forgot us, or never heard of us. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.state.rebalance import Membership, membership
 from rocketapp.tasks import Tasks
 
-_Asked = dict[str, asyncio.Task[list[str] | RocketAppError]]
+_GRACE = 0.05
+"""Seconds that other brokers get after the first good answer."""
+
+_Question = asyncio.Task[list[str] | RocketAppError]
+_Asked = dict[str, _Question]
 
 
 class MemberLists:
     """What the brokers answer to one look at the group."""
 
-    def __init__(self, brokers: Brokers, me: str, tasks: Tasks) -> None:
-        """`me`: our client id. `tasks` owns the questions; those that come too late end by themselves."""
-        self._brokers, self._me, self._tasks = brokers, me, tasks
+    def __init__(self, brokers: Brokers, me: str, tasks: Tasks, is_settled: Callable[[str], bool]) -> None:
+        """`me`: our client id. `tasks` owns the questions; those that come too late end by themselves.
+
+        `is_settled(broker_name)`: whether its list may be acted on. Others only add members to it.
+        """
+        self._brokers, self._me, self._tasks, self._is_settled = brokers, me, tasks, is_settled
+        self._loop = asyncio.get_running_loop()
         self._first: _Asked = {}
         self._second: _Asked = {}
         self._greeting: asyncio.Task[frozenset[str]] | None = None
 
-    async def of(self, topic: str) -> frozenset[str]:
-        """The members of the group, ourselves among them; RocketAppError when no broker of the topic tells."""
+    async def of(self, topic: str) -> frozenset[str] | None:
+        """The members of the group, ourselves among them; None when it is too early to decide.
+
+        RocketAppError when no broker of the topic tells.
+        """
         names = self._brokers.brokers_of(topic)
         # Others are being dialled; what they say can wait until they are reached.
         names = [name for name in names if self._brokers.is_connected(name)] or names
         if not names:
             raise TransportError(topic, "none of its brokers is known")
-        members = await self._best(self._first, names)
+        members, is_settled = await self._united(self._first, names)
         if membership(members, self._me) is Membership.MISSING:
             if self._greeting is None:
                 self._greeting = self._tasks.start(self._brokers.greet(), "heartbeat before a rebalance")
@@ -41,32 +56,36 @@ class MemberLists:
             names = [name for name in names if name in accepted]
             if not names:
                 raise TransportError(topic, "its brokers do not accept our heartbeat; the present queues are kept")
-            members = await self._best(self._second, names)
+            members, is_settled = await self._united(self._second, names)
         if membership(members, self._me) is Membership.UNKNOWN:
             raise TransportError(topic, "its broker knows no member of the group; the present queues are kept")
-        return frozenset(members)
+        return members if is_settled else None
 
-    async def _best(self, asked: _Asked, names: Iterable[str]) -> list[str]:
-        """The first list that has us in it, otherwise any list; raises when there is none."""
-        questions = [self._ask(asked, name) for name in names]
-        seen: list[list[str]] = []
+    async def _united(self, asked: _Asked, names: Iterable[str]) -> tuple[frozenset[str], bool]:
+        """All members that are named soon, and whether a list with us in it may be acted on; raises without a list."""
+        questions = {self._ask(asked, name): name for name in names}
+        lists: list[list[str]] = []
         problem: RocketAppError | None = None
+        is_settled, until = False, None
         while questions:
-            done, _ = await asyncio.wait(questions, return_when=asyncio.FIRST_COMPLETED)
-            answers = [each.result() for each in questions if each in done]
-            questions = [each for each in questions if each not in done]
-            for answer in answers:
+            timeout = None if until is None else max(0.0, until - self._loop.time())
+            done, _ = await asyncio.wait(questions, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                break
+            for question in done:
+                name, answer = questions.pop(question), question.result()
                 if isinstance(answer, RocketAppError):
                     problem = answer
-                elif self._me in answer:
-                    return answer
-                else:
-                    seen.append(answer)
-        if seen or problem is None:
-            return max(seen, key=len, default=[])
-        raise problem
+                    continue
+                lists.append(answer)
+                if self._me in answer and self._is_settled(name):
+                    is_settled = True
+                    until = self._loop.time() + _GRACE if until is None else until
+        if not lists and problem is not None:
+            raise problem
+        return frozenset[str]().union(*lists), is_settled
 
-    def _ask(self, asked: _Asked, name: str) -> asyncio.Task[list[str] | RocketAppError]:
+    def _ask(self, asked: _Asked, name: str) -> _Question:
         if name not in asked:
             asked[name] = self._tasks.start(self._answer(name), f"members at {name}")
         return asked[name]

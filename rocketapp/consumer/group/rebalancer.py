@@ -65,7 +65,7 @@ class Rebalancer:
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(observe)
         self._news = asyncio.Event()
-        self._calm = Calm(self._loop.time())
+        self._calm = Calm()
         self._members: dict[str, frozenset[str]] = {}
         self._told: str | None = None
         self._stopped = False
@@ -96,9 +96,9 @@ class Rebalancer:
         self._trust.lost(broker_name, self._loop.time())
         self.wake()
 
-    def broker_back(self) -> None:
-        """After a disturbance members come back one by one: decide a moment later."""
-        self._calm.disturb(self._loop.time())
+    def broker_back(self, broker_name: str) -> None:
+        """After a disturbance members come back one by one: that broker's list is acted on a moment later."""
+        self._calm.disturb(broker_name, self._loop.time())
         self._doubts()
         self.wake()
 
@@ -116,20 +116,22 @@ class Rebalancer:
     async def run(self) -> None:
         """Keep owned and wanted queues in step, for ever."""
         while True:
+            now = self._loop.time()
+            at = now + (self._interval if self.is_complete else _AGAIN)
+            if (calm := self._calm.next_end(now)) is not None:
+                at = min(at, calm + _GRAIN)
             try:
-                async with asyncio.timeout(self._interval if self.is_complete else _AGAIN):
+                async with asyncio.timeout_at(at):
                     await self._news.wait()
             except TimeoutError:
                 pass
             self._news.clear()
-            if (wait := self._calm.until - self._loop.time()) > 0:
-                await asyncio.sleep(wait + _GRAIN)
             await self.rebalance()
             await asyncio.sleep(_LEAST)
 
     async def rebalance(self) -> bool:
         """Look once; whether every topic could be decided on."""
-        lists = MemberLists(self._brokers, self._client.client_id, self._tasks)
+        lists = MemberLists(self._brokers, self._client.client_id, self._tasks, self._is_settled)
         problems = await asyncio.gather(*(self._look(topic, lists) for topic in self._topics))
         told = [problem for problem in problems if problem]
         if told and told[0] != self._told:
@@ -137,6 +139,9 @@ class Rebalancer:
         self._told = told[0] if told else None
         self.is_complete = all(problem is None for problem in problems)
         return self.is_complete
+
+    def _is_settled(self, broker_name: str) -> bool:
+        return self._calm.is_over(broker_name, self._loop.time())
 
     async def _look(self, topic: str, lists: MemberLists) -> str | None:
         """Decide on one topic; otherwise why it was not possible, empty when it is too early."""
@@ -146,12 +151,15 @@ class Rebalancer:
         now = self._loop.time()
         names = {data.broker_name for data in route.brokers}
         connected = [name for name in names if self._brokers.is_connected(name)]
+        settled = list(filter(self._is_settled, connected))
+        if connected and not settled:
+            return ""
         try:
             members = await lists.of(topic)
-            if not self._calm.is_over(self._loop.time()):
+            if members is None:
                 return ""  # asking was what brought the broker back
             me = self._client.client_id
-            is_news = self._trust.confirm(topic, now, connected)
+            is_news = self._trust.confirm(topic, now, settled)
             self._members[topic] = members
             there = route.readable_queues(topic)
             self._apply(topic, share(there, members, me), frozenset(there), is_alone=members == {me})
