@@ -1,7 +1,8 @@
 """When the offset of an orderly queue is committed between the regular rounds.
 
 A kill shall repeat at most a batch. So an offset leaves soon after its queue went idle, and whenever a batch is
-finished that was not told yet. Pulls carry offsets for nothing: a commit of its own waits a moment for one.
+finished that was not told yet. A smaller run waits a little longer: another batch may follow it before the next look.
+Pulls carry offsets for nothing: a commit of its own waits a moment for one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ PULL_PATIENCE = 0.003
 """Seconds in which a pull that may carry the offset is waited for."""
 IDLE_PATIENCE = 0.02
 """Seconds after which an idle queue commits: at a trickle of messages the next pull comes first."""
+RUN_PATIENCE = 0.25
+"""Seconds after which less than a batch is told, while its queue goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +36,23 @@ class CommitSchedule:
     def __repr__(self) -> str:
         return f"<CommitSchedule: {len(self._due)} due>"
 
-    def finished(self, queue: MessageQueue, now: float, *, offset: int, told: int, is_idle: bool) -> None:
-        """Everything below `offset` is finished; everything below `told` was sent to the broker."""
+    def finished(self, queue: MessageQueue, now: float, *, offset: int, told: int, is_idle: bool) -> float | None:
+        """Everything below `offset` is finished; everything below `told` was sent to the broker.
+
+        Returns when that is due, if it is due earlier than before.
+        """
         behind = offset - told
         if behind >= BATCH:
             wait = PULL_PATIENCE
-        elif behind > 0 and is_idle:
-            wait = IDLE_PATIENCE
+        elif behind > 0:
+            wait = IDLE_PATIENCE if is_idle else RUN_PATIENCE
         else:
-            return
-        known = self._due.get(queue)
-        if known is None or known.offset <= told or now + wait < known.at:
-            self._due[queue] = _Due(now + wait, offset)
+            return None
+        known, at = self._due.get(queue), now + wait
+        if known is not None and known.offset > told and known.at <= at:
+            return None
+        self._due[queue] = _Due(at, offset)
+        return at
 
     def forget(self, queue: MessageQueue) -> None:
         """Its session is over."""

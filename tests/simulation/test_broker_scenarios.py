@@ -124,9 +124,7 @@ async def test_an_orderly_queue_is_committed_as_soon_as_it_is_idle() -> None:
 
 
 @scenario
-async def test_a_member_that_joins_just_after_a_restart_gets_the_queues_of_other_brokers_from_members_that_know_it() -> (
-    None
-):
+async def test_a_restarted_broker_does_not_delay_what_others_give_to_a_newcomer() -> None:
     """The others decided nothing for two seconds after that broker came back, and consumed what the newcomer had."""
     stage = Stage(ORDERS, latency=0.02, brokers=3)
     await stage.begin()

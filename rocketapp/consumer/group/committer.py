@@ -73,15 +73,15 @@ class Committer:
             self._news.set()
 
     def prompt(self, session: Session) -> None:
-        """Messages of an orderly queue were finished."""
+        """Messages of an orderly queue were finished, or the time to tell earlier ones is over."""
         process_queue, now = session.process_queue, self._loop.time()
         queue = process_queue.message_queue
         told = self._table.sent(queue)
-        self._schedule.finished(
+        due = self._schedule.finished(
             queue, now, offset=process_queue.commit_offset, told=told, is_idle=not len(process_queue)
         )
-        if self._timer is None and (due := self._schedule.next_due()) is not None:
-            self._timer = self._loop.call_at(due, self._fire)
+        if due is not None:
+            self._fire_at(due)
 
     def forget(self, session: Session) -> None:
         """The session is over."""
@@ -100,8 +100,15 @@ class Committer:
                 self.commit_soon(session)
             else:
                 self.prompt(session)
-        if self._timer is None and (due := self._schedule.next_due()) is not None:
-            self._timer = self._loop.call_at(due, self._fire)
+        if (due := self._schedule.next_due()) is not None:
+            self._fire_at(due)
+
+    def _fire_at(self, due: float) -> None:
+        if self._timer is not None:
+            if self._timer.when() <= due:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due, self._fire)
 
     # The loop.
 

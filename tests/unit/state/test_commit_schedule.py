@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.commit_schedule import BATCH, IDLE_PATIENCE, PULL_PATIENCE, CommitSchedule
+from rocketapp.state.commit_schedule import BATCH, IDLE_PATIENCE, PULL_PATIENCE, RUN_PATIENCE, CommitSchedule
 
 QUEUE = MessageQueue("T", "b", 0)
 
@@ -22,9 +22,16 @@ def test_a_queue_that_went_idle_is_committed_within_fifty_milliseconds() -> None
 def test_a_finished_batch_waits_only_for_a_pull_that_may_take_it() -> None:
     schedule = CommitSchedule()
     schedule.finished(QUEUE, 1.0, offset=BATCH - 1, told=0, is_idle=False)
-    assert schedule.next_due() is None
-    schedule.finished(QUEUE, 1.0, offset=BATCH, told=0, is_idle=False)
+    assert schedule.next_due() == 1.0 + RUN_PATIENCE
+    assert schedule.finished(QUEUE, 1.0, offset=BATCH, told=0, is_idle=False) == 1.0 + PULL_PATIENCE
     assert schedule.next_due() == 1.0 + PULL_PATIENCE
+
+
+def test_what_is_left_of_a_run_is_told_before_the_next_batch_of_a_slow_handler_is_through() -> None:
+    schedule = CommitSchedule()
+    assert schedule.finished(QUEUE, 1.0, offset=BATCH - 1, told=0, is_idle=False) == 1.0 + RUN_PATIENCE
+    assert schedule.finished(QUEUE, 1.1, offset=BATCH - 1, told=0, is_idle=False) is None
+    assert schedule.take(1.0 + RUN_PATIENCE) == [(QUEUE, BATCH - 1)]
 
 
 def test_what_was_told_is_not_committed_again() -> None:
