@@ -63,11 +63,10 @@ class Group:
         self.orderly = self._new_orderly()
         self.ways: tuple[Way, ...] = self.concurrently, self.orderly
         self.watch = self._new_watch()
-        rules = {topic.topic: topic.start for topic in topics}
         self.starts = StartOffsets(
             self.store,
             self.brokers,
-            rules,
+            {topic.topic: topic.start for topic in topics},
             lambda queue: self.trust.is_confirmed(queue.topic, loop.time()),
             joined=parts.clock.now(),
         )
