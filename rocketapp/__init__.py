@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     )
     from rocketapp.hooks.markers import hookimpl
     from rocketapp.hooks.wrapper import Wrapper
-    from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
+    from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
     from rocketapp.model.outgoing import SendResult
+    from rocketapp.model.policy import Policy
     from rocketapp.model.publisher import Publisher
     from rocketapp.wire.record import Message
 
@@ -39,6 +40,7 @@ _HOMES = {
     "NoRouteError": "rocketapp.errors",
     "Outcomes": "rocketapp.model.outcome",
     "PluginError": "rocketapp.errors",
+    "Policy": "rocketapp.model.policy",
     "ProtocolError": "rocketapp.errors",
     "Publisher": "rocketapp.model.publisher",
     "Retry": "rocketapp.model.outcome",
@@ -50,6 +52,7 @@ _HOMES = {
     "SendUnknown": "rocketapp.errors",
     "SetupError": "rocketapp.errors",
     "Skip": "rocketapp.model.outcome",
+    "Stop": "rocketapp.model.outcome",
     "TransportError": "rocketapp.errors",
     "Wrapper": "rocketapp.hooks.wrapper",
     "hookimpl": "rocketapp.hooks.markers",
@@ -64,6 +67,7 @@ __all__ = [
     "NoRouteError",
     "Outcomes",
     "PluginError",
+    "Policy",
     "ProtocolError",
     "Publisher",
     "Retry",
@@ -75,6 +79,7 @@ __all__ = [
     "SendUnknown",
     "SetupError",
     "Skip",
+    "Stop",
     "TransportError",
     "Wrapper",
     "hookimpl",

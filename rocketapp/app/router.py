@@ -38,13 +38,14 @@ class Subscribing(ABC):
             `consumer.threads` (20) for a sync one.
         retries: attempts after the first (`consumer.retries`, 16), then the message is dead; -1 is
             unlimited (orderly only).
+        retry: a Policy: the delays between attempts, and what exceptions mean.
         start: where a group without offsets begins: "first", "last" (default) or an aware datetime.
         timeout: seconds that one attempt of an async handler may take; None is without a limit.
         cluster: one of `RocketApp(clusters=...)`, or "" for the unnamed one.
         enabled: False checks the declaration and leaves it out.
 
         What is left out comes from the innermost Router that says it, then from the app, then from the settings:
-        `group`, `cluster`, `orderly`, `concurrency`, `retries`, `start` and `timeout`.
+        `group`, `cluster`, `orderly`, `concurrency`, `retries`, `retry`, `start` and `timeout`.
         """
         if callable(topic):
             raise SetupError(place_of_call(), 'subscribe needs a topic: write @app.subscribe("the-topic")')
@@ -78,9 +79,9 @@ class Router(Subscribing):
     """Handlers that share a prefix of their topics' names, a group, a cluster; routers may be nested.
 
     prefix: put in front of each topic's name; prefixes of nested routers add up from outside.
-    The other options (`group`, `cluster`, `orderly`, `concurrency`, `retries`, `start`, `timeout`) are for
-    subscriptions that leave them out; the innermost router that says one decides. They mean what they mean
-    in `subscribe`.
+    The other options (`group`, `cluster`, `orderly`, `concurrency`, `retries`, `retry`, `start`, `timeout`) are
+    for subscriptions that leave them out; the innermost router that says one decides. They mean what they
+    mean in `subscribe`.
     """
 
     def __init__(self, *, prefix: str = "", **options: Unpack[InheritedOptions]) -> None:

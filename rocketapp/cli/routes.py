@@ -11,6 +11,7 @@ from rocketapp.cli.failure import DONE, CommandError, shown_path
 from rocketapp.cli.options import app_options
 
 if TYPE_CHECKING:
+    from rocketapp.model.policy import Answer, Policy
     from rocketapp.model.subscription import Subscription
 
 SHOWN_DELAYS = 4
@@ -50,6 +51,8 @@ def describe_routes(subscriptions: Sequence[Subscription], *, suspend: float) ->
                 yield f"    runs      {_how_it_runs(one)}"
                 yield f"    start     {one.start if isinstance(one.start, str) else one.start.isoformat()}"
                 yield f"    failures  {describe_failures(one, suspend=suspend)}"
+                if one.retry is not None and one.retry.on:
+                    yield f"    on        {describe_answers(one.retry)}"
 
 
 def describe_tags(one: Subscription) -> str:
@@ -74,24 +77,50 @@ def _how_it_runs(one: Subscription) -> str:
 
 def describe_failures(one: Subscription, *, suspend: float) -> str:
     """When a failed message comes again, and where it ends."""
-    from rocketapp.model.names import DELAY_SECONDS, dlq_topic
+    from rocketapp.model.names import DELAY_SECONDS, delay_level_at_least, dlq_topic
 
     if one.retries == 0:
         return f"no retry: to {dlq_topic(one.group)}"
     if one.orderly:
         often = "for ever" if one.retries < 0 else _times(one.retries)
         end = "" if one.retries < 0 else f", then to {dlq_topic(one.group)}"
-        return f"in place, {suspend:g} s apart, {often}; the queue waits{end}"
-    delays = [_duration(seconds) for seconds in DELAY_SECONDS[2:][: one.retries]]
-    shown = ", ".join(delays[:SHOWN_DELAYS]) + (f" ... {delays[-1]}" if len(delays) > SHOWN_DELAYS else "")
-    return f"again after {shown}: {_times(one.retries)}, then to {dlq_topic(one.group)}"
+        if one.retry is None or not one.retry.delays:
+            return f"in place, {suspend:g} s apart, {often}; the queue waits{end}"
+        shown = _delays(one.retry.delays, one.retries)
+        return f"in place after {shown}: {often}; the queue waits{end}"
+    delays: Sequence[float] = DELAY_SECONDS[2:]
+    if one.retry is not None and one.retry.delays:
+        delays = [DELAY_SECONDS[delay_level_at_least(delay) - 1] for delay in one.retry.delays]
+    return f"again after {_delays(delays, one.retries)}: {_times(one.retries)}, then to {dlq_topic(one.group)}"
+
+
+def describe_answers(policy: Policy) -> str:
+    """What its exceptions mean."""
+    return ", ".join(f"{kind.__name__}: {_answer(answer)}" for kind, answer in policy.on.items())
+
+
+def _answer(answer: Answer) -> str:
+    from rocketapp.model.outcome import DeadLetter, Retry, Skip, Stop
+
+    kind = answer if isinstance(answer, type) else type(answer)
+    words = {Retry: "retry", Skip: "skip", DeadLetter: "dead letter", Stop: "stop"}
+    word = next(word for outcome, word in words.items() if issubclass(kind, outcome))
+    if isinstance(answer, Retry) and answer.after is not None:
+        return f"{word} after {_duration(answer.after)}"
+    return word
+
+
+def _delays(delays: Sequence[float], retries: int) -> str:
+    """The first of them, and the last; retries beyond the last wait as long as that."""
+    found = [_duration(seconds) for seconds in (delays if retries < 0 else delays[:retries])]
+    return ", ".join(found[:SHOWN_DELAYS]) + (f" ... {found[-1]}" if len(found) > SHOWN_DELAYS else "")
 
 
 def _times(retries: int) -> str:
     return "once" if retries == 1 else f"{retries} times"
 
 
-def _duration(seconds: int) -> str:
-    if seconds % 3600 == 0:
-        return f"{seconds // 3600} h"
-    return f"{seconds // 60} min" if seconds % 60 == 0 else f"{seconds} s"
+def _duration(seconds: float) -> str:
+    if seconds and seconds % 3600 == 0:
+        return f"{seconds // 3600:g} h"
+    return f"{seconds // 60:g} min" if seconds and seconds % 60 == 0 else f"{seconds:g} s"

@@ -18,6 +18,7 @@ from rocketapp.consumer.group.rebalancer import Rebalancer
 from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.puller import PullContext, PullCounters
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.stall_reasons import StallReasons
@@ -47,7 +48,7 @@ class Group:
         self.pull_counters = PullCounters()
         self.stats = GroupStats(handler for topic in topics for handler in topic.handlers)
         self.tasks = Tasks(observe)
-        self.pauses = Pauses()
+        self.pausing = Pausing(Pauses())
         self.begun: asyncio.Future[None] = loop.create_future()
         """Done when pulls may start."""
         self.brokers = Brokers(group=name, client=parts.client, config=config, random=parts.random, tasks=self.tasks)
@@ -111,7 +112,7 @@ class Group:
         return ConcurrentWay(
             self._topics,
             stats=self.stats,
-            new_completion=partial(SentBack, redelivery=self.redelivery),
+            new_completion=partial(SentBack, redelivery=self.redelivery, pausing=self.pausing),
             observe=self._parts.observe,
             threads=self._parts.threads,
         )
@@ -122,6 +123,7 @@ class Group:
             group=self.name,
             stats=self.stats,
             redelivery=self.redelivery,
+            pausing=self.pausing,
             observe=self._parts.observe,
             suspend=self._parts.config.suspend,
             prompt=self.offsets.prompt,
@@ -154,7 +156,7 @@ class Group:
             store=self.store,
             config=self._parts.config,
             flow_control=self._parts.flow_control,
-            pauses=self.pauses,
+            pausing=self.pausing,
             topics=tuple(topic.topic for topic in self._topics),
             pull=self._new_pull_context(),
             starts=self.starts,

@@ -24,6 +24,7 @@ from rocketapp.consumer.group.offset_session import Session
 from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.start_offsets import StartOffsets
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import PullContext, Puller
 from rocketapp.consumer.ways.delivery import Delivery, Way
@@ -32,7 +33,6 @@ from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
 from rocketapp.tasks import Tasks
@@ -64,7 +64,7 @@ class AssignmentContext:
     store: OffsetStore
     config: ConsumerConfig
     flow_control: FlowControl
-    pauses: Pauses
+    pausing: Pausing
     topics: tuple[str, ...]
     """The topics of the group, without its retry topic."""
     pull: PullContext
@@ -141,12 +141,12 @@ class Assignment:
         if not self._cut.done():
             self._cut.set_result(is_cut)
 
-    def apply_pauses(self) -> None:
+    def _apply_pauses(self) -> None:
         """Hold what the group's pauses name, and let go on what they do not name."""
         if self._consuming is None:
             return
         puller, delivery = self._consuming
-        pauses, topics = self._context.pauses, self._context.topics
+        pauses, topics = self._context.pausing.pauses, self._context.topics
         if is_retry_topic(self.queue.topic):
             # Messages of several topics come back in one queue: what is not paused goes on.
             reason = pauses.reason_of_all(topics)
@@ -210,7 +210,8 @@ class Assignment:
         delivery = self._way.open(process_queue, lock)
         session = context.offsets.begin(process_queue, None if lock is None else lock.lease)
         limits = self._way.limits(context.config)
-        flow = context.flow_control.open(context.group, process_queue, context.config, limits, pauses=context.pauses)
+        pauses = context.pausing.pauses
+        flow = context.flow_control.open(context.group, process_queue, context.config, limits, pauses=pauses)
         pull.observe(Assigned(context.group, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue
         try:
@@ -225,6 +226,7 @@ class Assignment:
             raise
         finally:
             context.offsets.end(session)
+            context.pausing.unwatch(self._apply_pauses)
             flow.close()
             self._consuming = self.process_queue = None
         pull.observe(Released(context.group, self.queue, correction.reason if correction else why.value))
@@ -242,7 +244,8 @@ class Assignment:
         context = self._context
         puller = Puller(session.process_queue, self._subscription, delivery.deliver, flow, context.pull)
         self._consuming = puller, delivery
-        self.apply_pauses()
+        context.pausing.watch(self._apply_pauses)
+        self._apply_pauses()
         pulling = context.tasks.start(puller.run(), f"pull {self.queue}")
         try:
             await self._wait(pulling, session.overtaken, delivery.over, *([] if lock is None else [lock.lost]))

@@ -171,17 +171,11 @@ class PushConsumer:
 
         Its queues and locks are kept, and what was pulled as well. Messages of it that come back for a retry wait too.
         """
-        self._group.pauses.pause(topic, reason)
-        self._apply_pauses()
+        self._group.pausing.pause(topic, reason)
 
     def resume(self, topic: str, reason: str | None = None) -> None:
         """Lift this reason, or without one all reasons. The topic goes on when there is no reason left."""
-        self._group.pauses.resume(topic, reason)
-        self._apply_pauses()
-
-    def _apply_pauses(self) -> None:
-        for assignment in self._rebalancer.owned.values():
-            assignment.apply_pauses()
+        self._group.pausing.resume(topic, reason)
 
     # What is going on.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Outcome(Exception):  # noqa: N818 - raised as well as returned
-    """The base class of Retry, Skip and DeadLetter. A handler may raise or return them."""
+    """The base class of Retry, Skip, DeadLetter and Stop. A handler may raise or return them."""
 
 
 class Retry(Outcome):
@@ -46,11 +46,24 @@ class DeadLetter(Outcome):
         super().__init__(self.reason)
 
 
+class Stop(Outcome):
+    """Handle no more messages of the topic until it is resumed. This message is kept, and the attempt does not count.
+
+    The topic is paused in its group, in this process, with the reason; `app.resume(topic)` lets it go on, and so does
+    a restart.
+    """
+
+    def __init__(self, reason: object = "") -> None:
+        """`reason`: a text. Of an exception it is `Class: text`, of anything else its `str`."""
+        self.reason = _text_of(reason)
+        super().__init__(self.reason)
+
+
 _SAID = "Outcomes maps messages to outcomes"
 
 
 class Outcomes(dict[Any, Outcome]):
-    """The outcome of single messages of a batch: message -> Retry, Skip or DeadLetter.
+    """The outcome of single messages of a batch: message -> Retry, Skip, DeadLetter or Stop.
 
     A message that is not a key is done. A plain dict of messages means the same.
     """
@@ -73,7 +86,7 @@ def outcomes_by_message(result: object, messages: Collection[Any]) -> Mapping[An
             if message not in known:
                 raise TypeError(f"{_SAID}: it names {message!r}, which is not a message of this batch")
             if outcome is not None and not is_outcome(outcome):
-                raise TypeError(f"{_SAID}: {outcome!r} is neither Retry, Skip nor DeadLetter")
+                raise TypeError(f"{_SAID}: {outcome!r} is neither Retry, Skip, DeadLetter nor Stop")
         return result
     if isinstance(result, list | tuple | set | frozenset) and any(map(is_outcome, result)):
         raise TypeError(f"{_SAID}, and the handler returned a {type(result).__name__} with outcomes in it")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from rocketapp.model.policy import Policy
+
 ALL_TAGS = "*"
 
 Start = Literal["first", "last"] | datetime
@@ -51,6 +53,8 @@ class Subscription:
     """`module:qualified.name` of the function."""
     place: str
     """`file:line` of the declaration."""
+    retry: Policy | None = None
+    """What follows a failed attempt; None: the usual delays, and a retry whatever was raised."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ LONGEST_TEXT = 500
 """Most characters of a reason that are kept."""
 _NO_DELAY = ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG")
 """Properties that would make a broker delay a copy, or treat it as half a transaction."""
-_KEPT_LAST = ("UNIQ_KEY", "KEYS", "TAGS")
-"""A message's own properties that a dead letter keeps when the others are too long."""
+_KEPT_LAST = ("UNIQ_KEY", "KEYS", "TAGS", "traceparent")
+"""A message's own properties that a dead letter keeps when the others are too long: it is found and traced by them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +61,22 @@ class Failure:
     """The handler asked for a dead letter."""
     after: float | None = None
     """Seconds that the handler asked to wait before the next attempt."""
+    stop: bool = False
+    """The topic is to be paused, and the message kept."""
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}" if self.text else self.kind
 
 
-def concurrent_step(failure: Failure, *, reconsume_times: int, retries: int) -> SendBack | Dead:
-    """The next step for a message on which a concurrent handler failed."""
+def concurrent_step(
+    failure: Failure, *, reconsume_times: int, retries: int, delay: float | None = None
+) -> SendBack | Dead:
+    """The next step for a message on which a concurrent handler failed. `delay`: the seconds of its policy."""
     if failure.dead or (retries != UNLIMITED and reconsume_times >= retries):
         return Dead()
-    if failure.after is not None:
-        return SendBack(delay_level_at_least(failure.after))
+    after = delay if failure.after is None else failure.after
+    if after is not None:
+        return SendBack(delay_level_at_least(after))
     return SendBack(min(FIRST_LEVEL + reconsume_times, len(DELAY_SECONDS)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketapp import Message, Publisher, RocketApp, Router
+from rocketapp import Message, Policy, Publisher, RocketApp, Router, Skip
 
 app = RocketApp("shop")
 
@@ -36,6 +36,10 @@ app.subscribe("orders")(5)  # E: type-var
 app.include("billing")  # E: arg-type
 app.pause("orders", "migration")  # E: call-arg
 app.resume(5)  # E: arg-type
+app.subscribe("orders", retry=3)  # E: arg-type
+Policy(delays=5)  # E: arg-type
+Policy(on={ValueError: KeyError})  # E: dict-item
+Policy(on={"ValueError": Skip})  # E: dict-item
 Router("billing-")  # E: call-arg
 Router(tags="paid")  # E: call-arg
 Router(retries="2")  # E: arg-type

@@ -13,6 +13,7 @@ from rocketapp import (
     DeadLetter,
     Message,
     Outcomes,
+    Policy,
     Publisher,
     Retry,
     RocketApp,
@@ -21,6 +22,7 @@ from rocketapp import (
     SendResult,
     SendUnknown,
     Skip,
+    Stop,
     Wrapper,
     hookimpl,
 )
@@ -43,6 +45,7 @@ class Row(TypedDict):
 app = RocketApp("shop", clusters={"eu": "h:1"}, version="1.2")
 billing = Router(prefix="billing-", group="billing", cluster="eu", retries=2, timeout=5)
 quick = RocketApp("quick", retries=0, concurrency=4, start="first")
+careful = Router(retry=Policy([1, 5.5, 30], on={TimeoutError: Retry(after=60), ValueError: DeadLetter, KeyError: Stop}))
 
 
 @app.subscribe("orders", tags="paid || refunded", concurrency=8, timeout=3)

@@ -16,6 +16,7 @@ from rocketapp.app.declare.options import Inherited
 from rocketapp.app.places import is_async, place_of_function
 from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, group_problem, topic_problem
+from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import parse_tags
 
 MAX_BATCH = 65_535
@@ -168,6 +169,13 @@ def _retries_problem(name: str, value: object) -> str | None:
     return _whole_problem(name, value, -1, 2**31 - 1)
 
 
+def _retry_problem(name: str, value: object) -> str | None:
+    if value is None or isinstance(value, Policy):
+        return None
+    mend = "write retries= for the number of attempts" if _is_number(value) else "give a Policy(delays=..., on=...)"
+    return f"{name}={value!r}: {mend}"
+
+
 def _whole_problem(name: str, value: object, least: int, most: int, of: str = "") -> str | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return f"{name}={value!r}: give a whole number from {least} to {most}{of}"
@@ -184,6 +192,7 @@ _CHECKS: Mapping[str, Callable[[str, object], str | None]] = {
     "orderly": _flag_problem,
     "concurrency": _concurrency_problem,
     "retries": _retries_problem,
+    "retry": _retry_problem,
     "start": _start_problem,
     "timeout": _timeout_problem,
     "tags": _tags_problem,

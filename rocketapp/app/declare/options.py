@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from rocketapp.app.settings.values import nearest
 from rocketapp.errors import SetupError
+from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Start
 
 
@@ -28,6 +29,8 @@ class InheritedOptions(TypedDict, total=False):
     for an async handler and `consumer.threads` (20) for a sync one."""
     retries: int
     """Attempts after the first, then the message is dead; -1 is unlimited (orderly only)."""
+    retry: Policy | None
+    """Delays between the attempts, and what exceptions mean; None: the usual delays, and each exception is retried."""
     start: Start
     """Where a group without offsets begins: "first", "last" or an aware datetime."""
     timeout: float | None

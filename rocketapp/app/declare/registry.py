@@ -20,6 +20,7 @@ from rocketapp.app.declare.declaration import Declaration
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic
+from rocketapp.model.policy import unfit_for_concurrent
 from rocketapp.model.subscription import ALL_TAGS, Subscription, SubscriptionData, parse_tags
 
 _LONE_BAR = re.compile(r"\s\|(?!\|)|(?<!\|)\|\s")
@@ -142,6 +143,7 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
         batch_wait=float(options.get("batch_wait", BATCH_WAIT)),
         concurrency=options.get("concurrency", consumer.concurrency if binding.is_async else consumer.threads),
         retries=options.get("retries", consumer.retries),
+        retry=options.get("retry"),
         start=options.get("start", "last"),
         timeout=options.get("timeout"),
         cluster=options.get("cluster", UNNAMED),
@@ -162,6 +164,8 @@ def _check_alone(one: Subscription) -> None:
         problem = (
             "retries=-1 (unlimited) needs orderly=True: a concurrent message would go round for ever behind the others"
         )
+    if problem is None and one.retry is not None and not one.orderly:
+        problem = unfit_for_concurrent(one.retry)
     if problem is not None:
         raise SetupError(one.place, problem)
 

@@ -34,10 +34,6 @@ class Owned(Protocol):
         """Wait for no handler any more."""
         ...
 
-    def apply_pauses(self) -> None:
-        """The pauses of the group have changed."""
-        ...
-
     async def run(self) -> None: ...
 
 

@@ -24,6 +24,7 @@ from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Observe, SendBackFailed
 from rocketapp.model.names import retry_topic
+from rocketapp.state.policy import delay_before
 from rocketapp.state.redelivery import (
     Dead,
     Failure,
@@ -94,7 +95,9 @@ class Redelivery:
     def fail(self, handler: Handler, queue: Acknowledgement, message: Message, failure: Failure) -> None:
         """A concurrent handler failed on this message: send it back for a retry, or to the dead letters."""
         retries = handler.subscription.retries
-        step = concurrent_step(failure, reconsume_times=message.reconsume_times, retries=retries)
+        times = message.reconsume_times
+        delay = delay_before(handler.subscription.retry, times)
+        step = concurrent_step(failure, reconsume_times=times, retries=retries, delay=delay)
         path = Path.SEND_BACK if isinstance(step, SendBack) else Path.DEAD_COPY
         self._begin(Job(handler, queue, message, failure, step, new_backoff(), self._loop.time(), path=path))
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -33,7 +34,9 @@ from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 Workers = AsyncWorkers | ThreadWorkers
-NewCompletion = Callable[[ProcessQueue[Message], Handler], Completion]
+Keep = Callable[[Message], None]
+"""Takes a message that was started and is not done: it is started again when its topic is resumed."""
+NewCompletion = Callable[[ProcessQueue[Message], Handler, Keep], Completion]
 """Makes what judges the calls of one handler in one session, and acknowledges its messages."""
 
 
@@ -52,7 +55,7 @@ class ConcurrentWay:
         observe: Observe,
         threads: MakeThreads = Threads,
     ) -> None:
-        """`new_completion(process_queue, handler)` judges the calls of one handler in one session.
+        """`new_completion(process_queue, handler, keep)` judges the calls of one handler in one session.
 
         `threads(name, most)` makes the threads of a sync handler.
 
@@ -242,9 +245,17 @@ class ConcurrentDelivery:
     def _completion(self, workers: Workers) -> Completion:
         known = self._completions.get(id(workers))
         if known is None:
-            known = self._new_completion(self._process_queue, workers.handler)
+            known = self._new_completion(self._process_queue, workers.handler, partial(self._keep, workers))
             self._completions[id(workers)] = known
         return known
+
+    def _keep(self, workers: Workers, message: Message) -> None:
+        """Its topic is about to be paused."""
+        if self._given_up:
+            self._left_behind += 1
+            self._check_drained()
+        else:
+            self._kept.append((workers, [message if workers.batch is None else [message]]))
 
     def _submit(self, workers: Workers, items: list[Any]) -> None:
         if (self._all_held or self._held_topics) and self._is_held(workers):

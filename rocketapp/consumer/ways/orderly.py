@@ -8,6 +8,7 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
@@ -37,18 +38,19 @@ class OrderlyWay:
         group: str,
         stats: GroupStats,
         redelivery: Redelivery,
+        pausing: Pausing,
         observe: Observe,
         suspend: float,
         prompt: Prompt = no_prompt,
         threads: MakeThreads = Threads,
     ) -> None:
-        """`suspend`: seconds until a failed message is tried again, when its handler does not say.
+        """`suspend`: seconds until a failed message is tried again, when neither its handler nor a policy says.
 
         `prompt` is called after every run of messages of a queue; `threads(name, most)` makes a sync handler's threads.
         """
         self.waits = StallReasons(group, observe, asyncio.get_running_loop().time)
         """Queues that wait for a free call of their handler. They are pulled all the same."""
-        retries = RetryContext(group, redelivery, observe, suspend)
+        retries = RetryContext(group, redelivery, observe, pausing, suspend)
         self._context = OrderlyContext(stats, retries, prompt, tasks=Tasks(observe), waits=self.waits)
         self._threads = threads
         self._executors: list[SerialExecutor] = []

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import CoroutineType
 
-from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, outcomes_by_message
+from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop, outcomes_by_message
+from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Subscription
+from rocketapp.state.policy import judged
 from rocketapp.state.redelivery import LONGEST_TEXT, Failure
 from rocketapp.user_line import file_of, log_traceback, place_of_error
 from rocketapp.wire.message import Unreadable
@@ -25,7 +27,7 @@ def failures_of(
             failure, text = failure_of(result, raised, home), _text(result, home)
             others = Failure("UnreadableBody", f"of another message: {text}")
             return [failure if message is result.source else others for message in messages]
-        return [failure_of(result, raised, home)] * len(messages)
+        return [failure_of(result, raised, home, subscription.retry)] * len(messages)
     try:
         single = outcomes_by_message(result, messages)
     except TypeError as error:
@@ -36,10 +38,11 @@ def failures_of(
     return [failure_of(single.get(message), False, home) for message in messages]
 
 
-def failure_of(result: object, raised: bool, home: str = "") -> Failure | None:
-    """Why an attempt failed; None when it succeeded: any returned value that is not an outcome means done.
+def failure_of(result: object, raised: bool, home: str = "", policy: Policy | None = None) -> Failure | None:
+    """Why an attempt failed; None when the message is done: so it is with any returned value that is not an outcome.
 
     `home`: the handler's file, so that the text of an exception can end with its line there.
+    `policy`: what the handler's exceptions mean.
     """
     if isinstance(result, type) and issubclass(result, Outcome):
         result, raised = _made(result)  # `return Retry` means what `raise Retry` does
@@ -47,7 +50,7 @@ def failure_of(result: object, raised: bool, home: str = "") -> Failure | None:
         case Outcome():
             return _of_outcome(result, home)
         case BaseException() if raised:
-            return Failure(type(result).__name__, _text(result, home))
+            return judged(policy, result, Failure(type(result).__name__, _text(result, home)))
         case CoroutineType():
             # A sync function around an async one: its code never ran, so the message is not done.
             result.close()
@@ -70,6 +73,9 @@ def _of_outcome(outcome: Outcome, home: str) -> Failure | None:
         case DeadLetter():
             reason = DeadLetter(getattr(outcome, "reason", outcome)).reason
             return Failure("DeadLetter", reason or _cause(outcome, home), dead=True)
+        case Stop():
+            reason = Stop(getattr(outcome, "reason", outcome)).reason
+            return Failure("Stop", reason or _cause(outcome, home), stop=True)
         case _:
             return Failure(type(outcome).__name__, _text(outcome, home))
 

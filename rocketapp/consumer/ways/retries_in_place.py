@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.retry.counts import count_retry
 from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.retry.stopping import stop_topic
 from rocketapp.model.event import Observe
 from rocketapp.state.failed_attempts import FailedAttempts
+from rocketapp.state.policy import delay_before
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
 from rocketapp.wire.record import Message
@@ -26,8 +30,9 @@ class RetryContext:
     group: str
     redelivery: Redelivery
     observe: Observe
+    pausing: Pausing
     suspend: float
-    """Seconds until a failed message is tried again, when its handler does not say."""
+    """Seconds until a failed message is tried again, when neither its handler nor a policy says."""
     attempts: FailedAttempts = field(default_factory=FailedAttempts)
 
 
@@ -48,12 +53,23 @@ class RetriesInPlace:
         return f"<RetriesInPlace {self._process_queue}: {len(self.failed)} failed, {len(self.earlier)} before>"
 
     async def see_to(self, handler: Handler, failures: list[tuple[Message, Failure]]) -> list[Message] | None:
-        """Dead letters are stored; after a pause, the messages to try again. None when the delivery ended before."""
-        again, delay, context = [], 0.0, self._context
+        """Dead letters are stored; after a delay, the messages to try again. None when the delivery ended before.
+
+        Messages of a stopped topic are among them; for those the attempt does not count.
+        """
+        again, unchanged, longest, context = list[Message](), list[Message](), 0.0, self._context
         for message, failure in failures:
-            retries = handler.subscription.retries
+            if failure.stop:
+                stop_topic(context.pausing, handler, failure)
+                unchanged.append(message)
+                continue
+            about, times = handler.subscription, message.reconsume_times
+            delay = delay_before(about.retry, times)
             step = orderly_step(
-                failure, reconsume_times=message.reconsume_times, retries=retries, suspend=context.suspend
+                failure,
+                reconsume_times=times,
+                retries=about.retries,
+                suspend=context.suspend if delay is None else delay,
             )
             if isinstance(step, Dead):
                 if not await self._dead_lettered(handler, message, failure):
@@ -61,14 +77,14 @@ class RetriesInPlace:
                 continue
             count_retry(handler, message, failure, delay=step.delay, group=context.group, observe=context.observe)
             again.append(message)
-            delay = max(delay, step.delay)
+            longest = max(longest, step.delay)
         if again:
-            await asyncio.wait([self._ended], timeout=delay)
+            await asyncio.wait([self._ended], timeout=longest)
             if self._ended.done():
                 return None
             for message in again:
                 self.count_attempt(message)
-        return again
+        return sorted((*again, *unchanged), key=attrgetter("offset")) if unchanged else again
 
     async def without_exhausted(self, handler: Handler, messages: list[Message]) -> list[Message]:
         """Go on counting where earlier sessions ended; a message without further retries becomes a dead letter."""

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.retry.stopping import stop_topic
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 
 
 class SentBack(ByOffset):
-    """Acknowledges by offset; failed messages are sent back."""
+    """Acknowledges by offset; failed messages are sent back, or kept when their topic is stopped."""
 
-    __slots__ = ("_redelivery",)
+    __slots__ = ("_keep", "_pausing", "_redelivery")
 
-    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, redelivery: Redelivery) -> None:
+    def __init__(
+        self,
+        process_queue: ProcessQueue[Message],
+        handler: Handler,
+        keep: Callable[[Message], None],
+        *,
+        redelivery: Redelivery,
+        pausing: Pausing,
+    ) -> None:
+        """`keep` takes a message that is started again when its topic is resumed."""
         super().__init__(process_queue, handler)
-        self._redelivery = redelivery
+        self._keep, self._redelivery, self._pausing = keep, redelivery, pausing
 
     def judge(self, item: Any, result: object, raised: bool) -> None:
         """Acknowledge what one call has done, and send the other messages back."""
         if self._process_queue.closed:
             return  # the next owner of the queue gets them again
         for message, failure in self.settle(item, result, raised):
-            self._redelivery.fail(self._handler, self._process_queue, message, failure)
+            if failure.stop:
+                self._keep(message)
+                stop_topic(self._pausing, self._handler, failure)
+            else:
+                self._redelivery.fail(self._handler, self._process_queue, message, failure)

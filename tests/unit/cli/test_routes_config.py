@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
-from rocketapp import Message, RocketApp
+from rocketapp import DeadLetter, Message, Policy, Retry, RocketApp, Skip, Stop
 from rocketapp.app.settings.settings import Settings
 from rocketapp.cli.config import HIDDEN, describe_settings
 from rocketapp.cli.main import cli
@@ -103,6 +104,44 @@ def retrying(retries: int, *, orderly: bool = False) -> Subscription:
 )
 def test_failures_are_told_to_their_end(one: Subscription, text: str) -> None:
     assert describe_failures(one, suspend=0.5) == text
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"retry": Policy([1, 7, 30])}, "again after 1 s, 10 s, 30 s: 16 times, then to %DLQ%shop"),
+        ({"retry": Policy([1, 7, 30]), "retries": 2}, "again after 1 s, 10 s: 2 times, then to %DLQ%shop"),
+        (
+            {"retry": Policy(on={OSError: Skip})},
+            "again after 10 s, 30 s, 1 min, 2 min ... 2 h: 16 times, then to %DLQ%shop",
+        ),
+        (
+            {"retry": Policy([0.1, 7, 120]), "orderly": True},
+            "in place after 0.1 s, 7 s, 2 min: 16 times; the queue waits, then to %DLQ%shop",
+        ),
+    ],
+)
+def test_the_delays_of_a_policy_are_told_as_they_will_be(options: dict[str, Any], text: str) -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", **options)
+    async def settle(message: Message) -> None: ...
+
+    assert describe_failures(subscriptions(app)[0], suspend=0.5) == text
+
+
+def test_routes_tell_what_exceptions_mean() -> None:
+    app = RocketApp(
+        "shop", retry=Policy(on={OSError: Retry(after=60), KeyError: Skip("x"), ValueError: DeadLetter, EOFError: Stop})
+    )
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None: ...
+
+    lines = list(describe_routes(subscriptions(app), suspend=1.0))
+    assert (
+        lines[-1] == "    on        OSError: retry after 1 min, KeyError: skip, ValueError: dead letter, EOFError: stop"
+    )
 
 
 def test_an_app_without_subscriptions_says_so() -> None:

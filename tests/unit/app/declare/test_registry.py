@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Message, RocketApp, Router, SetupError
+from rocketapp import Message, Policy, RocketApp, Router, SetupError
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.subscription import Subscription, SubscriptionData
 from tests.unit.app.given import bound, plans
@@ -27,6 +27,27 @@ def async_handler() -> Any:
 
 
 # Contradictions.
+
+
+def test_a_policy_that_a_concurrent_handler_cannot_have_is_refused_wherever_it_comes_from() -> None:
+    app = RocketApp("shop", retry=Policy([7201]))
+    app.subscribe("stock", orderly=True)(handler())
+    line = inspect.currentframe().f_lineno  # type: ignore[union-attr]
+    with pytest.raises(SetupError) as caught:
+        app.subscribe("orders")(handler())
+    assert "7201 s is longer than RocketMQ's longest delay, 7200 s (2 h): give" in caught.value.problem
+    assert caught.value.place == f"{__file__}:{line + 2}"
+    app.subscribe("orders", retry=None)(handler())
+    assert [topic.bound[0].subscription.retry for topic in plans(app)[0].topics] == [Policy([7201]), None]
+
+
+@pytest.mark.parametrize(
+    ("value", "mend"), [(3, "write retries= for the number of attempts"), ([1, 5], "give a Policy"), ("x", "Policy(")]
+)
+def test_a_retry_that_is_not_a_policy_is_refused_with_the_mend(value: Any, mend: str) -> None:
+    with pytest.raises(SetupError) as caught:
+        RocketApp("shop").subscribe("orders", retry=value)(handler())
+    assert mend in caught.value.problem
 
 
 @pytest.mark.parametrize(
@@ -176,7 +197,7 @@ def test_dead_letters_of_a_group_can_be_subscribed() -> None:
             lambda: RocketApp("shop").subscribe("orders", tag="paid"),
             "subscribe takes no keyword 'tag': did you mean tags?",
         ),
-        (lambda: Router(retrys=2), "Router takes no keyword 'retrys': did you mean retries?"),
+        (lambda: Router(retriez=2), "Router takes no keyword 'retriez': did you mean retries?"),
         (lambda: Router(tags="a"), "Router takes no keyword 'tags': known are cluster, concurrency, group"),
         (lambda: RocketApp("shop", cluster_s={}), "RocketApp takes no keyword 'cluster_s': did you mean cluster"),
     ],

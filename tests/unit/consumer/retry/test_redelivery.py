@@ -197,7 +197,7 @@ async def test_a_handler_that_takes_longer_than_its_timeout_has_failed() -> None
 def test_after_the_last_retry_a_message_is_dead_at_once_and_says_why(retries: int) -> None:
     @in_virtual_time
     async def story() -> None:
-        cluster, queue = await one_message(KEYS="k", DELAY="5")
+        cluster, queue = await one_message(KEYS="k", DELAY="5", traceparent="00-1-2-01")
         attempts = Attempts(cluster, ValueError("line one\nline\x01two"))
         member = await cluster.member(consumed(attempts, retries=retries, handler_name="app:pay")).start()
         await eventually(lambda: cluster.bodies("%DLQ%group") == [b"poison"], 100)
@@ -213,6 +213,7 @@ def test_after_the_last_retry_a_message_is_dead_at_once_and_says_why(retries: in
         assert properties["RETRY_TOPIC"] == "topic"
         assert properties["ORIGIN_MESSAGE_ID"] == "id-1"
         assert properties["KEYS"] == "k"
+        assert properties["traceparent"] == "00-1-2-01"
         assert "DELAY" not in properties
         await eventually(lambda: member.consumer.counters == HandlerStats(retried=retries, dead_lettered=1))
         (event,) = member.events.of(DeadLettered)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_offset import ByOffset
-from rocketapp.consumer.ways.concurrent import ConcurrentWay
+from rocketapp.consumer.ways.concurrent import ConcurrentWay, Keep
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -23,6 +23,9 @@ from tests.unit.scripted import Events, eventually, in_virtual_time
 
 class Dropped(ByOffset):
     """Failed messages are not tried again."""
+
+    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> None:
+        super().__init__(process_queue, handler)
 
     def judge(self, item: Any, result: object, raised: bool) -> None:
         self.done_all([message for message, _ in self.settle(item, result, raised)])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.consumer.ways.orderly_delivery import OrderlyDelivery
@@ -16,6 +17,7 @@ from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.stats import HandlerStats
 from rocketapp.state.lease import Lease
+from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
@@ -76,6 +78,7 @@ class Bench:
             group="group",
             stats=GroupStats([self.handler]),
             redelivery=cast(Any, self.dead_letters),
+            pausing=Pausing(Pauses()),
             observe=Events(),
             suspend=1.0,
             prompt=lambda process_queue: self.prompted.append(process_queue.commit_offset),

@@ -1,0 +1,81 @@
+"""What follows a failed attempt, as a user declares it: `retry=Policy(...)` on a handler, a Router or an app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+from rocketapp.model.names import DELAY_SECONDS
+from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop
+
+Answer = type[Outcome] | Outcome
+"""What follows an exception: Retry, Skip, DeadLetter or Stop, or one made with its arguments: `Retry(after=60)`."""
+
+_OUTCOMES = (Retry, Skip, DeadLetter, Stop)
+LONGEST_DELAY = float(DELAY_SECONDS[-1])
+"""Seconds of the longest delay level, the most that a concurrent handler can wait: 2 h."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When a failed message is tried again, and which exceptions mean something else than a retry.
+
+    delays: seconds before the second attempt, the third, and so on; the last one repeats. Empty: the usual
+        delays. A concurrent handler's are rounded up to RocketMQ's delay levels (1 s to 2 h); an orderly
+        handler's are exact. How many attempts there are is said by `retries=`.
+    on: an exception class -> Retry, Skip, DeadLetter or Stop, also made with arguments. The class nearest to that
+        of the exception decides, as `except` clauses would in the best order. Other exceptions mean Retry. What a
+        handler raises or returns as an outcome holds as it is.
+
+    Raises TypeError or ValueError, which say what to write instead.
+    """
+
+    delays: Sequence[float] = ()
+    on: Mapping[type[BaseException], Answer] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "delays", _checked_delays(self.delays))
+        object.__setattr__(self, "on", _checked_answers(self.on))
+
+
+def unfit_for_concurrent(policy: Policy) -> str | None:
+    """Why a concurrent handler cannot have this policy, with the mend; None when it can."""
+    waits = [("delays", delay) for delay in policy.delays]
+    waits += [("on", one.after) for one in policy.on.values() if isinstance(one, Retry) and one.after is not None]
+    for name, delay in waits:
+        if delay > LONGEST_DELAY:
+            return (
+                f"retry=Policy({name}=...): {delay:g} s is longer than RocketMQ's longest delay, {LONGEST_DELAY:g} s "
+                f"(2 h): give {LONGEST_DELAY:g} or less, or make the handler orderly, whose delays are exact"
+            )
+    return None
+
+
+def _checked_delays(delays: object) -> tuple[float, ...]:
+    if isinstance(delays, str | bytes) or not isinstance(delays, Sequence):
+        raise TypeError(f"Policy(delays={delays!r}): give a list of seconds, such as [1, 5, 30]")
+    for delay in delays:
+        if isinstance(delay, bool) or not isinstance(delay, int | float):
+            raise TypeError(f"Policy(delays=...): {delay!r} is not a number of seconds")
+        if not 0 <= delay < inf:
+            raise ValueError(f"Policy(delays=...): {delay!r}: give seconds, 0 or more")
+    return tuple(map(float, delays))
+
+
+def _checked_answers(on: object) -> dict[type[BaseException], Answer]:
+    if not isinstance(on, Mapping):
+        raise TypeError(f"Policy(on={on!r}): give a dict, such as {{ValueError: DeadLetter}}")
+    for kind, answer in on.items():
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"Policy(on=...): {kind!r} is not an exception class: name the class itself")
+        if issubclass(kind, Outcome):
+            raise ValueError(f"Policy(on=...): {kind.__name__} says itself what follows: remove it")
+        if not _is_answer(answer):
+            shown = answer.__name__ if isinstance(answer, type) else repr(answer)
+            raise TypeError(f"Policy(on=...): {kind.__name__}: {shown}: give Retry, Skip, DeadLetter or Stop")
+    return dict(on)
+
+
+def _is_answer(answer: object) -> bool:
+    return issubclass(answer, _OUTCOMES) if isinstance(answer, type) else isinstance(answer, _OUTCOMES)

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Retry, Skip, Stop
+from rocketapp.model.policy import Policy, unfit_for_concurrent
+from rocketapp.state.policy import delay_before, judged
+from rocketapp.state.redelivery import Failure, SendBack, concurrent_step
+
+
+def said(policy: Policy, error: BaseException) -> Failure | None:
+    return judged(policy, error, Failure(type(error).__name__, str(error)))
+
+
+def test_the_nearest_class_of_an_exception_decides() -> None:
+    policy = Policy(on={Exception: DeadLetter, OSError: Retry, FileNotFoundError: Skip})
+    assert said(policy, FileNotFoundError()) is None
+    assert said(policy, PermissionError("no")) == Failure("PermissionError", "no")
+    assert said(policy, KeyError(1)) == Failure("KeyError", "1", dead=True)
+    assert said(policy, KeyboardInterrupt()) == Failure("KeyboardInterrupt", "")
+
+
+def test_an_outcome_made_with_arguments_passes_them_on() -> None:
+    policy = Policy(on={OSError: Retry(after=60), ValueError: DeadLetter("spoilt"), KeyError: Stop("no such table")})
+    assert said(policy, OSError("busy")) == Failure("OSError", "busy", after=60)
+    assert said(policy, ValueError("7")) == Failure("ValueError", "spoilt: 7", dead=True)
+    assert said(policy, KeyError(3)) == Failure("KeyError", "no such table: 3", stop=True)
+
+
+def test_a_class_derived_from_an_outcome_means_what_the_outcome_means() -> None:
+    class Spoilt(DeadLetter):
+        def __init__(self, much: int) -> None:
+            self.much = much
+
+    assert said(Policy(on={ValueError: Spoilt}), ValueError("x")) == Failure("ValueError", "x", dead=True)
+
+
+def test_the_last_delay_repeats_and_no_delays_are_the_usual_ones() -> None:
+    policy = Policy([1, 5, 30])
+    assert [delay_before(policy, times) for times in range(5)] == [1, 5, 30, 30, 30]
+    assert delay_before(Policy(), 0) is None
+    assert delay_before(None, 0) is None
+
+
+def test_a_concurrent_delay_is_rounded_up_to_a_level_and_gives_way_to_the_handlers_own() -> None:
+    failure = Failure("ValueError", "")
+    assert concurrent_step(failure, reconsume_times=0, retries=16, delay=7) == SendBack(3)
+    own = Failure("Retry", "", after=60)
+    assert concurrent_step(own, reconsume_times=0, retries=16, delay=7) == SendBack(5)
+
+
+def test_delays_above_two_hours_do_not_fit_a_concurrent_handler() -> None:
+    assert unfit_for_concurrent(Policy([1, 7200], on={OSError: Retry(after=7200)})) is None
+    for policy in (Policy([7201]), Policy(on={OSError: Retry(after=7201)})):
+        assert "7201 s is longer than RocketMQ's longest delay, 7200 s (2 h)" in str(unfit_for_concurrent(policy))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"delays": 5}, "give a list of seconds, such as [1, 5, 30]"),
+        ({"delays": "15"}, "give a list of seconds, such as [1, 5, 30]"),
+        ({"delays": [1, "5"]}, "'5' is not a number of seconds"),
+        ({"delays": [True]}, "True is not a number of seconds"),
+        ({"delays": [-1]}, "-1: give seconds, 0 or more"),
+        ({"delays": [float("inf")]}, "inf: give seconds, 0 or more"),
+        ({"delays": [float("nan")]}, "nan: give seconds, 0 or more"),
+        ({"on": [ValueError]}, "give a dict, such as {ValueError: DeadLetter}"),
+        ({"on": {"ValueError": Skip}}, "'ValueError' is not an exception class"),
+        ({"on": {ValueError(): Skip}}, "is not an exception class"),
+        ({"on": {int: Skip}}, "is not an exception class"),
+        ({"on": {ValueError: "skip"}}, "ValueError: 'skip': give Retry, Skip, DeadLetter or Stop"),
+        ({"on": {ValueError: KeyError}}, "ValueError: KeyError: give Retry, Skip, DeadLetter or Stop"),
+        ({"on": {ValueError: Outcomes}}, "ValueError: Outcomes: give Retry, Skip, DeadLetter or Stop"),
+        ({"on": {ValueError: Outcome}}, "ValueError: Outcome: give Retry, Skip, DeadLetter or Stop"),
+        ({"on": {Retry: Skip}}, "Retry says itself what follows: remove it"),
+    ],
+)
+def test_a_wrong_policy_is_refused_with_the_mend(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises((TypeError, ValueError)) as refused:
+        Policy(**arguments)
+    assert text in str(refused.value)
