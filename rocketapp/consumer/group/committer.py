@@ -54,6 +54,8 @@ class Committer:
         self._news = asyncio.Event()
         self._schedule = CommitSchedule()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        """When it is due. uvloop returns a handle that does not say it for a time that is over."""
         self._due: list[Session] = []
         self._round_at = self._loop.time() + interval
         self._look_at = 0.0
@@ -105,10 +107,11 @@ class Committer:
 
     def _fire_at(self, due: float) -> None:
         if self._timer is not None:
-            if self._timer.when() <= due:
+            if self._timer_at <= due:
                 return
             self._timer.cancel()
         self._timer = self._loop.call_at(due, self._fire)
+        self._timer_at = due
 
     # The loop.
 
