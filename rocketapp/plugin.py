@@ -12,6 +12,8 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.option import option
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.errors import PluginError, RocketAppError
+from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, IdempotencyStore, MarkState, SecondCopy
+from rocketapp.hooks.judged import is_done, outcomes_of
 from rocketapp.hooks.markers import hookimpl
 from rocketapp.hooks.publish import PublishCall, PublishWrapper, Sending
 from rocketapp.hooks.surface import Surface
@@ -49,13 +51,18 @@ from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start, Subscription
+from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 __all__ = [
+    "CLAIMED",
+    "DONE",
+    "Answer",
     "AppConfig",
     "AppSnapshot",
     "Assigned",
     "AsyncCall",
+    "Claim",
     "ClientConfig",
     "CommitFailed",
     "Connected",
@@ -70,10 +77,12 @@ __all__ = [
     "HandlerSlow",
     "HandlerSnapshot",
     "HandlerStats",
+    "IdempotencyStore",
     "LeaseState",
     "LogCut",
     "LoopBlocked",
     "LoopFailed",
+    "MarkState",
     "Message",
     "MessageQueue",
     "Moving",
@@ -92,6 +101,7 @@ __all__ = [
     "Retried",
     "Retry",
     "RocketAppError",
+    "SecondCopy",
     "SendAttemptFailed",
     "SendBackFailed",
     "SendOptions",
@@ -106,9 +116,12 @@ __all__ = [
     "Subscription",
     "Surface",
     "SyncCall",
+    "Tasks",
     "TopicMissing",
     "Unmatched",
     "Wrapper",
     "hookimpl",
+    "is_done",
     "option",
+    "outcomes_of",
 ]

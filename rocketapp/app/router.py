@@ -42,10 +42,13 @@ class Subscribing(ABC):
         start: where a group without offsets begins: "first", "last" (default) or an aware datetime.
         timeout: seconds that one attempt of an async handler may take; None is without a limit.
         cluster: one of `RocketApp(clusters=...)`, or "" for the unnamed one.
+        idempotent: handle each message once, as far as the idempotency store remembers. True tells copies by message
+            id and body; a function takes the Message and returns what is the same in all copies.
         enabled: False checks the declaration and leaves it out.
 
         What is left out comes from the innermost Router that says it, then from the app, then from the settings:
-        `group`, `cluster`, `orderly`, `concurrency`, `retries`, `retry`, `start` and `timeout`.
+        `group`, `cluster`, `orderly`, `concurrency`, `retries`, `retry`, `start`, `timeout` and
+        `idempotent`.
         """
         if callable(topic):
             raise SetupError(place_of_call(), 'subscribe needs a topic: write @app.subscribe("the-topic")')
@@ -79,9 +82,9 @@ class Router(Subscribing):
     """Handlers that share a prefix of their topics' names, a group, a cluster; routers may be nested.
 
     prefix: put in front of each topic's name; prefixes of nested routers add up from outside.
-    The other options (`group`, `cluster`, `orderly`, `concurrency`, `retries`, `retry`, `start`, `timeout`) are
-    for subscriptions that leave them out; the innermost router that says one decides. They mean what they
-    mean in `subscribe`.
+    The other options (`group`, `cluster`, `orderly`, `concurrency`, `retries`, `retry`, `start`, `timeout`,
+    `idempotent`) are for subscriptions that leave them out; the innermost router that says one decides. They mean
+    what they mean in `subscribe`.
     """
 
     def __init__(self, *, prefix: str = "", **options: Unpack[InheritedOptions]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
+from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.markers import hookspec
 from rocketapp.hooks.publish import PublishWrapper
 from rocketapp.hooks.surface import Surface
@@ -64,6 +65,15 @@ def publish_wrapper(app: Surface) -> PublishWrapper | None:
     the one that is called per `publish`, `publish_many`, `publish_one_way` and `publish_sync`, on the event loop
     and in the caller's context. Of several wrappers, the last registered is outermost. Without one, publishing
     calls the producer directly.
+    """
+
+
+@hookspec
+def idempotency_store(app: Surface) -> IdempotencyStore | None:
+    """Return a store for the marks of handlers with `idempotent=`, or None to decline.
+
+    Called once while the app starts, and only if it has such a handler. Of several stores
+    the last one is used; the one of the settings `[idempotency]` is the first.
     """
 
 

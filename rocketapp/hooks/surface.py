@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, Unpack
 
+from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.model.event import Event
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions
@@ -49,6 +50,10 @@ class Surface(Protocol):
 
     def observe(self, event: Event) -> None:
         """Pass an event to every observer."""
+        ...
+
+    def idempotency_store(self) -> IdempotencyStore | None:
+        """What the plugins answer to the hook of that name, asked at the first call; not opened."""
         ...
 
     async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:

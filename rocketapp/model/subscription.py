@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from rocketapp.model.policy import Policy
 
@@ -55,6 +56,8 @@ class Subscription:
     """`file:line` of the declaration."""
     retry: Policy | None = None
     """What follows a failed attempt; None: the usual delays, and a retry whatever was raised."""
+    idempotent: bool | Callable[[Any], str] = False
+    """Whether copies are handled once; a function takes the Message and returns its key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,10 @@ NAMES = {
     "DeadLetter", "Outcomes",
     # Around publishing.
     "Sending", "PublishCall", "PublishWrapper", "PublishOptions", "SendOptions", "Outgoing", "SendResult", "SendStatus",
+    # Handling a message once, and what the engine makes of an outcome.
+    "IdempotencyStore", "Claim", "Answer", "MarkState", "CLAIMED", "DONE", "SecondCopy", "is_done", "outcomes_of",
+    # Work in the background.
+    "Tasks",
     # What the app does now.
     "AppSnapshot", "GroupSnapshot", "HandlerSnapshot", "QueueSnapshot", "LeaseState", "HandlerStats",
     # Events, and what receives them.

@@ -129,6 +129,16 @@ def _flag_problem(name: str, value: object) -> str | None:
     return None if isinstance(value, bool) else f"{name}={value!r}: give True or False"
 
 
+def _idempotent_problem(name: str, value: object) -> str | None:
+    if isinstance(value, bool):
+        return None
+    if not callable(value) or isinstance(value, type):
+        return f"{name}={value!r}: give True, False, or a function that takes the Message and returns its key"
+    if is_async(value):
+        return f"{name}= is an async function: its key is needed at once, make it a plain `def`"
+    return None
+
+
 def _tags_problem(name: str, value: object) -> str | None:
     if not isinstance(value, str):
         return f"{name}={value!r}: give one string, several tags separated by ||"
@@ -199,4 +209,5 @@ _CHECKS: Mapping[str, Callable[[str, object], str | None]] = {
     "batch": _batch_problem,
     "batch_wait": _wait_problem,
     "enabled": _flag_problem,
+    "idempotent": _idempotent_problem,
 }

@@ -6,13 +6,14 @@ app, settings, default. Each keyword has one check in `declaration`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypedDict
 
 from rocketapp.app.settings.values import nearest
 from rocketapp.errors import SetupError
 from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Start
+from rocketapp.wire.record import Message
 
 
 class InheritedOptions(TypedDict, total=False):
@@ -35,6 +36,9 @@ class InheritedOptions(TypedDict, total=False):
     """Where a group without offsets begins: "first", "last" or an aware datetime."""
     timeout: float | None
     """Seconds that one attempt of an async handler may take; None is without a limit."""
+    idempotent: bool | Callable[[Message], str]
+    """Handle each message once, as far as the idempotency store remembers: copies are told by message id and body,
+    or by the key that this function returns."""
 
 
 class SubscribeOptions(InheritedOptions, total=False):

@@ -150,6 +150,7 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
         is_async=binding.is_async,
         handler_name=binding.name,
         place=declaration.place,
+        idempotent=options.get("idempotent", False),
     )
 
 

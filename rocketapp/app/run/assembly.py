@@ -22,7 +22,8 @@ from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.errors import PluginError
-from rocketapp.hooks.manager import Plugins
+from rocketapp.hooks.idempotency import IdempotencyStore
+from rocketapp.hooks.manager import Answer, Plugins
 from rocketapp.model.event import Event, Observe
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions
@@ -66,7 +67,7 @@ def assemble(
     plugins = declared.plugins
     group = settings.app.group or app.name
     subscriptions = declared.registry.subscriptions(group, settings.consumer)
-    surface = AppSurface(app, settings, subscriptions, periodic, snapshot)
+    surface = AppSurface(app, settings, subscriptions, periodic, plugins=plugins, snapshot=snapshot)
     surface.observers = _observers(plugins, surface)
     given = GivenParts(settings=settings, observe=surface.observe, dial=dial, clock=clock, random=random)
     wiring = Wiring(declared.container, given)
@@ -105,12 +106,15 @@ class AppSurface:
         settings: Settings,
         subscriptions: Sequence[Subscription],
         periodic: Periodic,
+        *,
+        plugins: Plugins,
         snapshot: Callable[[], AppSnapshot],
     ) -> None:
-        self._app, self._settings, self._periodic = app, settings, periodic
+        self._app, self._settings, self._periodic, self._plugins = app, settings, periodic, plugins
         self.subscriptions: Sequence[Subscription] = tuple(subscriptions)
         self.snapshot = snapshot
         self.observers: list[tuple[str, Observe]] = []
+        self._stores: list[Answer] | None = None
 
     @property
     def name(self) -> str:
@@ -133,6 +137,11 @@ class AppSurface:
                 observer(event)
             except Exception:
                 log.exception("plugin %s failed at the event %r", plugin, event)
+
+    def idempotency_store(self) -> IdempotencyStore | None:
+        if self._stores is None:
+            self._stores = self._plugins.ask("idempotency_store", app=self)
+        return self._stores[-1].value if self._stores else None
 
     async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
         return await self._app.publish(topic, body, **options)

@@ -1,0 +1,186 @@
+"""Idempotency as decisions: which messages are copies, what a second copy does, what a table of marks answers.
+
+A mark never says "done" for a message whose handler has not finished. So a crash can repeat
+an effect; it can never lose a message. No clock, no task, no chance: time and names come in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from rocketapp.plugin import CLAIMED, DONE, Answer, Claim, MarkState, SecondCopy
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
+"""Seconds between two looks at a key that another holder has."""
+_SPACE = "\x1f"
+"""Between the parts of a holder's name; ids have no control characters."""
+
+
+class Keys:
+    """Makes the keys of one handler's messages: equal parts give equal keys, other handlers give others."""
+
+    def __init__(self, *scope: str) -> None:
+        self._hash = hashlib.blake2b(digest_size=16)
+        for part in scope:
+            _feed(self._hash, part.encode())
+
+    def of(self, *parts: bytes) -> str:
+        """The key of a message that is identified by these parts, in this order."""
+        own = self._hash.copy()
+        for part in parts:
+            _feed(own, part)
+        return own.hexdigest()
+
+
+def _feed(into: hashlib.blake2b, part: bytes) -> None:
+    # With its length before it, so that ("ab", "c") and ("a", "bc") differ.
+    into.update(len(part).to_bytes(8, "little"))
+    into.update(part)
+
+
+def holder_of(copy: str, nonce: str) -> str:
+    """The name of one attempt with one copy. `copy`: the broker's id of the stored message; `nonce`: unique."""
+    return f"{copy}{_SPACE}{nonce}"
+
+
+def copy_of(holder: str) -> str:
+    """The copy that a holder handles."""
+    return holder.partition(_SPACE)[0]
+
+
+class Step(Enum):
+    """What to do with a message now."""
+
+    HANDLE = "handle"
+    SKIP = "skip"
+    """It is done without its handler."""
+    WAIT = "wait"
+    RETRY = "retry"
+
+
+def next_step(
+    answer: Answer, own: Claim, *, attempt: int, second_copy: SecondCopy, waited: float, longest_wait: float
+) -> Step:
+    """What follows from the store's answer to this claim.
+
+    `attempt`: of the message, from 1. `waited`: seconds that it has waited already.
+
+    A copy is skipped for a running one only if that is another stored message, which will itself
+    be delivered until it is done. The same stored message again means that its holder has perhaps
+    died, and so does a retry, which is a new stored message of an old one.
+    """
+    if answer.state is MarkState.CLAIMED or answer.holder == own.holder:
+        return Step.HANDLE
+    if answer.state is MarkState.DONE:
+        return Step.SKIP
+    if second_copy == "skip" and attempt == 1 and copy_of(answer.holder) != copy_of(own.holder):
+        return Step.SKIP
+    return Step.WAIT if second_copy != "retry" and waited < longest_wait else Step.RETRY
+
+
+def pause_before_look(looks: int, answer: Answer) -> float:
+    """Seconds until a running key is claimed again; `looks`: how often it was before."""
+    pause: float = min(FIRST_PAUSE * 2 ** min(looks, 10), LONGEST_PAUSE)
+    return min(pause, max(answer.seconds, FIRST_PAUSE))
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Positions in a batch, by what is to be done with their messages now."""
+
+    handle: tuple[int, ...]
+    skip: tuple[int, ...]
+    retry: tuple[int, ...]
+    release: tuple[int, ...]
+    """Claimed, but behind a message that has to wait: nothing is held while something is waited for."""
+    later: tuple[int, ...]
+    """From the first message that has to wait: they are claimed again after the wait."""
+
+
+def split(steps: Sequence[Step]) -> Split:
+    """A batch is handled up to its first message that has to wait, so that order is kept.
+
+    Two batches that waited for each other's keys while they held their own would wait for ever.
+    """
+    until = next((at for at, step in enumerate(steps) if step is Step.WAIT), len(steps))
+
+    def places(step: Step, begin: int, end: int) -> tuple[int, ...]:
+        return tuple(at for at in range(begin, end) if steps[at] is step)
+
+    return Split(
+        handle=places(Step.HANDLE, 0, until),
+        skip=places(Step.SKIP, 0, until),
+        retry=places(Step.RETRY, 0, until),
+        release=places(Step.HANDLE, until, len(steps)),
+        later=tuple(range(until, len(steps))),
+    )
+
+
+class Marks:
+    """A bounded table of marks. Time comes in as an argument, in seconds of any clock."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: marks of done messages that are kept; beyond that the oldest are forgotten before they expire."""
+        self._most = most
+        self._running: dict[str, tuple[str, float]] = {}
+        self._done: dict[str, float] = {}
+        self.forgotten = 0
+        """Done marks that were dropped before they had expired."""
+
+    def __len__(self) -> int:
+        return len(self._running) + len(self._done)
+
+    def claim(self, claim: Claim, *, lease: float, now: float) -> Answer:
+        """Take the key if it is free."""
+        key, holder = claim
+        done_until = self._done.get(key)
+        if done_until is not None:
+            if done_until > now:
+                return DONE
+            del self._done[key]
+        running = self._running.get(key)
+        if running is not None and running[1] > now and running[0] != holder:
+            return Answer(MarkState.RUNNING, running[0], running[1] - now)
+        self._running[key] = (holder, now + lease)
+        return CLAIMED
+
+    def renew(self, claim: Claim, *, lease: float, now: float) -> None:
+        """Move the end of the lease, if this holder has it."""
+        running = self._running.get(claim.key)
+        if running is not None and running[0] == claim.holder:
+            self._running[claim.key] = (claim.holder, now + lease)
+
+    def done(self, key: str, *, expiry: float, now: float) -> None:
+        """Mark it done, whichever holder has it."""
+        self._running.pop(key, None)
+        self._done.pop(key, None)
+        self._done[key] = now + expiry
+        if len(self._done) > self._most:
+            oldest = next(iter(self._done))
+            self.forgotten += self._done.pop(oldest) > now
+
+    def release(self, claim: Claim) -> None:
+        """Remove the mark of this holder."""
+        running = self._running.get(claim.key)
+        if running is not None and running[0] == claim.holder:
+            del self._running[claim.key]
+
+    def expire(self, now: float) -> None:
+        """Forget what has expired: the cost is what is forgotten, as long as all marks live equally long."""
+        for key in _expired(self._done.items(), now):
+            del self._done[key]
+        for key in [key for key, (_, until) in self._running.items() if until <= now]:
+            del self._running[key]
+
+
+def _expired(marks: Iterable[tuple[str, float]], now: float) -> list[str]:
+    """The keys at the front that have expired."""
+    keys = []
+    for key, until in marks:
+        if until > now:
+            break
+        keys.append(key)
+    return keys

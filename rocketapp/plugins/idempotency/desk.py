@@ -1,0 +1,118 @@
+"""The store as handlers use it: patient when it fails, and with leases that are renewed.
+
+Everything here runs on the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from typing import TypeVar
+
+from rocketapp.plugin import Answer, Claim, IdempotencyStore, Observe, PluginError, Tasks
+from rocketapp.plugins.idempotency.config import IdempotencyConfig
+from rocketapp.plugins.idempotency.decisions import holder_of
+
+T = TypeVar("T")
+log = logging.getLogger("rocketapp.idempotency")
+RENEWALS_PER_LEASE = 4
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
+"""Seconds between two tries of a store that fails."""
+_PARTING = 0.5
+"""Seconds for a release: a cancelled handler has to end soon, and a lease ends by itself."""
+
+
+class Desk:
+    """One app's way to its store."""
+
+    def __init__(self, store: IdempotencyStore, config: IdempotencyConfig, observe: Observe) -> None:
+        self.config = config
+        self.loop = asyncio.get_running_loop()
+        self._store, self._tasks = store, Tasks(observe)
+        self._held: dict[Claim, None] = {}
+        self._process, self._numbers = uuid.uuid4().hex, count()
+
+    def __repr__(self) -> str:
+        return f"<Desk of {self._store!r}: {len(self._held)} claims held>"
+
+    async def open(self) -> None:
+        """Open the store. Raises what it raises."""
+        await self._store.open()
+        self._tasks.start(self._keep_leases(), "idempotency leases")
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        await self._store.close()
+
+    def claim_for(self, key: str, copy: str) -> Claim:
+        """A claim of a new attempt with this copy."""
+        return Claim(key, holder_of(copy, f"{self._process}{next(self._numbers)}"))
+
+    async def claim(self, claims: Sequence[Claim]) -> Sequence[Answer]:
+        """The store's answers. Raises PluginError when it fails for longer than `patience`."""
+        lease = self.config.lease
+        return await self._patiently(lambda: self._store.claim(claims, lease=lease))
+
+    def hold(self, claims: Sequence[Claim]) -> None:
+        """Renew these leases until `finish` or `give_back`."""
+        self._held.update(dict.fromkeys(claims))
+
+    async def finish(self, claims: Sequence[Claim]) -> None:
+        """Their messages are handled. When the store does not take it, that is logged: the effect is there."""
+        self._let_go(claims)
+        keys, expiry = [claim.key for claim in claims], self.config.expiry
+        try:
+            await self._patiently(lambda: self._store.done(keys, expiry=expiry))
+        except PluginError as error:
+            log.error("%d handled messages have no mark, a further copy would be handled again: %s", len(keys), error)
+
+    async def give_back(self, claims: Sequence[Claim]) -> None:
+        """Their messages were not handled: another attempt need not wait for the lease. Raises nothing."""
+        self._let_go(claims)
+        try:
+            async with asyncio.timeout(_PARTING):
+                await self._store.release(claims)
+        except Exception as error:
+            log.warning("%d claims stay until their lease ends: %s", len(claims), _said(error))
+
+    def _let_go(self, claims: Sequence[Claim]) -> None:
+        for claim in claims:
+            self._held.pop(claim, None)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask again while the store fails: a short outage costs no attempt of any message."""
+        try:
+            return await ask()
+        except Exception as error:
+            failure = error
+        end = self.loop.time() + self.config.patience
+        pause = _FIRST_PAUSE
+        while self.loop.time() < end:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            try:
+                return await ask()
+            except Exception as error:
+                failure = error
+        raise PluginError("idempotency", f"the store {self._store!r} fails: {_said(failure)}") from failure
+
+    async def _keep_leases(self) -> None:
+        """Renew what is held for longer than a quarter of a lease. Quick handlers cost nothing here."""
+        before: dict[Claim, None] = {}
+        while True:
+            await asyncio.sleep(self.config.lease / RENEWALS_PER_LEASE)
+            long_held = [claim for claim in self._held if claim in before]
+            before = dict(self._held)
+            if not long_held:
+                continue
+            try:
+                await self._store.renew(long_held, lease=self.config.lease)
+            except Exception as error:
+                log.warning("%d leases were not renewed: %s", len(long_held), _said(error))
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

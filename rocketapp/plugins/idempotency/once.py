@@ -1,0 +1,158 @@
+"""What stands in front of an idempotent handler: claim, handle, mark.
+
+claim → CLAIMED → handler → done, or released when it failed or was cancelled
+      → DONE    → skipped
+      → RUNNING → the second copy waits, is retried or is skipped
+
+A store that fails means Retry: a message is never handled without its mark.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from rocketapp import ProtocolError
+from rocketapp.plugin import (
+    Answer,
+    AsyncCall,
+    Claim,
+    Message,
+    PluginError,
+    Retry,
+    Skip,
+    Subscription,
+    SyncCall,
+    is_done,
+)
+from rocketapp.plugins.idempotency.decisions import LONGEST_PAUSE, Keys, Step, next_step, pause_before_look
+from rocketapp.plugins.idempotency.desk import Desk
+
+T = TypeVar("T")
+SKIPPED = Skip("handled before")
+
+
+class Once:
+    """Handles each message of one subscription once, as far as the store remembers."""
+
+    def __init__(self, subscription: Subscription, desk: Callable[[], Desk]) -> None:
+        """`desk()` is asked at the first message: the store opens after the handlers are wrapped."""
+        self.subscription = subscription
+        self._desk = desk
+        wanted = subscription.idempotent
+        self._own_key = wanted if callable(wanted) else None
+        self._keys = Keys(subscription.cluster, subscription.group, subscription.topic, subscription.handler_name)
+
+    @property
+    def desk(self) -> Desk:
+        return self._desk()
+
+    def claim_for(self, message: Message) -> Claim:
+        """Raises what the user's key function raises, and TypeError or ValueError for a key that is none."""
+        return self.desk.claim_for(self._key(message), message.offset_message_id)
+
+    def wait(self, work: Coroutine[Any, Any, T]) -> T:
+        """In a handler's thread: do this on the loop."""
+        loop = self.desk.loop
+        if loop.is_closed():
+            work.close()
+            raise Retry
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
+
+    async def take(self, message: Message, claim: Claim) -> Retry | Skip | None:
+        """Claim the message, now or when the first copy is done; None means: handle it."""
+        began, looks = self.desk.loop.time(), 0
+        while True:
+            try:
+                (answer,) = await self.desk.claim((claim,))
+            except PluginError as error:
+                return retry_because(error)
+            step = self.step(message, claim, answer, self.desk.loop.time() - began)
+            if step is Step.HANDLE:
+                self.desk.hold((claim,))
+                return None
+            if step is not Step.WAIT:
+                return SKIPPED if step is Step.SKIP else busy(answer)
+            await asyncio.sleep(pause_before_look(looks, answer))
+            looks += 1
+
+    def step(self, message: Message, claim: Claim, answer: Answer, waited: float) -> Step:
+        """What is to be done with a message after this answer."""
+        config = self.desk.config
+        return next_step(
+            answer,
+            claim,
+            attempt=message.attempt,
+            second_copy=config.second_copy,  # type: ignore[arg-type]  # one of the option's choices
+            waited=waited,
+            longest_wait=config.lease + 2 * LONGEST_PAUSE,
+        )
+
+    def for_async(self, call: AsyncCall) -> AsyncCall:
+        async def once(message: Message) -> Any:
+            claim, desk = self.claim_for(message), self.desk
+            try:
+                outcome = await self.take(message, claim)
+                if outcome is not None:
+                    return outcome
+                result = await call(message)
+            except BaseException as error:
+                if isinstance(error, Exception) and is_done(error, self.subscription, raised=True):
+                    await desk.finish((claim,))
+                else:
+                    await desk.give_back((claim,))
+                raise
+            if is_done(result, self.subscription):
+                await desk.finish((claim,))
+            else:
+                await desk.give_back((claim,))
+            return result
+
+        return once
+
+    def for_sync(self, call: SyncCall) -> SyncCall:
+        def once(message: Message) -> Any:
+            claim, desk, wait = self.claim_for(message), self.desk, self.wait
+            outcome = wait(self.take(message, claim))
+            if outcome is not None:
+                return outcome
+            try:
+                result = call(message)
+            except BaseException as error:
+                done = isinstance(error, Exception) and is_done(error, self.subscription, raised=True)
+                wait(desk.finish((claim,)) if done else desk.give_back((claim,)))
+                raise
+            wait(desk.finish((claim,)) if is_done(result, self.subscription) else desk.give_back((claim,)))
+            return result
+
+        return once
+
+    def _key(self, message: Message) -> str:
+        if self._own_key is None:
+            try:
+                body = message.body
+            except ProtocolError:
+                body = b""  # the handler will meet the error
+            return self._keys.of(message.message_id.encode(), body)
+        key: object = self._own_key(message)
+        if not isinstance(key, str):
+            raise TypeError(f"the idempotent= function of {self.subscription.handler_name} returned {key!r}, not a str")
+        if not key:
+            raise ValueError(
+                f"the idempotent= function of {self.subscription.handler_name} returned an empty key, "
+                "which would make copies of all such messages"
+            )
+        return self._keys.of(key.encode())
+
+
+def busy(answer: Answer) -> Retry:
+    """The second copy comes again when the lease of the first one ends at the latest."""
+    return retry_because(PluginError("idempotency", "another copy of this message is being handled"), answer.seconds)
+
+
+def retry_because(cause: Exception, after: float | None = None) -> Retry:
+    """A Retry that says why."""
+    retry = Retry(after)
+    retry.__cause__ = cause
+    return retry

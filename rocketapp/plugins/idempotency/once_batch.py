@@ -1,0 +1,181 @@
+"""The same for a batch: each message by itself. Those that are done are left out, and the rest is handled.
+
+The steps are a generator without a thread or a loop. It yields what is to be awaited (`Ask`)
+or handed to the handler (`Hand`), and is sent the result; so sync and async handlers share it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rocketapp.plugin import (
+    Answer,
+    AsyncCall,
+    Claim,
+    DeadLetter,
+    Message,
+    Outcomes,
+    PluginError,
+    Retry,
+    Skip,
+    SyncCall,
+    is_done,
+    outcomes_of,
+)
+from rocketapp.plugins.idempotency.decisions import Step, pause_before_look, split
+from rocketapp.plugins.idempotency.once import SKIPPED, Once, busy, retry_because
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """To be awaited on the loop."""
+
+    work: Coroutine[Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Hand:
+    """To be given to the handler."""
+
+    messages: list[Message]
+
+
+Steps = Generator[Ask | Hand, Any, Any]
+
+
+class OnceBatch:
+    """Handles each message of each batch of one subscription once."""
+
+    def __init__(self, once: Once) -> None:
+        self._once = once
+
+    def for_async(self, call: AsyncCall) -> AsyncCall:
+        async def each_once(messages: list[Message]) -> Any:
+            steps = _Batch(self._once, messages).steps()
+            try:
+                doing = next(steps)
+                while True:
+                    try:
+                        result = await (doing.work if isinstance(doing, Ask) else call(doing.messages))
+                    except BaseException as error:
+                        doing = steps.throw(error)
+                    else:
+                        doing = steps.send(result)
+            except StopIteration as end:
+                return end.value
+
+        return each_once
+
+    def for_sync(self, call: SyncCall) -> SyncCall:
+        def each_once(messages: list[Message]) -> Any:
+            steps = _Batch(self._once, messages).steps()
+            try:
+                doing = next(steps)
+                while True:
+                    try:
+                        result = self._once.wait(doing.work) if isinstance(doing, Ask) else call(doing.messages)
+                    except BaseException as error:
+                        doing = steps.throw(error)
+                    else:
+                        doing = steps.send(result)
+            except StopIteration as end:
+                return end.value
+
+        return each_once
+
+
+class _Batch:
+    """One batch on its way."""
+
+    def __init__(self, once: Once, messages: list[Message]) -> None:
+        self._once, self._messages = once, messages
+        self._outcomes = Outcomes()
+        """What is decided so far: SKIPPED for done."""
+        self._copies: dict[str, list[Message]] = {}
+        """By key: every message of this batch that has it. Only the first is handled, the others share its outcome."""
+        self._claims: dict[str, Claim] = {}
+
+    def steps(self) -> Steps:
+        """Returns what the handler returned, when it was given the whole batch; else the outcomes of its messages."""
+        for message in self._messages:
+            claim = self._once.claim_for(message)
+            self._copies.setdefault(claim.key, []).append(message)
+            self._claims.setdefault(claim.key, claim)
+        desk, todo = self._once.desk, list(self._claims)
+        began, looks = desk.loop.time(), 0
+        while todo:
+            claims = [self._claims[key] for key in todo]
+            try:
+                answers: Sequence[Answer] = yield Ask(desk.claim(claims))
+            except PluginError as error:
+                self._decide(todo, retry_because(error))
+                break
+            except BaseException:
+                yield Ask(desk.give_back(claims))
+                raise
+            parts = split([self._step(key, answer, began) for key, answer in zip(todo, answers, strict=True)])
+            self._decide([todo[at] for at in parts.skip], SKIPPED)
+            for at in parts.retry:
+                self._decide([todo[at]], busy(answers[at]))
+            if parts.release:
+                yield Ask(desk.give_back([claims[at] for at in parts.release]))
+            if parts.handle:
+                whole = yield from self._handle([todo[at] for at in parts.handle])
+                if whole is not None:
+                    return whole[0]
+            if parts.later:
+                yield Ask(asyncio.sleep(pause_before_look(looks, answers[parts.later[0]])))
+                looks += 1
+            todo = [todo[at] for at in parts.later if todo[at] in self._undecided()]
+        return self._outcomes
+
+    def _step(self, key: str, answer: Answer, began: float) -> Step:
+        waited = self._once.desk.loop.time() - began
+        return self._once.step(self._copies[key][0], self._claims[key], answer, waited)
+
+    def _handle(self, keys: list[str]) -> Generator[Ask | Hand, Any, tuple[Any] | None]:
+        """Handle the first copy of each key. Returns the handler's own result when that says everything."""
+        desk, claims = self._once.desk, [self._claims[key] for key in keys]
+        desk.hold(claims)
+        given = [self._copies[key][0] for key in keys]
+        is_whole = len(given) == len(self._messages)
+        try:
+            result = yield Hand(list(given))
+        except BaseException as error:
+            done = isinstance(error, Exception) and is_done(error, self._once.subscription, raised=True)
+            yield Ask(desk.finish(claims) if done else desk.give_back(claims))
+            if is_whole or not isinstance(error, Exception) or not (done or self._is_any_done()):
+                raise
+            if done:
+                self._decide(keys, SKIPPED)
+            else:
+                # The batch fails, but not what was done before it.
+                said = isinstance(error, Retry | Skip | DeadLetter)
+                self._decide(self._undecided(), error if said else retry_because(error))
+            return None
+        outcomes = dict(zip(claims, outcomes_of(result, given), strict=True))
+        good = [claim for claim, outcome in outcomes.items() if is_done(outcome, self._once.subscription)]
+        bad = [claim for claim in outcomes if claim not in good]
+        if good:
+            yield Ask(desk.finish(good))
+        if bad:
+            yield Ask(desk.give_back(bad))
+        if is_whole:
+            return (result,)
+        self._decide([claim.key for claim in good], SKIPPED)
+        for claim in bad:
+            self._decide([claim.key], outcomes[claim])
+        return None
+
+    def _decide(self, keys: Sequence[str], outcome: Any) -> None:
+        for key in keys:
+            self._outcomes.update(dict.fromkeys(self._copies[key], outcome))
+
+    def _undecided(self) -> list[str]:
+        return [key for key, copies in self._copies.items() if copies[0] not in self._outcomes]
+
+    def _is_any_done(self) -> bool:
+        return any(outcome is SKIPPED for outcome in self._outcomes.values())

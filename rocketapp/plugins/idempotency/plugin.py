@@ -1,0 +1,61 @@
+"""Idempotency for handlers that ask for it: `subscribe(..., idempotent=True)`, or a function that gives the key."""
+
+from __future__ import annotations
+
+from rocketapp.plugin import IdempotencyStore, Subscription, Surface, Wrapper, hookimpl
+from rocketapp.plugins.idempotency.config import IdempotencyConfig
+from rocketapp.plugins.idempotency.desk import Desk
+from rocketapp.plugins.idempotency.once import Once
+from rocketapp.plugins.idempotency.once_batch import OnceBatch
+
+
+class Idempotency:
+    """One per app. Handlers without `idempotent=` have nothing of it."""
+
+    def __init__(self) -> None:
+        self._desk: Desk | None = None
+
+    @hookimpl
+    def options(self) -> tuple[str, type[IdempotencyConfig]]:
+        return "idempotency", IdempotencyConfig
+
+    @hookimpl
+    def idempotency_store(self, app: Surface) -> IdempotencyStore:
+        """The store of the settings; a plugin that comes later may bring another."""
+        config = app.options(IdempotencyConfig)
+        if config.store == "memory":
+            from rocketapp.plugins.idempotency.memory import MemoryStore
+
+            return MemoryStore(config.most)
+        from rocketapp.plugins.idempotency.sqlite import SQLiteStore
+
+        return SQLiteStore(config.path)
+
+    @hookimpl(tryfirst=True)  # outermost: what other wrappers raise after the handler leaves the message not done
+    def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
+        if not subscription.idempotent:
+            return None
+        once = Once(subscription, self._opened)
+        if subscription.batch is not None:
+            batch = OnceBatch(once)
+            return Wrapper(for_sync=batch.for_sync, for_async=batch.for_async)
+        return Wrapper(for_sync=once.for_sync, for_async=once.for_async)
+
+    @hookimpl
+    async def app_startup(self, app: Surface) -> None:
+        if any(subscription.idempotent for subscription in app.subscriptions):
+            store = app.idempotency_store()
+            if store is not None:
+                desk = Desk(store, app.options(IdempotencyConfig), app.observe)
+                await desk.open()
+                self._desk = desk
+
+    @hookimpl
+    async def app_shutdown(self) -> None:
+        if self._desk is not None:
+            await self._desk.close()
+            self._desk = None
+
+    def _opened(self) -> Desk:
+        assert self._desk is not None, "messages come after app_startup"
+        return self._desk

@@ -1,0 +1,231 @@
+"""Marks in one file: they survive the process, also when it is killed, and the processes of a machine share them.
+
+One thread owns the connection. What handlers ask for while it writes goes into its next
+transaction: sixty-four handlers at once cost one commit, not sixty-four.
+
+Write-ahead log, `synchronous=NORMAL`: a killed process loses nothing that was answered; a power
+cut may lose the last marks, which can repeat an effect and never lose a message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from rocketapp import ConfigError
+from rocketapp.plugin import CLAIMED, DONE, Answer, Claim, MarkState
+
+_BUSY = 5.0
+"""Seconds to wait for another process that writes."""
+_MOST_AT_ONCE = 256
+"""Calls in one transaction."""
+_SWEEP = 60.0
+"""Seconds between two looks for marks that have expired."""
+_MOST_SWEPT = 10_000
+"""Marks removed at one look: the lock on the file is held meanwhile."""
+_TABLE = """
+CREATE TABLE IF NOT EXISTS marks (
+    key TEXT PRIMARY KEY,
+    holder TEXT,  -- NULL: done
+    until REAL NOT NULL  -- seconds since 1970
+) WITHOUT ROWID
+"""
+_INDEX = "CREATE INDEX IF NOT EXISTS marks_until ON marks (until)"
+_CLAIM = """
+INSERT INTO marks (key, holder, until) VALUES (:key, :holder, :until)
+ON CONFLICT (key) DO UPDATE SET holder = excluded.holder, until = excluded.until
+WHERE marks.until <= :now OR marks.holder = excluded.holder
+"""
+_RENEW = "UPDATE marks SET until = ? WHERE key = ? AND holder = ?"
+_DONE = "INSERT OR REPLACE INTO marks (key, holder, until) VALUES (?, NULL, ?)"
+_RELEASE = "DELETE FROM marks WHERE key = ? AND holder = ?"
+_EXPIRE = "DELETE FROM marks WHERE key IN (SELECT key FROM marks WHERE until <= ? ORDER BY until LIMIT ?)"
+
+Work = Callable[[sqlite3.Connection, float], Any]
+"""What one call does within a transaction, given the time of day."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One call of the store, on its way to the thread and back."""
+
+    work: Work
+    answer: asyncio.Future[Any]
+
+
+class SQLiteStore:
+    """An IdempotencyStore in a file."""
+
+    def __init__(self, path: str | Path, now: Callable[[], float] | None = None) -> None:
+        """`now()`: seconds since 1970. Leases of other processes have to be understood, so it is the time of day."""
+        self._path, self._now = Path(path), now or _time_of_day
+        self._calls: SimpleQueue[_Call | None] = SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop
+        self._thread: threading.Thread | None = None
+        self._ended: asyncio.Event
+        self._next_sweep = 0.0
+
+    def __repr__(self) -> str:
+        return f"<SQLiteStore {self._path}>"
+
+    async def open(self) -> None:
+        """Open or create the file. Raises ConfigError when that is not possible."""
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        opened: asyncio.Future[None] = self._loop.create_future()
+        # A daemon, so that a disk that hangs does not keep a process that wants to end.
+        thread = threading.Thread(target=self._main, args=(opened,), name=f"idempotency {self._path}", daemon=True)
+        thread.start()
+        try:
+            await opened
+        except (OSError, sqlite3.Error) as error:
+            problem = f"{self._path} cannot be used: {error}: name a file in a folder that this process may write to"
+            raise ConfigError("idempotency.path", problem) from error
+        self._thread = thread
+
+    async def close(self) -> None:
+        """Wait until everything that was asked for is written."""
+        if self._thread is not None:
+            self._thread = None
+            self._calls.put(None)
+            await self._ended.wait()
+
+    async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
+        answers: list[Answer] = await self._ask(
+            lambda connection, now: [_claimed(connection, one, lease, now) for one in claims]
+        )
+        return answers
+
+    async def renew(self, claims: Sequence[Claim], *, lease: float) -> None:
+        def work(connection: sqlite3.Connection, now: float) -> None:
+            connection.executemany(_RENEW, [(now + lease, key, holder) for key, holder in claims])
+
+        await self._ask(work)
+
+    async def done(self, keys: Sequence[str], *, expiry: float) -> None:
+        def work(connection: sqlite3.Connection, now: float) -> None:
+            connection.executemany(_DONE, [(key, now + expiry) for key in keys])
+
+        await self._ask(work)
+
+    async def release(self, claims: Sequence[Claim]) -> None:
+        def work(connection: sqlite3.Connection, _now: float) -> None:
+            connection.executemany(_RELEASE, claims)
+
+        await self._ask(work)
+
+    async def _ask(self, work: Work) -> Any:
+        if self._thread is None:
+            raise sqlite3.ProgrammingError("the store is closed")
+        call = _Call(work, self._loop.create_future())
+        self._calls.put(call)
+        return await call.answer
+
+    # In the thread.
+
+    def _main(self, opened: asyncio.Future[None]) -> None:
+        try:
+            connection = self._connect()
+        except (OSError, sqlite3.Error) as error:
+            self._on_loop(_fail, opened, error)
+            return
+        self._on_loop(_answer, opened, None)
+        try:
+            while (calls := self._next_calls()) is not None:
+                self._serve(connection, calls)
+        finally:
+            connection.close()
+            self._on_loop(self._ended.set)
+
+    def _connect(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            connection.execute("PRAGMA synchronous=NORMAL")
+            connection.execute(_TABLE)
+            connection.execute(_INDEX)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _next_calls(self) -> list[_Call] | None:
+        """Wait for a call and take those behind it; None at the end."""
+        first = self._calls.get()
+        if first is None:
+            return None
+        calls = [first]
+        while len(calls) < _MOST_AT_ONCE:
+            try:
+                call = self._calls.get_nowait()
+            except Empty:
+                break
+            if call is None:
+                self._calls.put(None)
+                break
+            calls.append(call)
+        return calls
+
+    def _serve(self, connection: sqlite3.Connection, calls: list[_Call]) -> None:
+        """All of them in one transaction: what is answered is written."""
+        now = self._now()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            answers = [(call.answer, call.work(connection, now)) for call in calls]
+            if now >= self._next_sweep:
+                connection.execute(_EXPIRE, (now, _MOST_SWEPT))
+                self._next_sweep = now + _SWEEP
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            self._on_loop(_fail_all, [call.answer for call in calls], error)
+        else:
+            self._on_loop(_answer_all, answers)
+
+    def _on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            return  # the loop is closed, and the callers with it
+
+
+def _time_of_day() -> float:
+    return datetime.now(UTC).timestamp()
+
+
+def _claimed(connection: sqlite3.Connection, claim: Claim, lease: float, now: float) -> Answer:
+    key, holder = claim
+    taken = connection.execute(_CLAIM, {"key": key, "holder": holder, "until": now + lease, "now": now})
+    if taken.rowcount:
+        return CLAIMED
+    has, until = connection.execute("SELECT holder, until FROM marks WHERE key = ?", (key,)).fetchone()
+    return DONE if has is None else Answer(MarkState.RUNNING, has, until - now)
+
+
+def _answer(future: asyncio.Future[Any], value: Any) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _answer_all(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
+    for future, value in answers:
+        _answer(future, value)
+
+
+def _fail_all(futures: list[asyncio.Future[Any]], error: sqlite3.Error) -> None:
+    for future in futures:
+        # One exception for each caller: a raised exception collects the traceback of its caller.
+        _fail(future, type(error)(*error.args))

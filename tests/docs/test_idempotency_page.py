@@ -1,0 +1,26 @@
+"""docs/idempotency.md lists every option with its default, and every way of a second copy."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import get_args
+
+from rocketapp.hooks.idempotency import SecondCopy
+from rocketapp.plugins.idempotency.config import IdempotencyConfig
+from tests.docs.pages import ROOT
+
+TEXT = (ROOT / "docs/idempotency.md").read_text()
+
+
+def test_every_option_is_listed_with_its_default() -> None:
+    table = TEXT.partition("## Options")[2].partition("## ")[0]
+    config = IdempotencyConfig()
+    told = re.findall(r"^\| `(\w+)` \| `(.*?)` \|", table, re.MULTILINE)
+    values = [(field.name, getattr(config, field.name)) for field in fields(config)]
+    assert told == [(name, f'"{value}"' if isinstance(value, str) else str(value)) for name, value in values]
+
+
+def test_every_way_of_a_second_copy_is_listed() -> None:
+    table = TEXT.partition("what `second_copy` says:")[2].partition("A batch is handled")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \| [^M]", table, re.MULTILINE)) == get_args(SecondCopy)

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketapp.model.claim import CLAIMED, DONE, Answer, Claim, MarkState
+from rocketapp.plugins.idempotency.decisions import Keys, Marks, Step, holder_of, next_step, pause_before_look, split
+
+MINE, OTHERS = holder_of("copy-1", "a"), holder_of("copy-2", "b")
+
+
+def step(answer: Answer, *, attempt: int = 1, second_copy: str = "wait", waited: float = 0.0) -> Step:
+    return next_step(
+        answer,
+        Claim("k", MINE),
+        attempt=attempt,
+        second_copy=second_copy,  # type: ignore[arg-type]
+        waited=waited,
+        longest_wait=30.0,
+    )
+
+
+def running(holder: str = OTHERS) -> Answer:
+    return Answer(MarkState.RUNNING, holder, 20.0)
+
+
+@given(st.lists(st.binary(max_size=4), max_size=4), st.lists(st.binary(max_size=4), max_size=4))
+def test_equal_parts_give_equal_keys_and_others_give_others(one: list[bytes], other: list[bytes]) -> None:
+    keys = Keys("shop", "orders")
+    assert (keys.of(*one) == keys.of(*other)) == (one == other)
+    assert Keys("shop", "carts").of(*one) != keys.of(*one)
+
+
+def test_a_free_key_is_handled_and_a_done_one_skipped() -> None:
+    assert step(CLAIMED) is Step.HANDLE
+    assert step(DONE) is Step.SKIP
+
+
+def test_a_claim_whose_answer_was_lost_is_still_mine() -> None:
+    assert step(running(MINE)) is Step.HANDLE
+
+
+def test_a_second_copy_waits_until_it_has_waited_for_a_lease() -> None:
+    assert step(running()) is Step.WAIT
+    assert step(running(), waited=30.0) is Step.RETRY
+    assert step(running(), second_copy="retry") is Step.RETRY
+
+
+def test_only_another_stored_message_is_skipped_while_one_runs() -> None:
+    same_message = holder_of("copy-1", "of a process that died")
+    assert step(running(), second_copy="skip") is Step.SKIP
+    assert step(running(same_message), second_copy="skip") is Step.WAIT
+    assert step(running(), second_copy="skip", attempt=2) is Step.WAIT
+
+
+def test_looks_are_soon_at_first_and_never_long_after_the_lease_ends() -> None:
+    assert [pause_before_look(looks, running()) for looks in (0, 1, 9, 99)] == [0.05, 0.1, 1.0, 1.0]
+    assert pause_before_look(9, Answer(MarkState.RUNNING, OTHERS, 0.3)) == 0.3
+
+
+@given(st.lists(st.sampled_from(Step), max_size=8))
+def test_a_batch_is_handled_in_order_up_to_what_has_to_wait(steps: list[Step]) -> None:
+    parts = split(steps)
+    until = steps.index(Step.WAIT) if Step.WAIT in steps else len(steps)
+    assert sorted(parts.handle + parts.skip + parts.retry) == list(range(until))
+    assert parts.later == tuple(range(until, len(steps)))
+    claimed = {at for at, one in enumerate(steps) if one is Step.HANDLE}
+    assert set(parts.handle) | set(parts.release) == claimed
+
+
+class Model:
+    """What a table of marks should answer, without a thought for speed."""
+
+    def __init__(self) -> None:
+        self.marks: dict[str, tuple[str | None, float]] = {}
+
+    def claim(self, claim: Claim, now: float) -> Answer:
+        holder, until = self.marks.get(claim.key, (None, now))
+        if until > now and holder is None:
+            return DONE
+        if until > now and holder not in (None, claim.holder):
+            return Answer(MarkState.RUNNING, str(holder), until - now)
+        self.marks[claim.key] = (claim.holder, now + 10)
+        return CLAIMED
+
+    def release(self, claim: Claim) -> None:
+        if self.marks.get(claim.key, (None, 0))[0] == claim.holder:
+            del self.marks[claim.key]
+
+    def renew(self, claim: Claim, now: float) -> None:
+        if self.marks.get(claim.key, (None, 0))[0] == claim.holder:
+            self.marks[claim.key] = (claim.holder, now + 10)
+
+
+CALLS = st.tuples(
+    st.sampled_from(["claim", "claim", "done", "release", "renew", "expire"]),
+    st.sampled_from("kl"),
+    st.sampled_from("abc"),
+    st.integers(0, 12),
+)
+
+
+@given(st.lists(CALLS, max_size=40))
+def test_marks_answer_like_a_table_that_keeps_everything(calls: list[tuple[str, str, str, int]]) -> None:
+    marks, model, now = Marks(100), Model(), 0.0
+    for call, key, holder, seconds in calls:
+        now += seconds
+        claim = Claim(key, holder)
+        if call == "claim":
+            assert marks.claim(claim, lease=10, now=now) == model.claim(claim, now)
+        elif call == "done":
+            marks.done(key, expiry=25, now=now)
+            model.marks[key] = (None, now + 25)
+        elif call == "release":
+            marks.release(claim)
+            model.release(claim)
+        elif call == "renew":
+            marks.renew(claim, lease=10, now=now)
+            model.renew(claim, now)
+        else:
+            marks.expire(now)
+            model.marks = {key: mark for key, mark in model.marks.items() if mark[1] > now}
+    marks.expire(now)
+    assert len(marks) == len([until for _, until in model.marks.values() if until > now])
+
+
+def test_a_full_table_forgets_the_oldest_done_mark_and_no_running_one() -> None:
+    marks = Marks(2)
+    marks.claim(Claim("running", MINE), lease=10, now=0)
+    for key in ("a", "b", "c"):
+        marks.done(key, expiry=100, now=0)
+    assert marks.claim(Claim("a", MINE), lease=10, now=1) == CLAIMED
+    assert marks.claim(Claim("b", MINE), lease=10, now=1) == DONE
+    assert marks.claim(Claim("running", OTHERS), lease=10, now=1).state is MarkState.RUNNING
+    assert marks.forgotten == 1

@@ -1,0 +1,133 @@
+"""What every store has to do: the same tests for the one in memory and the one in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rocketapp import ConfigError
+from rocketapp.hooks.idempotency import CLAIMED, DONE, Claim, IdempotencyStore, MarkState
+from rocketapp.plugins.idempotency.memory import MemoryStore
+from rocketapp.plugins.idempotency.sqlite import SQLiteStore
+
+MINE, OTHERS = Claim("k", "mine"), Claim("k", "others")
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[IdempotencyStore]:
+    store = MemoryStore(100) if request.param == "memory" else SQLiteStore(tmp_path / "deep" / "marks.db")
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_a_free_key_is_claimed_once(store: IdempotencyStore) -> None:
+    assert list(await store.claim([MINE], lease=30)) == [CLAIMED]
+    (answer,) = await store.claim([OTHERS], lease=30)
+    assert (answer.state, answer.holder) == (MarkState.RUNNING, "mine")
+    assert 25 < answer.seconds <= 30
+
+
+async def test_its_own_holder_may_claim_it_again(store: IdempotencyStore) -> None:
+    await store.claim([MINE], lease=30)
+    assert list(await store.claim([MINE], lease=30)) == [CLAIMED]
+
+
+async def test_of_many_callers_at_once_one_gets_the_key(store: IdempotencyStore) -> None:
+    claims = [Claim("k", f"holder {number}") for number in range(50)]
+    answers = await asyncio.gather(*(store.claim([claim], lease=30) for claim in claims))
+    assert sum(answer == CLAIMED for (answer,) in answers) == 1
+
+
+async def test_a_key_is_free_when_its_lease_is_over(store: IdempotencyStore) -> None:
+    await store.claim([MINE], lease=0.0)
+    assert list(await store.claim([OTHERS], lease=30)) == [CLAIMED]
+
+
+async def test_a_renewed_lease_holds_and_only_its_holder_renews_it(store: IdempotencyStore) -> None:
+    await store.claim([MINE], lease=5)
+    await store.renew([OTHERS], lease=1000)
+    (before,) = await store.claim([OTHERS], lease=5)
+    await store.renew([MINE], lease=1000)
+    (after,) = await store.claim([OTHERS], lease=5)
+    assert before.seconds <= 5 < 900 < after.seconds
+
+
+async def test_done_is_done_for_all_until_it_expires(store: IdempotencyStore) -> None:
+    await store.claim([MINE], lease=30)
+    await store.done(["k", "l"], expiry=30)
+    assert list(await store.claim([MINE, OTHERS, Claim("l", "mine")], lease=30)) == [DONE, DONE, DONE]
+    await store.done(["k"], expiry=0.0)
+    assert list(await store.claim([OTHERS], lease=30)) == [CLAIMED]
+
+
+async def test_a_released_key_is_free_and_only_its_holder_releases_it(store: IdempotencyStore) -> None:
+    await store.claim([MINE], lease=30)
+    await store.release([OTHERS])
+    (answer,) = await store.claim([OTHERS], lease=30)
+    assert answer.state is MarkState.RUNNING
+    await store.release([MINE])
+    assert list(await store.claim([OTHERS], lease=30)) == [CLAIMED]
+
+
+async def test_a_release_that_comes_late_does_not_undo_done(store: IdempotencyStore) -> None:
+    await store.claim([MINE], lease=30)
+    await store.done(["k"], expiry=30)
+    await store.release([MINE])
+    assert list(await store.claim([OTHERS], lease=30)) == [DONE]
+
+
+async def test_a_file_is_shared_and_survives_its_process(tmp_path: Path) -> None:
+    one, other = SQLiteStore(tmp_path / "marks.db"), SQLiteStore(tmp_path / "marks.db")
+    await one.open()
+    await other.open()
+    await one.claim([MINE, Claim("l", "mine")], lease=30)
+    await one.done(["k"], expiry=30)
+    first, second = await other.claim([OTHERS, Claim("l", "others")], lease=30)
+    assert (first, second.state) == (DONE, MarkState.RUNNING)
+    await one.close()
+    await other.close()
+    again = SQLiteStore(tmp_path / "marks.db")
+    await again.open()
+    assert list(await again.claim([OTHERS], lease=30)) == [DONE]
+    await again.close()
+
+
+async def test_expired_marks_leave_the_file(tmp_path: Path) -> None:
+    now = 1000.0
+    store = SQLiteStore(tmp_path / "marks.db", lambda: now)
+    await store.open()
+    await store.done([f"k{number}" for number in range(100)], expiry=10)
+    now += 1000
+    await store.done(["new"], expiry=10)
+    await store.close()
+    with sqlite3.connect(tmp_path / "marks.db") as connection:
+        assert connection.execute("SELECT key FROM marks").fetchall() == [("new",)]
+    connection.close()
+
+
+async def test_a_file_that_cannot_be_opened_is_named_with_its_option(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = SQLiteStore(tmp_path / "file" / "marks.db")
+    with pytest.raises(ConfigError, match=r"idempotency\.path: .*marks\.db cannot be used"):
+        await store.open()
+    await store.close()
+
+
+async def test_every_caller_hears_of_a_failed_transaction(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "marks.db")
+    await store.open()
+    with sqlite3.connect(tmp_path / "marks.db", isolation_level=None) as connection:
+        connection.execute("ALTER TABLE marks RENAME TO elsewhere")
+    answers = await asyncio.gather(*(store.claim([MINE], lease=30) for _ in range(3)), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [sqlite3.OperationalError] * 3
+    connection.execute("ALTER TABLE elsewhere RENAME TO marks")
+    connection.close()
+    assert list(await store.claim([MINE], lease=30)) == [CLAIMED]
+    await store.close()
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        await store.done(["k"], expiry=30)
