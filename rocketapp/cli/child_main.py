@@ -115,7 +115,7 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     app = load_app(spec["app"])
     settings = read_settings(spec["overrides"], file=spec["settings"], app=app)
     _set_up_logging(spec, settings)
-    reporter.tell(Report("loaded", needs_cluster=needs_cluster(app, settings)))
+    reporter.tell(Report("loaded", needs_cluster=needs_cluster(app, settings, may_embed=spec["may_embed"])))
     answer = lifeline.read_line()
     if answer is None:
         return DONE

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rocketapp.app.settings.environments import DEVELOPMENT
 from rocketapp.cli.child import Child, exit_text
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.logs import log_failure
@@ -35,17 +36,28 @@ class BrokerKeeper:
     """Of one directory; `address` is where its broker serves once `start` returned."""
 
     def __init__(
-        self, directory: Path, *, listen: str, or_free_port: bool, spec: Mapping[str, Any], timeout: float
+        self,
+        directory: Path,
+        *,
+        listen: str,
+        or_free_port: bool,
+        spec: Mapping[str, Any],
+        timeout: float,
+        environment: str,
     ) -> None:
         """`listen` is wanted first; `or_free_port` allows another when that is taken.
 
-        `spec` is what every child is told; `timeout` bounds the start in seconds.
+        `spec` is what every child is told; `timeout` bounds the start in seconds. Outside of development the use of an
+        embedded broker is told as a warning: `environment` is the settings'.
         """
         self.address = ""
         self._directory = directory
         self._listen, self._or_free_port = listen, or_free_port
         self._spec = spec
         self._timeout = timeout
+        is_development = environment == DEVELOPMENT
+        self._level = logging.INFO if is_development else logging.WARNING
+        self._why = "" if is_development else f"no cluster is used in environment {environment}: "
         self._child: Child | None = None
         self._joined: ServingBroker | None = None
         self._heard: asyncio.Future[Report] | None = None
@@ -85,7 +97,8 @@ class BrokerKeeper:
         if running is None or (self.address and running.address != self.address):
             return False
         self.address, self._joined = running.address, running
-        _log.info("joined the embedded broker at %s, process %d", running.address, running.pid)
+        text = "%sjoined the embedded broker at %s, process %d"
+        _log.log(self._level, text, self._why, running.address, running.pid)
         return True
 
     async def _launch(self) -> str | None:
@@ -106,7 +119,8 @@ class BrokerKeeper:
         report = self._heard.result() if self._heard.done() else None
         if report is not None and report.kind == "serving":
             self.address, self._joined = report.address, None
-            _log.info("embedded broker serves on %s, its messages are in %s", report.address, self._directory)
+            text = "%sembedded broker serves on %s, its messages are in %s"
+            _log.log(self._level, text, self._why, report.address, self._directory)
             return None
         code = await child.stop(timeout=STOP_TIMEOUT)
         self._child = None

@@ -43,6 +43,7 @@ class RunOptions:
     app: str
     name_server: str | None
     embedded: str | None
+    no_embedded: bool
     workers: int
     exit_when_idle: float | None
     log_format: str | None
@@ -76,6 +77,7 @@ class RunOptions:
 @click.argument("app")
 @click.option("--name-server", metavar="H:P[;H:P]", help="The cluster; default: the settings', or an embedded broker.")
 @click.option("--embedded", metavar="DIR", help="Use an embedded broker in DIR, also when the settings name a cluster.")
+@click.option("--no-embedded", is_flag=True, help="Fail when nothing names a cluster; in production.")
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=1, metavar="N", help="Processes; default 1.")
 @click.option(
     "--exit-when-idle", type=SECONDS, metavar="S", help="End with 0 when S seconds long nothing was left to do."
@@ -121,6 +123,8 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
     refuse_empty({"--name-server": options.name_server, "--embedded": options.embedded})
     if options.embedded and options.name_server:
         raise CommandError("--embedded and --name-server exclude each other: leave one out")
+    if options.embedded and options.no_embedded:
+        raise CommandError("--embedded and --no-embedded exclude each other: leave one out")
     app = None
     if options.workers == 1:
         from rocketapp.cli.loader import load_app
@@ -162,7 +166,7 @@ async def _run_worker(
 
     keeper = None
     try:
-        if needs_cluster(app, settings):
+        if needs_cluster(app, settings, may_embed=not options.no_embedded):
             keeper = make_keeper(options, settings)
             settings = with_name_server(settings, await keeper.start())
         worker = Worker(app, settings, expected_members=1, tell=hear)
@@ -189,6 +193,7 @@ async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLi
             **_common(options),
             "app": options.app,
             "members": options.workers,
+            "may_embed": not options.no_embedded,
             "exit_when_idle": options.exit_when_idle,
         },
         workers=options.workers,
@@ -214,6 +219,7 @@ def make_keeper(options: RunOptions, settings: Settings) -> BrokerKeeper:
         or_free_port=settings.source_of("broker", "listen") == "default",
         spec={**_common(options), "names": names},
         timeout=settings.app.connect_timeout,
+        environment=settings.environment,
     )
 
 

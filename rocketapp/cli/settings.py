@@ -35,10 +35,11 @@ def read_settings(overrides: Overrides, *, file: str | None = None, app: RocketA
         raise CommandError(str(error)) from error
 
 
-def needs_cluster(app: RocketApp, settings: Settings) -> bool:
-    """Whether something has to stand in for the unnamed cluster: nothing names its name server, and it is used.
+def needs_cluster(app: RocketApp, settings: Settings, *, may_embed: bool = True) -> bool:
+    """Whether an embedded broker has to stand in for the unnamed cluster, which is used and has no name server.
 
-    An app with named clusters alone, all of whose subscriptions name one, uses no other.
+    An app with named clusters alone, all of whose subscriptions name one, uses no other. Raises CommandError where an
+    embedded broker would hide a mistake: `may_embed` is False, or the settings file names a cluster after all.
     """
     from rocketapp.app.app import declared_of
 
@@ -46,7 +47,24 @@ def needs_cluster(app: RocketApp, settings: Settings) -> bool:
     if settings.client.name_server:
         return False
     named_only = bool(declared_of(app).clusters) and all(one.cluster for one in subscriptions)
-    return not named_only
+    if named_only:
+        return False
+    _refuse_hidden_mistake(settings, may_embed=may_embed)
+    return True
+
+
+def _refuse_hidden_mistake(settings: Settings, *, may_embed: bool) -> None:
+    """An app in production must not consume an embedded broker and look healthy."""
+    from rocketapp.app.settings.environments import SWITCHER
+
+    mends = f"give --name-server H:P, set client.name_server, or choose another environment with {SWITCHER}"
+    if not may_embed:
+        raise CommandError(f"--no-embedded: nothing names a cluster for environment {settings.environment}: {mends}")
+    if settings.clusters and settings.source_of("client", "name_server") != "command line":
+        raise CommandError(
+            f"no cluster is named for environment {settings.environment}, but there is one in "
+            f"{', '.join(settings.clusters)}: {mends}; or ask for an embedded broker with --embedded DIR"
+        )
 
 
 def with_name_server(settings: Settings, address: str) -> Settings:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
+from rocketapp.app.settings.environments import DEVELOPMENT
 from rocketapp.config.app import AppConfig
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig
@@ -36,6 +37,10 @@ class Settings:
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     plugins: Mapping[str, Any] = field(default_factory=dict)
     """The tables of plugins by name."""
+    environment: str = DEVELOPMENT
+    """The file's environment that was chosen."""
+    clusters: tuple[str, ...] = ()
+    """Every table of the file that names a cluster, those of other environments included: `settings.toml [client]`."""
     sources: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """(table, key) -> where it was set; what is not in it has its default."""
 

@@ -15,17 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from rocketapp.app.settings.environments import clusters_in, environment_of, environment_problem, tables_of
 from rocketapp.app.settings.settings import TABLES, Settings
 from rocketapp.app.settings.values import checked, fields_of, nearest
 from rocketapp.errors import ConfigError
 from rocketapp.model.names import group_problem
 
 PREFIX: Final = "ROCKETAPP_"
-SWITCHER: Final = "ENV_FOR_DYNACONF"
-"""The variable that chooses the file's environment; `development` without it, as dynaconf has it."""
 DEFAULT_FILE: Final = "settings.toml"
-DEFAULT_ENVIRONMENT: Final = "development"
-_BASE_ENVIRONMENTS = ("default", "global")
 
 _GROUPS = (("app", "group"), ("producer", "group"))
 """Options that are names; empty is the app's."""
@@ -45,6 +42,14 @@ class Given(NamedTuple):
     """What a variable really holds, for options that are text."""
 
 
+class _File(NamedTuple):
+    """A settings file that was read."""
+
+    place: str
+    text: str
+    raw: dict[str, Any]
+
+
 def load_settings(
     file: str | None,
     overrides: Mapping[str, Mapping[str, Any]],
@@ -61,9 +66,11 @@ def load_settings(
     with `only_known`, for commands without an app, other tables are passed over.
     """
     known: dict[str, type[Any]] = {**TABLES, **(tables or {})}
+    environment = environment_of(environ)
+    read = _read_file(file)
     given = [
         *_from_mapping(code, "code"),
-        *_from_file(file, environ.get(SWITCHER), known),
+        *([] if read is None else _from_file(read, environment, known)),
         *_from_environment(environ, known),
         *_from_mapping(overrides, "command line"),
     ]
@@ -79,7 +86,8 @@ def load_settings(
         sources[one.table, one.key] = one.place
     made = {table: kind(**values[table]) for table, kind in known.items()}
     own = {table: made.pop(table) for table in TABLES}
-    return Settings(**own, plugins=made, sources=sources)
+    clusters = () if read is None else tuple(f"{read.place} {table}" for table in clusters_in(read.raw))
+    return Settings(**own, plugins=made, sources=sources, environment=environment, clusters=clusters)
 
 
 def _checked(one: Given, known: Tables) -> Any:
@@ -106,29 +114,29 @@ def _from_mapping(tables: Mapping[str, Mapping[str, Any]], place: str) -> Iterat
             yield Given(table, key, value, place)
 
 
-def _from_file(file: str | None, environment: str | None, known: Tables) -> Iterator[Given]:
-    """Plain tables first, then those of the environments: `[default]`, `[global]` and the chosen one."""
+def _read_file(file: str | None) -> _File | None:
     path = Path(DEFAULT_FILE if file is None else file)
     if file is None and not path.exists():
-        return
-    text, raw = _read_toml(path)
-    chosen = (environment or DEFAULT_ENVIRONMENT).lower()
-    plain, of_environments = set[str](), set[str]()
-    for name, content in raw.items():
+        return None
+    return _File(str(path), *_read_toml(path))
+
+
+def _from_file(file: _File, environment: str, known: Tables) -> Iterator[Given]:
+    """Plain tables first, then those of the environments: `[default]`, `[global]` and the chosen one."""
+    for name, content in file.raw.items():
         if not isinstance(content, dict):
-            raise ConfigError(str(path), f"key {name} stands outside of any table; {_where(name, known)}")
-        if name.lower() in (*_BASE_ENVIRONMENTS, chosen):
-            of_environments.update(table.lower() for table in content)
-        elif name.lower() in known or not _is_environment(content, known):
-            plain.add(name.lower())
-    for tables, environment_of in ((plain, None), (of_environments, chosen)):
-        if tables:
-            with _evaluating(str(path)):
-                found = _dynaconf(text, environment_of)
-            yield from _of_tables(found, tables, str(path))
+            raise ConfigError(file.place, f"key {name} stands outside of any table; {_where(name, known)}")
+    tables = tables_of(file.raw, environment, known)
+    if (problem := environment_problem(environment, tables.environments)) is not None:
+        raise ConfigError(file.place, problem)
+    for wanted, chosen in ((tables.plain, None), (tables.chosen, environment)):
+        if wanted:
+            with _evaluating(file.place):
+                found = _dynaconf(file.text, chosen)
+            yield from _of_tables(found, wanted, file.place)
 
 
-def _of_tables(found: Mapping[str, Any], tables: set[str], place: str) -> Iterator[Given]:
+def _of_tables(found: Mapping[str, Any], tables: frozenset[str], place: str) -> Iterator[Given]:
     for table in sorted(tables):
         content = found.get(table)
         if not isinstance(content, dict):
@@ -137,13 +145,6 @@ def _of_tables(found: Mapping[str, Any], tables: set[str], place: str) -> Iterat
             yield Given(table, "", None, place)
         for key, value in content.items():
             yield Given(table, key, value, place)
-
-
-def _is_environment(content: Mapping[str, Any], known: Tables) -> bool:
-    """A table of tables that we know belongs to an environment that was not chosen."""
-    if not all(isinstance(table, dict) for table in content.values()):
-        return False
-    return not content or any(name.lower() in known for name in content)
 
 
 def _where(key: str, known: Tables) -> str:

@@ -346,3 +346,57 @@ def test_an_app_of_named_clusters_alone_needs_no_broker(start: Start, folder: Pa
     run.ends(0)
     assert "embedded" not in run.err
     assert not (folder / ".rocketapp").exists()
+
+
+PRODUCTION = '[production.client]\nname_server = "10.0.0.1:9876"\n'
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_app_in_the_wrong_environment_is_refused_an_embedded_broker(
+    start: Start, write_app: WriteApp, folder: Path, workers: str
+) -> None:
+    write_app(HANDLER)
+    (folder / "settings.toml").write_text(PRODUCTION)
+    run = start("run", "app:app", "--workers", workers)
+    run.ends(2)
+    assert run.err.splitlines()[-1] == (
+        "rocketapp: no cluster is named for environment development, but there is one in settings.toml "
+        "[production.client]: give --name-server H:P, set client.name_server, or choose another environment with "
+        "ENV_FOR_DYNACONF; or ask for an embedded broker with --embedded DIR"
+    )
+    assert not (folder / ".rocketapp").exists()
+
+
+def test_a_variable_that_is_empty_does_not_ask_for_an_embedded_broker(
+    start: Start, write_app: WriteApp, folder: Path
+) -> None:
+    write_app(HANDLER)
+    (folder / "settings.toml").write_text(PRODUCTION)
+    variables = {"ENV_FOR_DYNACONF": "production", "ROCKETAPP_CLIENT__NAME_SERVER": ""}
+    run = start("run", "app:app", environment=variables)
+    run.ends(2)
+    assert "there is one in settings.toml [production.client]" in run.err
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_embedded_broker_can_be_forbidden(start: Start, write_app: WriteApp, folder: Path, workers: str) -> None:
+    write_app(HANDLER)
+    run = start("run", "app:app", "--no-embedded", "--workers", workers)
+    run.ends(2)
+    assert re.search(r"^rocketapp: --no-embedded: nothing names a cluster .* --name-server H:P", run.err, re.MULTILINE)
+    assert not (folder / ".rocketapp").exists()
+
+
+def test_an_embedded_broker_outside_of_development_is_told_as_a_warning(
+    start: Start, write_app: WriteApp, folder: Path
+) -> None:
+    write_app(HANDLER + READY)
+    (folder / "settings.toml").write_text(PRODUCTION)
+    run = start("run", "app:app", "--embedded", "here")
+    run.says(" INFO .*embedded broker serves on .*, its messages are in here")
+    run.stops()
+    (folder / "settings.toml").unlink()
+    # As it is when the working directory is another.
+    run = start("run", "app:app", environment={"ENV_FOR_DYNACONF": "production"})
+    run.says(" WARNING .*no cluster is used in environment production: embedded broker serves on")
+    run.stops()

@@ -108,7 +108,46 @@ def test_development_is_the_environment_unless_another_is_named(directory: Path,
     text = "[development.app]\ngroup = 'mine'"
     assert settings(text).app.group == "mine"
     assert settings(text, environ={"ENV_FOR_DYNACONF": environment}).app.group == "mine"
-    assert settings(text, environ={"ENV_FOR_DYNACONF": "production"}).app.group == ""
+    both = text + "\n[production.app]\ngroup = 'ours'"
+    assert settings(both, environ={"ENV_FOR_DYNACONF": "production"}).app.group == "ours"
+
+
+@pytest.mark.parametrize(
+    ("environment", "meant"),
+    [
+        ("prodution", "did you mean production?"),
+        ("PRODUCTIVE", "did you mean production?"),
+        ("qa", "known are production, staging"),
+    ],
+)
+def test_an_environment_that_no_table_has_is_refused(directory: Path, environment: str, meant: str) -> None:
+    said = refused(ENVIRONMENTS, environ={"ENV_FOR_DYNACONF": environment})
+    assert said == (
+        f"settings.toml: has no table of the environment {environment.lower()!r} that ENV_FOR_DYNACONF names; {meant}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "environment"),
+    [
+        ("[app]\ngroup = 'mine'", "production"),
+        ("[default.app]", "production"),
+        (ENVIRONMENTS, "development"),
+        (None, "x"),
+    ],
+    ids=["plain tables only", "for all environments", "development needs no table", "no file"],
+)
+def test_an_environment_is_not_refused_where_it_can_be_meant(
+    directory: Path, text: str | None, environment: str
+) -> None:
+    assert settings(text, environ={"ENV_FOR_DYNACONF": environment}).environment == environment
+
+
+def test_settings_tell_every_table_that_names_a_cluster(directory: Path) -> None:
+    text = "[client]\nname_server = ''\n[default.client]\nname_server = 'a:1'\n[Production.CLIENT]\nNAME_SERVER = 'b:1'"
+    assert settings(text).clusters == ("settings.toml [default.client]", "settings.toml [production.client]")
+    assert settings("[client]\nname_server = 'a:1'").clusters == ("settings.toml [client]",)
+    assert settings("[production.client]\nheartbeat_interval = 9").clusters == ()
 
 
 @pytest.mark.parametrize(
