@@ -20,3 +20,6 @@ class AppConfig:
     )
     log_level: str = option("INFO", "Least level that is logged.", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
     version: str = option("", "Version of the user's app, written into dead letters.")
+    plugins: tuple[str, ...] = option((), "Plugins beside the installed ones: `module` or `module:attribute`.")
+    disabled_plugins: tuple[str, ...] = option((), "Names of plugins to leave out: they are not imported.")
+    plugin_order: tuple[str, ...] = option((), "Names of plugins, outermost last; those not named come before them.")

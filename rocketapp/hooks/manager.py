@@ -1,8 +1,7 @@
-"""Find plugins, order them, and name them in errors.
+"""Register plugins, ask them, and name them in errors.
 
-Order: rocketapp's own entry points, then those of other distributions by name, then
-the objects given to `RocketApp(plugins=...)`. A plugin that fails stops the start with
-its name in the error: an app without one of its plugins is a different app.
+A plugin that fails stops the start with its name in the error: an app without one of
+its plugins is a different app.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ import pluggy
 
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.hooks import specs
+from rocketapp.hooks.finding import Found, find, name_of
 from rocketapp.hooks.markers import PROJECT
 
 
@@ -61,18 +61,22 @@ class Plugins:
 
     def load(self, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> None:
         """Register what the installed distributions offer; None asks the interpreter."""
-        found = importlib.metadata.entry_points(group=PROJECT) if entry_points is None else entry_points
-        for entry_point in sorted(found, key=_built_in_first):
-            try:
-                plugin = entry_point.load()
-            except Exception as error:
-                problem = f"{entry_point.value} could not be loaded: {type(error).__name__}: {error}"
-                raise PluginError(entry_point.name, problem) from error
-            self.register(plugin, entry_point.name)
+        for found in find(entry_points=entry_points):
+            self.add(found)
+
+    def add(self, found: Found) -> None:
+        """Import a plugin and register it."""
+        try:
+            plugin = found.load()
+        except Exception as error:
+            where = found.module if found.origin == "entry point" else found.name
+            problem = f"{where} could not be loaded: {type(error).__name__}: {error}"
+            raise PluginError(found.name, problem) from error
+        self.register(plugin, found.name)
 
     def register(self, plugin: object, name: str = "") -> None:
         """Add one plugin: a module or an object; a class is instantiated, so that each app has its own."""
-        name = name or _name_of(plugin)
+        name = name or name_of(plugin)
         if name in self._order:
             raise PluginError(name, "is registered twice: give one of the two another name, or remove it")
         try:
@@ -105,20 +109,15 @@ class Plugins:
         answers = (Answer(one.plugin, one.call(**arguments)) for one in self.hooks(hook))
         return [answer for answer in answers if answer.value is not None]
 
+    def hooks_of(self, name: str) -> tuple[str, ...]:
+        """The hooks of one plugin, in alphabetical order."""
+        plugin = self._pluggy.get_plugin(name)
+        callers = self._pluggy.get_hookcallers(plugin) if plugin is not None else None
+        return tuple(sorted(caller.name for caller in callers or ()))
+
     def names(self) -> tuple[str, ...]:
         """Every plugin, in the order of registration."""
         return tuple(self._order)
-
-
-def _built_in_first(entry_point: importlib.metadata.EntryPoint) -> tuple[bool, str]:
-    return (not entry_point.value.startswith("rocketapp.plugins."), entry_point.name)
-
-
-def _name_of(plugin: object) -> str:
-    if inspect.ismodule(plugin):
-        return plugin.__name__
-    kind = plugin if inspect.isclass(plugin) else type(plugin)
-    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _first_line(error: Exception) -> str:

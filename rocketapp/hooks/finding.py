@@ -1,0 +1,97 @@
+"""Where plugins come from, which of them are wanted, and in which order.
+
+Found by entry point, named by the settings, or given in code. The settings may leave some of them out: those are not
+even imported.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from rocketapp.config.app import AppConfig
+from rocketapp.errors import ConfigError
+from rocketapp.hooks.markers import PROJECT
+
+BY_ENTRY_POINT, BY_SETTINGS, IN_CODE = "entry point", "settings", "code"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A plugin that may be registered."""
+
+    name: str
+    load: Callable[[], object]
+    """Imports it; raises what that raises."""
+    origin: str
+    """`entry point`, `settings` or `code`."""
+    module: str
+    """Where it is defined, or said to be."""
+    distribution: Any = None
+    """Its `importlib.metadata.Distribution`, where the entry point tells it."""
+
+
+def find(
+    objects: Iterable[object] = (),
+    paths: Iterable[str] = (),
+    entry_points: Iterable[importlib.metadata.EntryPoint] | None = None,
+) -> list[Found]:
+    """Rocketapp's own, those of other distributions by name, those that settings name, and those given in code.
+
+    objects: given in code. paths: `module` or `module:attribute`. entry_points: None asks the interpreter.
+    """
+    points = importlib.metadata.entry_points(group=PROJECT) if entry_points is None else entry_points
+    return [
+        *(
+            Found(point.name, point.load, BY_ENTRY_POINT, point.module, point.dist)
+            for point in sorted(points, key=_built_in_first)
+        ),
+        *(Found(path, partial(_import, path), BY_SETTINGS, path.partition(":")[0]) for path in paths),
+        *(Found(name_of(one), partial(_itself, one), IN_CODE, _module_of(one)) for one in objects),
+    ]
+
+
+def choose(found: Sequence[Found], config: AppConfig) -> list[Found]:
+    """Those that are not disabled, in the order of registration. Raises ConfigError for a name of no plugin."""
+    names = [one.name for one in found]
+    for option, given in (("disabled_plugins", config.disabled_plugins), ("plugin_order", config.plugin_order)):
+        for name in given:
+            if name not in names:
+                raise ConfigError(f"app.{option}", f"no plugin is called {name!r}: there are {', '.join(names)}")
+    wanted = [one for one in found if one.name not in config.disabled_plugins]
+    # Stable: those that the order does not name come first, as they were found.
+    places = {name: place for place, name in enumerate(config.plugin_order)}
+    return sorted(wanted, key=lambda one: places.get(one.name, -1))
+
+
+def name_of(plugin: object) -> str:
+    """What a plugin is called that has no entry point."""
+    if inspect.ismodule(plugin):
+        return plugin.__name__
+    kind = plugin if inspect.isclass(plugin) else type(plugin)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _module_of(plugin: object) -> str:
+    return plugin.__name__ if inspect.ismodule(plugin) else str(getattr(plugin, "__module__", ""))
+
+
+def _built_in_first(entry_point: importlib.metadata.EntryPoint) -> tuple[bool, str]:
+    return (not entry_point.value.startswith("rocketapp.plugins."), entry_point.name)
+
+
+def _import(path: str) -> object:
+    module, _, attribute = path.partition(":")
+    found: object = importlib.import_module(module)
+    for name in filter(None, attribute.split(".")):
+        found = getattr(found, name)
+    return found
+
+
+def _itself(plugin: object) -> object:
+    return plugin
