@@ -7,7 +7,7 @@ remembers anything, so two apps in one process do not meet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.declared import Declared
@@ -17,7 +17,7 @@ from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publish.publishing import Publishing, Running
 from rocketapp.app.router import Router, Subscribing
-from rocketapp.errors import SetupError
+from rocketapp.errors import RocketAppError, SetupError
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
 
@@ -136,6 +136,20 @@ class RocketApp(Subscribing):
         Nothing happens if it is not paused for that reason. Otherwise as `pause`.
         """
         self._change_pauses(PauseChange("resume", topic, group, reason, place_of_call()))
+
+    if not TYPE_CHECKING:  # for a checker an unknown name stays an error
+
+        def __getattr__(self, name: str) -> Any:
+            """A method that a plugin adds."""
+            # Names with underscores are asked for by copy, pickle and debuggers, also of an app half made.
+            if not name.startswith("_"):
+                try:
+                    method = self._declared.method(name, self)
+                except RocketAppError as error:
+                    raise AttributeError(f"RocketApp has no attribute {name!r}, and {error}") from error
+                if method is not None:
+                    return method
+            raise AttributeError(f"RocketApp has no attribute {name!r}, and no plugin adds it", name=name, obj=self)
 
     def _change_pauses(self, change: PauseChange) -> None:
         running = self._running

@@ -53,4 +53,6 @@ def _shown(field: dataclasses.Field[object], value: object) -> str:
         return HIDDEN
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return str(list(value)).replace("'", '"')
     return f'"{value}"' if isinstance(value, str) else str(value)

@@ -22,6 +22,7 @@ COMMANDS = {
     "tail": "rocketapp.cli.tail",
     "routes": "rocketapp.cli.routes",
     "config": "rocketapp.cli.config",
+    "plugins": "rocketapp.cli.plugins",
 }
 """Name of a command -> module that holds it as `command`."""
 

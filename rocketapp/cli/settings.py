@@ -22,15 +22,15 @@ def read_settings(overrides: Overrides, *, file: str | None = None, app: RocketA
 
     Without an app, tables of plugins are unknown and are skipped.
     """
-    from rocketapp.app.app import declared_of
     from rocketapp.app.settings.sources import load_settings
     from rocketapp.errors import RocketAppError
 
     try:
         if app is None:
             return load_settings(file, overrides, os.environ, {}, only_known=True)
-        declared = declared_of(app)
-        return load_settings(file, overrides, os.environ, declared.settings, tables=declared.tables)
+        from rocketapp.app.run.reading import read_settings as read_settings_of
+
+        return read_settings_of(app, os.environ, file=file, overrides=overrides)
     except RocketAppError as error:
         raise CommandError(str(error)) from error
 

@@ -109,6 +109,11 @@ class Plugins:
         answers = (Answer(one.plugin, one.call(**arguments)) for one in self.hooks(hook))
         return [answer for answer in answers if answer.value is not None]
 
+    def plugin(self, name: str) -> object:
+        """The plugin of this name, as it was registered."""
+        found: object = self._pluggy.get_plugin(name)
+        return found
+
     def hooks_of(self, name: str) -> tuple[str, ...]:
         """The hooks of one plugin, in alphabetical order."""
         plugin = self._pluggy.get_plugin(name)

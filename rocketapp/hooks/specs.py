@@ -6,7 +6,7 @@ is folded into the chain, and a plugin that declines costs nothing afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from rocketapp.hooks.idempotency import IdempotencyStore
@@ -16,6 +16,24 @@ from rocketapp.hooks.surface import Surface
 from rocketapp.hooks.wrapper import Predicate, Wrapper
 from rocketapp.model.event import Observe
 from rocketapp.model.subscription import Subscription
+
+
+@hookspec
+def configure(app: Any) -> None:
+    """Declare on the app what a user could: subscriptions, routers, middleware, start and stop functions.
+
+    `app` is the RocketApp. Called once per app, when all of the user's modules are imported and before the settings
+    are complete, in the order of registration. What a declaration raises stops the start.
+    """
+
+
+@hookspec
+def app_methods(app: Any) -> Mapping[str, Callable[..., Any]] | None:
+    """Return functions that the app gets as methods, by name, or None to decline.
+
+    `app` is the RocketApp. Called at most once per app: when a name is first used that RocketApp does not have. The
+    functions are called as they are, without the app in front. Calls of RocketApp's own methods cost nothing more.
+    """
 
 
 @hookspec

@@ -17,12 +17,21 @@ def table_of(name: str) -> str:
     for option in fields_of(TABLES[name]).values():
         info = option.info
         java = f"`{info.java}`" if info.java else ""
-        cells = [f"`{option.name}`", option.kind.__name__, default_of(option), bounds_of(option), info.meaning, java]
+        cells = [
+            f"`{option.name}`",
+            "list of str" if option.kind is tuple else option.kind.__name__,
+            default_of(option),
+            bounds_of(option),
+            info.meaning,
+            java,
+        ]
         lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
     return "\n".join(lines)
 
 
 def default_of(option: OptionField) -> str:
+    if option.kind is tuple:
+        return f"`{list(option.default)}`"
     if option.kind is bool:
         return f"`{str(option.default).lower()}`"
     return f'`"{option.default}"`' if option.kind is str else f"`{option.default}`"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +11,10 @@ from rocketapp.app.declare.lifecycle_hooks import HookFunction
 from rocketapp.app.declare.registry import Registry
 from rocketapp.app.settings.settings import TABLES
 from rocketapp.app.settings.values import fields_of
+from rocketapp.config.app import AppConfig
 from rocketapp.errors import ConfigError, PluginError, SetupError
-from rocketapp.hooks.manager import Plugins
+from rocketapp.hooks.finding import Found, choose, find
+from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.model.names import group_problem
 
 
@@ -32,6 +34,29 @@ def _table_problem(answer: Any, taken: Mapping[str, type[Any]]) -> str | None:
     except TypeError as error:
         return str(error)
     return None
+
+
+def _choice(config: AppConfig) -> tuple[tuple[str, ...], ...]:
+    return config.plugins, config.disabled_plugins, config.plugin_order
+
+
+def _methods(
+    hook: Hook, answer: Any, app_class: type, others: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, Callable[..., Any]]:
+    """What one plugin adds to the app. Raises PluginError for what cannot be added."""
+    if answer is None:
+        return {}
+    if not isinstance(answer, Mapping) or not all(isinstance(name, str) and callable(answer[name]) for name in answer):
+        raise PluginError(hook.plugin, f"app_methods returned {answer!r}: return functions by name, or None to decline")
+    for name in answer:
+        if not name.isidentifier() or name.startswith("_"):
+            raise PluginError(hook.plugin, f"app_methods names {name!r}, which is no public name of a method")
+        if hasattr(app_class, name):
+            raise PluginError(hook.plugin, f"app_methods names {name!r}, which {app_class.__name__} has already")
+        for other, methods in others.items():
+            if name in methods:
+                raise PluginError(hook.plugin, f"app_methods names {name!r}, which plugin {other} adds: disable one")
+    return answer
 
 
 def _check_clusters(clusters: object, place: str) -> None:
@@ -82,16 +107,71 @@ class Declared:
             providers = ContainerProviders(self.container)
         self.registry = Registry(name, clusters, providers)
         self._plugin_objects = plugins
+        self._plugins_known: dict[str, object] = {}
+        self._plugins_chosen_by = AppConfig()
+        self._is_configured = False
+        self._methods: dict[str, Mapping[str, Callable[..., Any]]] = {}
+        self._methods_used: dict[str, str] = {}
+        """Plugin -> the last of its methods that the app has used."""
         self._version, self._settings = version, settings
+
+    def choose_plugins(self, config: AppConfig) -> None:
+        """Take the plugins that the settings name, and leave out those that they disable.
+
+        Without this, at the first look, all that are installed or given in code. Raises ConfigError for a name of no
+        plugin, and PluginError for a disabled one whose methods the app has used.
+        """
+        if _choice(config) == _choice(self._plugins_chosen_by):
+            return
+        left_out = sorted(self._methods_used.keys() & set(config.disabled_plugins))
+        if left_out:
+            method = self._methods_used[left_out[0]]
+            raise PluginError(
+                left_out[0], f"is disabled (app.disabled_plugins), and app.{method} is its method: use one"
+            )
+        self._plugins_chosen_by = config
+        for cached in ("plugins", "tables"):
+            self.__dict__.pop(cached, None)
+
+    def found_plugins(self, config: AppConfig) -> list[Found]:
+        """Every plugin that there is, also the disabled ones, in the order of finding them."""
+        return find(self._plugin_objects, config.plugins)
+
+    @property
+    def disabled_plugins(self) -> frozenset[str]:
+        """Names of plugins that the settings leave out."""
+        return frozenset(self._plugins_chosen_by.disabled_plugins)
 
     @cached_property
     def plugins(self) -> Plugins:
         """Found and registered at the first look. Raises PluginError."""
         plugins = Plugins()
-        plugins.load()
-        for plugin in self._plugin_objects:
-            plugins.register(plugin)
+        config = self._plugins_chosen_by
+        for found in choose(self.found_plugins(config), config):
+            if found.name in self._plugins_known:
+                plugins.register(self._plugins_known[found.name], found.name)
+            else:
+                plugins.add(found)
+                # The same object for the whole life of the app, also when the settings make another choice.
+                self._plugins_known[found.name] = plugins.plugin(found.name)
         return plugins
+
+    def configure(self, app: object) -> None:
+        """Let each plugin declare what it likes, once. Raises what a declaration raises, and PluginError."""
+        if not self._is_configured:
+            self._is_configured = True
+            for hook in self.plugins.hooks("configure"):
+                hook.call(app=app)
+
+    def method(self, name: str, app: object) -> Callable[..., Any] | None:
+        """The method that a plugin adds to the app under this name, or None. Raises PluginError."""
+        for hook in self.plugins.hooks("app_methods"):
+            if hook.plugin not in self._methods:
+                self._methods[hook.plugin] = _methods(hook, hook.call(app=app), type(app), self._methods)
+            if name in self._methods[hook.plugin]:
+                self._methods_used[hook.plugin] = name
+                return self._methods[hook.plugin][name]
+        return None
 
     @cached_property
     def tables(self) -> dict[str, type[Any]]:

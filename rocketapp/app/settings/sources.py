@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -58,12 +58,14 @@ def load_settings(
     *,
     tables: Tables | None = None,
     only_known: bool = False,
+    passed_over: Set[str] = frozenset(),
 ) -> Settings:
     """Read, layer and check all settings. Raises ConfigError with place and key.
 
     file: None is ./settings.toml, if there is one; a named file must exist.
     overrides: the command line's. code: the app's. tables: those of plugins, by name;
     with `only_known`, for commands without an app, other tables are passed over.
+    passed_over: tables that are, in any case: those of disabled plugins.
     """
     known: dict[str, type[Any]] = {**TABLES, **(tables or {})}
     environment = environment_of(environ)
@@ -77,7 +79,7 @@ def load_settings(
     values: dict[str, dict[str, Any]] = {table: {} for table in known}
     sources: dict[tuple[str, str], str] = {}
     for one in given:
-        if only_known and one.table not in known:
+        if one.table not in known and (only_known or one.table in passed_over):
             continue
         value = _checked(one, known)
         if not one.key:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from rocketapp.config.option import OptionInfo, bounds_problem, info_of
 
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", tuple: "a list of texts"}
 
 
 class OptionField(NamedTuple):
@@ -44,6 +44,8 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
         value = as_text
     if value is None and option.may_be_none:
         return None, None
+    if option.kind is tuple:
+        return _texts(value)
     if option.kind is float and type(value) is int:
         value = float(value)
     if type(value) is not option.kind:
@@ -51,6 +53,14 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
     if option.kind is float and not math.isfinite(value):
         return value, f"{value!r} is not a finite number"
     return value, bounds_problem(option.info, value)
+
+
+def _texts(value: Any) -> tuple[Any, str | None]:
+    """A list of texts; one text holds several with commas between, as a variable does."""
+    given = [part for one in value.split(",") if (part := one.strip())] if isinstance(value, str) else value
+    if not isinstance(given, list | tuple) or not all(isinstance(one, str) for one in given):
+        return value, f"{value!r} is not {_WORDS[tuple]}"
+    return tuple(map(str, given)), None
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -66,13 +76,16 @@ def _option_field(table: type[Any], field: dataclasses.Field[Any], hint: Any) ->
     kinds = [hint]
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
-    if len(kinds) != 1 or kinds[0] not in _WORDS:
-        raise TypeError(f"{table.__qualname__}.{field.name}: an option is int, float, bool or str, not {hint}")
+    kind = tuple if kinds == [tuple[str, ...]] else kinds[0]
+    if len(kinds) != 1 or kind not in _WORDS or (kind is tuple and kinds[0] is tuple):
+        raise TypeError(
+            f"{table.__qualname__}.{field.name}: an option is int, float, bool, str or tuple[str, ...], not {hint}"
+        )
     try:
         info = info_of(field)
     except KeyError:
         raise TypeError(f"{table.__qualname__}.{field.name}: declare it with option(default, meaning)") from None
-    return OptionField(field.name, kinds[0], kinds[0] is not hint, field.default, info)
+    return OptionField(field.name, kind, kinds[0] is not hint, field.default, info)
 
 
 def _named(value: Any) -> str:

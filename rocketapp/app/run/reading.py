@@ -1,0 +1,38 @@
+"""The settings of an app, and the plugins that they choose."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from rocketapp.app.app import RocketApp, declared_of
+from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings.sources import load_settings
+from rocketapp.config.app import AppConfig
+
+_NONE: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+
+
+def read_settings(
+    app: RocketApp,
+    environ: Mapping[str, str],
+    *,
+    file: str | None = None,
+    overrides: Mapping[str, Mapping[str, Any]] = _NONE,
+) -> Settings:
+    """The settings of an app whose modules are imported. Raises ConfigError, PluginError and SetupError.
+
+    They are read twice: which plugins there are is a setting, and the plugins bring tables of their own.
+    """
+    declared = declared_of(app)
+    prepare(app, load_settings(file, overrides, environ, declared.settings, only_known=True).app)
+    passed_over = declared.disabled_plugins
+    return load_settings(file, overrides, environ, declared.settings, tables=declared.tables, passed_over=passed_over)
+
+
+def prepare(app: RocketApp, config: AppConfig) -> None:
+    """Choose the plugins of an app and let them declare what they like, once."""
+    declared = declared_of(app)
+    declared.choose_plugins(config)
+    declared.configure(app)

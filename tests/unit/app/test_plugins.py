@@ -1,0 +1,196 @@
+"""Which plugins an app has, in which order, and what they may declare on it."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketapp import ConfigError, Message, PluginError, RocketApp, SetupError
+from rocketapp.app.app import declared_of
+from rocketapp.app.run.reading import read_settings
+from rocketapp.plugin import AppConfig, hookimpl, option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditConfig:
+    topic: str = option("audit", "Where the audit goes.")
+
+
+class Audit:
+    """Declares a handler of its own, and gives the app a method."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    @hookimpl
+    def options(self) -> tuple[str, type[AuditConfig]]:
+        return "audit", AuditConfig
+
+    @hookimpl
+    def configure(self, app: RocketApp) -> None:
+        app.subscribe("audit")(self.keep)
+        app.on_startup(lambda: None)
+
+    @hookimpl
+    def app_methods(self, app: RocketApp) -> Mapping[str, Callable[..., Any]]:
+        return {"audited": lambda topic: app.subscribe(topic, group="audit")}
+
+    async def keep(self, message: Message) -> None: ...
+
+
+class Other:
+    @hookimpl
+    def message_filter(self) -> None: ...
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
+    """A module that the settings may name."""
+    module = types.ModuleType("shop_audit")
+    module.Audit = Audit  # type: ignore[attr-defined]
+    module.message_filter = hookimpl(lambda subscription: None)  # type: ignore[attr-defined]
+    module.message_filter.__name__ = "message_filter"
+    monkeypatch.setitem(sys.modules, "shop_audit", module)
+    yield module
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def given(app: RocketApp, **options: Any) -> tuple[str, ...]:
+    """The names of its plugins with these options of `[app]`, without those that are installed."""
+    read_settings(app, {}, overrides={"app": options})
+    installed = {point.name for point in declared_of(app).found_plugins(AppConfig()) if point.origin == "entry point"}
+    return tuple(name for name in declared_of(app).plugins.names() if name not in installed)
+
+
+AUDIT, OTHER = f"{__name__}.Audit", f"{__name__}.Other"
+
+
+def test_plugins_come_from_settings_and_from_code(module: types.ModuleType, folder: Path) -> None:
+    (folder / "settings.toml").write_text('[app]\nplugins = ["shop_audit:Audit", "shop_audit"]\n')
+    assert given(RocketApp("shop", plugins=[Other])) == ("shop_audit:Audit", "shop_audit", OTHER)
+
+
+def test_a_variable_names_several_with_commas(module: types.ModuleType) -> None:
+    app = RocketApp("shop")
+    read_settings(app, {"ROCKETAPP_APP__PLUGINS": "shop_audit:Audit, shop_audit"})
+    assert declared_of(app).plugins.names()[-2:] == ("shop_audit:Audit", "shop_audit")
+
+
+def test_a_plugin_of_the_settings_that_fails_is_named() -> None:
+    with pytest.raises(PluginError, match="plugin no_such: no_such could not be loaded: ModuleNotFoundError"):
+        given(RocketApp("shop"), plugins=["no_such"])
+
+
+def test_a_disabled_plugin_is_not_even_imported(module: types.ModuleType) -> None:
+    assert given(RocketApp("shop", plugins=[Audit, Other]), disabled_plugins=[AUDIT]) == (OTHER,)
+    assert given(RocketApp("shop"), plugins=["no_such"], disabled_plugins=["no_such", "logs"]) == ()
+
+
+def test_the_table_of_a_disabled_plugin_may_stay_in_the_file(folder: Path) -> None:
+    text = '[app]\nplugins = ["audit"]\ndisabled_plugins = ["audit"]\n[audit]\ntopic = "x"\n'
+    (folder / "settings.toml").write_text(text)
+    assert given(RocketApp("shop")) == ()
+
+
+def test_the_order_is_that_of_the_settings() -> None:
+    app = RocketApp("shop", plugins=[Audit, Other])
+    assert given(app) == (AUDIT, OTHER)
+    assert given(app, plugin_order=[OTHER, AUDIT]) == (OTHER, AUDIT)
+    assert given(app, plugin_order=[AUDIT]) == (OTHER, AUDIT)
+    read_settings(app, {}, overrides={"app": {"plugin_order": [AUDIT, "logs"]}})
+    assert declared_of(app).plugins.names()[-2:] == (AUDIT, "logs")
+
+
+@pytest.mark.parametrize("name", ["disabled_plugins", "plugin_order"])
+def test_a_name_of_no_plugin_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=rf"app.{name}: no plugin is called 'log': there are .*logs"):
+        given(RocketApp("shop"), **{name: ["log"]})
+
+
+def test_a_list_in_the_settings_holds_texts_alone() -> None:
+    with pytest.raises(ConfigError, match=r"app.plugins: \[1\] is not a list of texts"):
+        given(RocketApp("shop"), plugins=[1])
+
+
+def test_a_plugin_declares_on_the_app_once(folder: Path) -> None:
+    app = RocketApp("shop", plugins=[Audit])
+    for _ in range(2):
+        settings = read_settings(app, {})
+    registry = declared_of(app).registry
+    assert [one.topic for one in registry.subscriptions("shop", settings.consumer)] == ["audit"]
+    assert len(declared_of(app).lifecycle_hooks) == 1
+
+
+def test_a_plugin_stays_the_same_object_when_settings_choose_anew() -> None:
+    app = RocketApp("shop", plugins=[Audit, Other])
+    before = declared_of(app).plugins.plugin(AUDIT)
+    given(app, disabled_plugins=[OTHER])
+    assert declared_of(app).plugins.plugin(AUDIT) is before
+
+
+def test_what_a_plugin_declares_wrongly_is_told_with_its_line() -> None:
+    class Wrong:
+        @hookimpl
+        def configure(self, app: RocketApp) -> None:
+            app.subscribe("orders", retries=-1)(lambda message: None)
+
+    with pytest.raises(SetupError, match="retries=-1"):
+        given(RocketApp("shop", plugins=[Wrong]))
+
+
+def test_a_plugin_gives_the_app_a_method() -> None:
+    app: Any = RocketApp("shop", plugins=[Audit])
+
+    @app.audited("orders")
+    def settle(message: Message) -> None: ...
+
+    settings = read_settings(app, {})
+    found = declared_of(app).registry.subscriptions("shop", settings.consumer)
+    assert [(one.topic, one.group) for one in found] == [("orders", "audit"), ("audit", "shop")]
+    assert found[0].handler_name.endswith("settle")
+
+
+def test_a_method_that_no_plugin_adds_is_an_ordinary_error() -> None:
+    app: Any = RocketApp("shop", plugins=[Audit])
+    with pytest.raises(AttributeError, match="RocketApp has no attribute 'sink', and no plugin adds it"):
+        app.sink("orders")
+    assert not hasattr(app, "_nothing")
+
+
+def test_a_plugin_whose_method_is_used_cannot_be_disabled() -> None:
+    app: Any = RocketApp("shop", plugins=[Audit])
+    app.audited("orders")
+    with pytest.raises(PluginError, match=r"is disabled \(app.disabled_plugins\), and app.audited is its method"):
+        given(app, disabled_plugins=[AUDIT])
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ({"publish": print}, "names 'publish', which RocketApp has already"),
+        ({"_sink": print}, "names '_sink', which is no public name"),
+        ({"sink": 5}, "return functions by name"),
+        ([print], "return functions by name"),
+        ({"audited": print}, "names 'audited', which plugin .*Audit adds"),
+    ],
+)
+def test_a_method_that_cannot_be_added_names_its_plugin(answer: Any, problem: str) -> None:
+    class Adds:
+        @hookimpl
+        def app_methods(self) -> Any:
+            return answer
+
+    app: Any = RocketApp("shop", plugins=[Audit, Adds])
+    with pytest.raises(AttributeError, match=f"Adds: app_methods .*{problem}"):
+        app.sink("orders")
