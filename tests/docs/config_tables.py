@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 
-from rocketapp.app.settings.settings import TABLES
+from rocketapp.app.settings import settings
 from rocketapp.app.settings.values import OptionField, fields_of
+from rocketapp.plugins.telemetry.config import TelemetryConfig
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/config.md"
+OF_PLUGINS = {"telemetry": TelemetryConfig}
+"""The tables of the plugins that ship with rocketapp."""
+TABLES = {**settings.TABLES, **OF_PLUGINS}
 
 
 def table_of(name: str) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rocketapp.app.settings.settings import TABLES
-from tests.docs.config_tables import PAGE, with_tables
+from tests.docs.config_tables import PAGE, TABLES, with_tables
 
 TEXT = PAGE.read_text()
 

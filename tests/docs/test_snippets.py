@@ -13,6 +13,7 @@ import pytest
 
 from rocketapp.app.settings.sources import load_settings
 from rocketapp.cli.main import cli
+from tests.docs.config_tables import OF_PLUGINS
 from tests.docs.pages import PAGES, ROOT, Block, all_blocks, commands, name_of
 
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)[^)]*\)")
@@ -32,7 +33,7 @@ def test_a_snippet_runs_as_a_module(block: Block, monkeypatch: pytest.MonkeyPatc
 def test_shown_settings_load(block: Block, tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text(block.text)
-    assert load_settings(str(file), {}, {}, {}).sources
+    assert load_settings(str(file), {}, {}, {}, tables=OF_PLUGINS).sources
 
 
 @pytest.mark.parametrize(("place", "line"), commands(), ids=lambda value: value[:40])

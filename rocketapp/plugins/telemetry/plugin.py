@@ -1,0 +1,131 @@
+"""Traces and metrics of an app through OpenTelemetry.
+
+On when `[telemetry]` or OpenTelemetry's variables ask for it; otherwise nothing of OpenTelemetry is imported, and
+nothing stands in front of a handler or a publish.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from importlib.util import find_spec
+from random import Random
+from typing import TYPE_CHECKING
+
+from rocketapp import ConfigError
+from rocketapp.plugin import PublishWrapper, Subscription, Surface, Wrapper, hookimpl
+from rocketapp.plugins.telemetry.config import TelemetryConfig, Wanted, wanted
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.resources import Resource
+
+    from rocketapp.plugins.telemetry.tracing import Tracing
+
+log = logging.getLogger("rocketapp.telemetry")
+_PATIENCE = 5.0
+"""Seconds that the last export may take while the app stops."""
+_NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+
+
+class Telemetry:
+    """The plugin."""
+
+    def __init__(self) -> None:
+        self._config = TelemetryConfig()
+        self._wanted: Wanted | None = None
+        self._tracing: Tracing | None = None
+        self._endings: list[Callable[[], object]] = []
+
+    @hookimpl
+    def options(self) -> tuple[str, type[TelemetryConfig]]:
+        return "telemetry", TelemetryConfig
+
+    @hookimpl
+    def observe_events(self, app: Surface) -> None:
+        """Observes nothing; this is where a plugin first sees the settings."""
+        self._config = app.options(TelemetryConfig)
+        self._wanted = wanted(self._config, os.environ) or None
+        if self._wanted is not None and not self._is_installed():
+            self._wanted = None
+        if self._wanted is not None and self._wanted.traces:
+            from rocketapp.plugins.telemetry.tracing import Tracing
+
+            self._tracing = Tracing(Random())
+
+    @hookimpl(tryfirst=True)
+    def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
+        """Outside of other wrappers: what they do belongs to the span."""
+        return None if self._tracing is None else self._tracing.handler(subscription)
+
+    @hookimpl(trylast=True)
+    def publish_wrapper(self) -> PublishWrapper | None:
+        """Next to the producer: what other wrappers change is what the span says."""
+        return None if self._tracing is None else self._tracing.publishing
+
+    @hookimpl
+    def app_startup(self, app: Surface) -> None:
+        """The exporters begin, and the ids of the clients are known."""
+        if self._wanted is None:
+            return
+        from rocketapp.plugins.telemetry import providers
+
+        resource = providers.resource_of(app.name, app.version)
+        if self._tracing is not None:
+            self._begin_tracing(self._tracing, self._wanted, resource, app)
+
+    @hookimpl
+    async def app_shutdown(self) -> None:
+        """Export what is left, for some seconds at most."""
+        endings, self._endings = self._endings, []
+        if not endings:
+            return
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        def end() -> None:
+            for ending in endings:
+                ending()
+            with contextlib.suppress(RuntimeError):  # too late: the loop is closed
+                loop.call_soon_threadsafe(ended.set)
+
+        # A daemon: an exporter that waits for a dead collector must not keep the process.
+        threading.Thread(target=end, name="telemetry ends", daemon=True).start()
+        try:
+            await asyncio.wait_for(ended.wait(), _PATIENCE)
+        except TimeoutError:
+            log.warning("the last spans and metrics were not exported within %g s", _PATIENCE)
+
+    def _begin_tracing(self, tracing: Tracing, wanted: Wanted, resource: Resource, app: Surface) -> None:
+        from rocketapp.plugins.telemetry import providers
+        from rocketapp.plugins.telemetry.sampling import gate_of
+
+        given = providers.user_s_tracer_provider()
+        if given is not None:
+            sampling, provider = providers.known_sampling(given), given
+        else:
+            sampling = wanted.sampling
+            provider = own = providers.new_tracer_provider(wanted.traces, self._config, sampling, resource)
+            self._endings.append(own.shutdown)
+        clients = {group.cluster: group.client_id for group in app.snapshot().groups}
+        tracing.begin(provider, gate_of(sampling, Random()), clients)
+
+    def _is_installed(self) -> bool:
+        """Whether the extra is. What the settings ask for must be; a variable may be meant for other programs."""
+        missing = [name for name in _NEEDED if not _is_there(name)]
+        if not missing:
+            return True
+        mend = "pip install 'rocketapp[telemetry]'"
+        if self._config.enabled or self._config.endpoint:
+            raise ConfigError("telemetry.enabled", f"{missing[0]} is not installed: {mend}")
+        log.warning("OTEL_ variables ask for telemetry, and %s is not installed: %s", missing[0], mend)
+        return False
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False

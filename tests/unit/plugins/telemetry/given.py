@@ -1,0 +1,68 @@
+"""An app on an embedded broker in memory, with telemetry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from rocketapp import RocketApp
+from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.settings.settings import Settings
+from rocketapp.clock import SystemClock
+from rocketapp.config.app import AppConfig
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.config.client import ClientConfig
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.embedded.embedded import EmbeddedBroker
+from rocketapp.model.event import DeadLettered, Event, Handled, Retried
+from rocketapp.plugin import hookimpl
+from rocketapp.plugins.telemetry.config import TelemetryConfig
+from rocketapp.transport.memory import MemoryNetwork
+
+
+class Settled:
+    """A plugin that waits until so many messages have been handled or are dead."""
+
+    def __init__(self, count: int) -> None:
+        self._left = count
+        self.all = asyncio.Event()
+
+    @hookimpl
+    def observe_events(self) -> Callable[[Event], None]:
+        return self._observe
+
+    def _observe(self, event: Event) -> None:
+        if isinstance(event, Handled):
+            self._left -= event.count
+        elif isinstance(event, DeadLettered):
+            self._left -= 1
+        elif isinstance(event, Retried):
+            pass
+        if self._left <= 0:
+            self.all.set()
+
+
+@asynccontextmanager
+async def running(app: RocketApp, telemetry: TelemetryConfig, **of_app: Any) -> AsyncIterator[Lifecycle]:
+    """The app, started and stopped."""
+    network, clock = MemoryNetwork(), SystemClock()
+    broker = EmbeddedBroker(
+        config=BrokerConfig(listen="127.0.0.1:1"), memory=True, clock=clock, random=Random(1), observe=lambda _: None
+    )
+    address = await broker.start(network)
+    settings = Settings(
+        app=AppConfig(version="1.2", **of_app),
+        client=ClientConfig(name_server=address),
+        consumer=ConsumerConfig(suspend=0.05),
+        plugins={"telemetry": telemetry},
+    )
+    lifecycle = Lifecycle(app, settings, dial=network.dial, clock=clock, random=Random(2))
+    try:
+        await lifecycle.start()
+        yield lifecycle
+    finally:
+        await lifecycle.stop(asyncio.Event())
+        await broker.stop()

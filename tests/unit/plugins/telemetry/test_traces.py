@@ -1,0 +1,218 @@
+"""What an OTLP collector sees of an app: the traces of its messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry import trace
+
+from rocketapp import DeadLetter, Message, Retry, RocketApp, Skip
+from rocketapp.plugins.telemetry.config import TelemetryConfig
+from tests.unit.plugins.telemetry.collector import Collector
+from tests.unit.plugins.telemetry.given import Settled, running
+
+JAVA_TRACE, JAVA_SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as one:
+        yield one
+
+
+def config(collector: Collector, **options: object) -> TelemetryConfig:
+    return TelemetryConfig(endpoint=collector.endpoint, metrics=False, **options)  # type: ignore[arg-type]
+
+
+async def test_publish_handle_publish_handle_is_one_trace(collector: Collector) -> None:
+    settled = Settled(2)
+    app = RocketApp("shop", plugins=[settled])
+
+    @app.subscribe("orders", tags="paid")
+    async def settle(message: Message) -> None:
+        await app.publish("parcels", b"p", order_key="o-1")
+
+    @app.subscribe("parcels", group="packing", orderly=True)
+    def pack(message: Message) -> None: ...
+
+    async with running(app, config(collector)):
+        result = await app.publish("orders", b"{}", tag="paid", keys=["k1", "k2"])
+        await settled.all.wait()
+    send, process, send_on, process_on = collector.spans
+    assert [(span.name, span.kind) for span in collector.spans] == [
+        ("send orders", "producer"),
+        ("process orders", "consumer"),
+        ("send parcels", "producer"),
+        ("process parcels", "consumer"),
+    ]
+    assert {span.trace_id for span in collector.spans} == {send.trace_id}
+    assert [span.parent for span in collector.spans] == ["", send.span_id, process.span_id, send_on.span_id]
+    client_id = send.attributes.pop("messaging.client.id")
+    assert client_id
+    partition = f"{result.queue.broker_name}:{result.queue.queue_id}"
+    assert send.attributes == {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "orders",
+        "messaging.destination.partition.id": partition,
+        "messaging.message.id": result.message_id,
+        "messaging.message.body.size": 2,
+        "messaging.rocketmq.message.tag": "paid",
+        "messaging.rocketmq.message.keys": ["k1", "k2"],
+        "messaging.rocketmq.message.type": "normal",
+    }
+    assert process.attributes == {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": "process",
+        "messaging.operation.type": "process",
+        "messaging.destination.name": "orders",
+        "messaging.destination.partition.id": partition,
+        "messaging.consumer.group.name": "shop",
+        "messaging.client.id": client_id,
+        "messaging.message.id": result.message_id,
+        "messaging.message.body.size": 2,
+        "messaging.rocketmq.consumption_model": "clustering",
+        "messaging.rocketmq.message.tag": "paid",
+        "messaging.rocketmq.message.keys": ["k1", "k2"],
+        "messaging.rocketmq.message.type": "normal",
+        "rocketapp.handler": f"{settle.__module__}:{settle.__qualname__}",
+        "rocketapp.attempt": 1,
+        "rocketapp.outcome": "done",
+    }
+    assert (
+        send_on.attributes["messaging.rocketmq.message.type"],
+        send_on.attributes["messaging.rocketmq.message.group"],
+    ) == (
+        "fifo",
+        "o-1",
+    )
+    assert process_on.attributes["messaging.consumer.group.name"] == "packing"
+    assert process_on.attributes["messaging.rocketmq.message.type"] == "fifo"
+    assert (send.resource["service.name"], send.resource["service.version"]) == ("shop", "1.2")
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["sent back", "in place"])
+async def test_a_retry_is_in_the_same_trace_and_links_to_the_attempt_before_it(
+    collector: Collector, orderly: bool
+) -> None:
+    settled = Settled(1)
+    app = RocketApp("shop", plugins=[settled])
+
+    @app.subscribe("orders", orderly=orderly)
+    async def settle(message: Message) -> None:
+        if message.attempt < 3:
+            raise ValueError("no money") if orderly else Retry(after=1)
+
+    async with running(app, config(collector)):
+        await app.publish("orders", b"{}")
+        await settled.all.wait()
+    send, first, second, third = collector.spans
+    assert {span.trace_id for span in collector.spans} == {send.trace_id}
+    assert {span.parent for span in (first, second, third)} == {send.span_id}
+    assert (first.links, second.links, third.links) == (
+        [],
+        [(first.span_id, {"rocketapp.link": "earlier attempt"})],
+        [(second.span_id, {"rocketapp.link": "earlier attempt"})],
+    )
+    assert [span.attributes["rocketapp.attempt"] for span in (first, second, third)] == [1, 2, 3]
+    assert [span.attributes["rocketapp.outcome"] for span in (first, second, third)] == ["failed", "failed", "done"]
+    if orderly:
+        told = first.error, first.attributes["error.type"], first.events
+        assert told == ("ValueError: no money", "ValueError", ["exception"])
+
+
+@pytest.mark.parametrize(
+    "name", ["traceparent", "TRACE_CONTEXT"], ids=["rocketmq-client", "the gRPC client by a proxy"]
+)
+async def test_the_java_client_s_trace_is_continued(collector: Collector, name: str) -> None:
+    """Simulated: the property is written exactly as OpenTelemetry's instrumentation of the Java client writes it."""
+    settled = Settled(1)
+    app = RocketApp("shop", plugins=[settled])
+
+    @app.subscribe("orders")
+    def settle(message: Message) -> None:
+        assert trace.get_current_span().get_span_context().trace_state.get("vendor") == "x"
+        app.publish_sync("parcels", b"p")
+
+    async with running(app, config(collector)) as lifecycle:
+        java = {name: f"00-{JAVA_TRACE}-{JAVA_SPAN}-01", "tracestate": "vendor=x"}
+        await lifecycle._producers[""].send_raw("orders", b"{}", java)
+        await settled.all.wait()
+    process, send = collector.spans
+    assert (process.name, process.trace_id, process.parent) == ("process orders", JAVA_TRACE, JAVA_SPAN)
+    assert (send.name, send.trace_id, send.parent) == ("send parcels", JAVA_TRACE, process.span_id)
+
+
+async def test_a_batch_links_to_its_messages(collector: Collector) -> None:
+    settled = Settled(3)
+    app = RocketApp("shop", plugins=[settled])
+
+    @app.subscribe("orders", batch=3, batch_wait=0.2)
+    async def settle(messages: list[Message]) -> None: ...
+
+    async with running(app, config(collector)):
+        await app.publish_many("orders", [b"1", b"2"], properties={"traceparent": "not mine"})
+        await app.publish("orders", b"3")
+        await settled.all.wait()
+    many, one, *batches = collector.spans
+    assert many.attributes["messaging.batch.message_count"] == 2
+    assert "messaging.message.id" not in many.attributes
+    assert sorted(link for batch in batches for link, _ in batch.links) == sorted([many.span_id] * 2 + [one.span_id])
+    assert sum(batch.attributes["messaging.batch.message_count"] for batch in batches) == 3
+    assert {batch.parent for batch in batches} == {""}
+
+
+async def test_a_trace_that_is_not_kept_costs_no_span_and_stays_one(collector: Collector) -> None:
+    settled = Settled(3)
+    app = RocketApp("shop", plugins=[settled])
+    seen: list[str] = []
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None:
+        assert not trace.get_current_span().is_recording()
+        await app.publish("parcels", b"p")
+
+    @app.subscribe("parcels")
+    async def pack(message: Message) -> None:
+        seen.append(message.properties["traceparent"])
+        if len(seen) == 1:
+            raise Skip
+
+    async with running(app, config(collector, sample=0.0)) as lifecycle:
+        producer = lifecycle._producers[""]
+        java = f"00-{JAVA_TRACE}-{JAVA_SPAN}-00"
+        await producer.send_raw("orders", b"{}", {"traceparent": java})
+        await settled_of(seen, 1)
+        await producer.send_raw("orders", b"{}", {})
+        await settled_of(seen, 2)
+    assert collector.spans == []
+    assert seen[0] == java
+    assert seen[1].endswith("-00")
+    assert JAVA_TRACE not in seen[1]
+
+
+async def settled_of(seen: list[str], count: int) -> None:
+    async with asyncio.timeout(20):
+        while len(seen) < count:  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.01)
+
+
+async def test_outcomes_are_told(collector: Collector) -> None:
+    settled = Settled(2)
+    app = RocketApp("shop", plugins=[settled])
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> object:
+        if message.body == b"skip":
+            return Skip("not mine")
+        raise DeadLetter("hopeless")
+
+    async with running(app, config(collector)):
+        for body in ("skip", "dead"):
+            await app.publish("orders", body)
+        await settled.all.wait()
+    found = {span.attributes["rocketapp.outcome"]: span.error for span in collector.spans if span.kind == "consumer"}
+    assert found == {"skip": "", "dead letter": "DeadLetter: hopeless"}
