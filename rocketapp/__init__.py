@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from rocketapp.hooks.wrapper import Wrapper
     from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
     from rocketapp.model.outgoing import SendResult
-    from rocketapp.model.policy import Policy
+    from rocketapp.model.policy import Breaker, Policy
     from rocketapp.model.publisher import Publisher
     from rocketapp.wire.record import Message
 
 _HOMES = {
+    "Breaker": "rocketapp.model.policy",
     "BrokerError": "rocketapp.errors",
     "ConfigError": "rocketapp.errors",
     "Context": "rocketapp.app.call.context",
@@ -59,6 +60,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Breaker",
     "BrokerError",
     "ConfigError",
     "Context",

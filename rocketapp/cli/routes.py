@@ -11,7 +11,7 @@ from rocketapp.cli.failure import DONE, CommandError, shown_path
 from rocketapp.cli.options import app_options
 
 if TYPE_CHECKING:
-    from rocketapp.model.policy import Answer, Policy
+    from rocketapp.model.policy import Answer, Breaker, Policy
     from rocketapp.model.subscription import Subscription
 
 SHOWN_DELAYS = 4
@@ -53,6 +53,8 @@ def describe_routes(subscriptions: Sequence[Subscription], *, suspend: float) ->
                 yield f"    failures  {describe_failures(one, suspend=suspend)}"
                 if one.retry is not None and one.retry.on:
                     yield f"    on        {describe_answers(one.retry)}"
+                if one.retry is not None and one.retry.breaker is not None:
+                    yield f"    breaker   {describe_breaker(one.retry.breaker)}"
 
 
 def describe_tags(one: Subscription) -> str:
@@ -97,6 +99,12 @@ def describe_failures(one: Subscription, *, suspend: float) -> str:
 def describe_answers(policy: Policy) -> str:
     """What its exceptions mean."""
     return ", ".join(f"{kind.__name__}: {_answer(answer)}" for kind, answer in policy.on.items())
+
+
+def describe_breaker(breaker: Breaker) -> str:
+    """When it pauses the topic."""
+    when = f"{breaker.failures} failures within {breaker.within:g} s, {breaker.share:.0%} of the calls"
+    return f"after {when}: paused for {breaker.pause:g} s, then one message is tried"
 
 
 def _answer(answer: Answer) -> str:

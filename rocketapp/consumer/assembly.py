@@ -21,6 +21,7 @@ from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.puller import PullContext, PullCounters
 from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.watch import Watch, first_of
@@ -49,6 +50,7 @@ class Group:
         self.stats = GroupStats(handler for topic in topics for handler in topic.handlers)
         self.tasks = Tasks(observe)
         self.pausing = Pausing(Pauses())
+        self.stopping = Stopping(self.stats.handlers, self.pausing)
         self.begun: asyncio.Future[None] = loop.create_future()
         """Done when pulls may start."""
         self.brokers = Brokers(group=name, client=parts.client, config=config, random=parts.random, tasks=self.tasks)
@@ -78,18 +80,7 @@ class Group:
             observe=observe,
             is_unchanged=self.offsets.is_unchanged,
         )
-        self.rebalancer = Rebalancer(
-            group=name,
-            topics=tuple(self.subscriptions),
-            client=parts.client,
-            brokers=self.brokers,
-            trust=self.trust,
-            assignments=_Assignments(self.subscriptions, self._ways(), self._new_context()),
-            doubts=self.offsets.look_soon,
-            in_hand=lambda: [(handler, first_of(item)) for handler, item in self._in_hand()],
-            interval=config.rebalance_interval,
-            observe=observe,
-        )
+        self.rebalancer = self._new_rebalancer()
 
     def __repr__(self) -> str:
         return f"<Group {self.name}: {len(self.subscriptions)} topics>"
@@ -112,7 +103,7 @@ class Group:
         return ConcurrentWay(
             self._topics,
             stats=self.stats,
-            new_completion=partial(SentBack, redelivery=self.redelivery, pausing=self.pausing),
+            new_completion=partial(SentBack, redelivery=self.redelivery, stopping=self.stopping),
             observe=self._parts.observe,
             threads=self._parts.threads,
         )
@@ -123,7 +114,7 @@ class Group:
             group=self.name,
             stats=self.stats,
             redelivery=self.redelivery,
-            pausing=self.pausing,
+            stopping=self.stopping,
             observe=self._parts.observe,
             suspend=self._parts.config.suspend,
             prompt=self.offsets.prompt,
@@ -138,6 +129,21 @@ class Group:
             stall_reasons=(self.stall_reasons, self.orderly.waits),
             warning=self._parts.config.handler_warning,
             observe=self._parts.observe,
+        )
+
+    def _new_rebalancer(self) -> Rebalancer:
+        parts = self._parts
+        return Rebalancer(
+            group=self.name,
+            topics=tuple(self.subscriptions),
+            client=parts.client,
+            brokers=self.brokers,
+            trust=self.trust,
+            assignments=_Assignments(self.subscriptions, self._ways(), self._new_context()),
+            doubts=self.offsets.look_soon,
+            in_hand=lambda: [(handler, first_of(item)) for handler, item in self._in_hand()],
+            interval=parts.config.rebalance_interval,
+            observe=parts.observe,
         )
 
     def _in_hand(self) -> list[tuple[Handler, Any]]:

@@ -24,6 +24,7 @@ from rocketapp.consumer.group.offset_session import Session
 from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.start_offsets import StartOffsets
+from rocketapp.consumer.holding import apply_pauses
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import PullContext, Puller
@@ -31,7 +32,6 @@ from rocketapp.consumer.ways.delivery import Delivery, Way
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
@@ -142,26 +142,13 @@ class Assignment:
             self._cut.set_result(is_cut)
 
     def _apply_pauses(self) -> None:
-        """Hold what the group's pauses name, and let go on what they do not name."""
+        """The pauses of the group have changed, or a session begins."""
         if self._consuming is None:
             return
         puller, delivery = self._consuming
         pauses, topics = self._context.pausing.pauses, self._context.topics
-        if is_retry_topic(self.queue.topic):
-            # Messages of several topics come back in one queue: what is not paused goes on.
-            reason = pauses.reason_of_all(topics)
-            for topic in topics:
-                (delivery.go_on if pauses.reason(topic) is None else delivery.hold)(topic)
-        else:
-            reason = pauses.reason(self.queue.topic)
-            if reason is None:
-                delivery.go_on()
-            else:
-                delivery.hold()
-        if reason is None:
-            puller.resume()
-        else:
-            puller.pause(reason)
+        stall_reasons = self._context.pull.stall_reasons
+        apply_pauses(pauses, self.queue, topics, puller=puller, delivery=delivery, stall_reasons=stall_reasons)
 
     async def run(self) -> None:
         """Until it has been given back."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rocketapp.state.pauses import Pauses
+from rocketapp.state.pauses import Leave, Pauses
 
 
 class Pausing:
@@ -25,6 +25,18 @@ class Pausing:
     def resume(self, topic: str, reason: str | None = None) -> None:
         """Lift this reason, or without one all reasons. The topic goes on when there is no reason left."""
         self.pauses.resume(topic, reason)
+        self._tell()
+
+    def replace(self, topic: str, before: str, reason: str) -> None:
+        """Pause it for another reason, with nothing started in between."""
+        self.pauses.pause(topic, reason)
+        if before and before != reason:
+            self.pauses.resume(topic, before)
+        self._tell()
+
+    def let_one(self, topic: str, reason: str, leave: Leave) -> None:
+        """Although it is paused for this reason, pull its messages, and start one with this leave."""
+        self.pauses.let_one(topic, reason, leave)
         self._tell()
 
     def watch(self, changed: Callable[[], None]) -> None:

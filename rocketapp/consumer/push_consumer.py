@@ -150,6 +150,7 @@ class PushConsumer:
         is_clean = await self._rebalancer.give_back_all(cut, drain_timeout)
         if self._rebalancing is not None:
             self._rebalancing.cancel()
+        self._group.stopping.stop()
         await asyncio.gather(*(way.stop() for way in self._group.ways))
         await self._group.redelivery.stop()
         await self._group.offsets.stop()

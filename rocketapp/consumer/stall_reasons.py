@@ -25,9 +25,9 @@ class _Reason:
     told: bool = False
 
 
-OF_QUEUE, OF_LOCK, OF_RETRY = "queue", "lock", "retry"
-"""The places: what an assignment and its pulls say, what is said of a lock that was gained before, and of failed
-messages that wait to be sent back.
+OF_QUEUE, OF_LOCK, OF_RETRY, OF_TRIAL = "queue", "lock", "retry", "trial"
+"""The places: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
+that wait to be sent back, and of a paused topic of which one message is tried.
 """
 
 

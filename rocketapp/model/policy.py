@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import TypeGuard
 
 from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop
@@ -17,6 +18,34 @@ LONGEST_DELAY = float(DELAY_SECONDS[-1])
 """Seconds of the longest delay level, the most that a concurrent handler can wait: 2 h."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    """Pauses the topic of a handler whose calls fail again and again, for example while its database is down.
+
+    failures: this many failed attempts open it (each message of a batch is one), when they came
+    within: this many seconds, and were at least
+    share: this part of all calls meanwhile. Dead letters and skipped messages are not counted as failures.
+    pause: seconds that the topic is paused in its group, in this process. After them one message is tried: when it
+        succeeds the topic goes on, when it fails the next pause begins.
+
+    Raises TypeError or ValueError, which say what to write instead.
+    """
+
+    failures: int = 20
+    within: float = 60.0
+    pause: float = 30.0
+    share: float = 0.5
+
+    def __post_init__(self) -> None:
+        if isinstance(self.failures, bool) or not isinstance(self.failures, int) or self.failures < 1:
+            raise ValueError(f"Breaker(failures={self.failures!r}): give a whole number, 1 or more")
+        for name, seconds in (("within", self.within), ("pause", self.pause)):
+            if not _is_number(seconds) or not 0 < seconds < inf:
+                raise ValueError(f"Breaker({name}={seconds!r}): give seconds, more than 0")
+        if not _is_number(self.share) or not 0 < self.share <= 1:
+            raise ValueError(f"Breaker(share={self.share!r}): give a share of all calls, above 0 and up to 1")
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """When a failed message is tried again, and which exceptions mean something else than a retry.
@@ -27,16 +56,20 @@ class Policy:
     on: an exception class -> Retry, Skip, DeadLetter or Stop, also made with arguments. The class nearest to that
         of the exception decides, as `except` clauses would in the best order. Other exceptions mean Retry. What a
         handler raises or returns as an outcome holds as it is.
+    breaker: pauses the topic while most calls fail; None does not.
 
     Raises TypeError or ValueError, which say what to write instead.
     """
 
     delays: Sequence[float] = ()
     on: Mapping[type[BaseException], Answer] = field(default_factory=dict, hash=False)
+    breaker: Breaker | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delays", _checked_delays(self.delays))
         object.__setattr__(self, "on", _checked_answers(self.on))
+        if self.breaker is not None and not isinstance(self.breaker, Breaker):
+            raise TypeError(f"Policy(breaker={self.breaker!r}): give a Breaker, such as Breaker(failures=20, pause=30)")
 
 
 def unfit_for_concurrent(policy: Policy) -> str | None:
@@ -56,7 +89,7 @@ def _checked_delays(delays: object) -> tuple[float, ...]:
     if isinstance(delays, str | bytes) or not isinstance(delays, Sequence):
         raise TypeError(f"Policy(delays={delays!r}): give a list of seconds, such as [1, 5, 30]")
     for delay in delays:
-        if isinstance(delay, bool) or not isinstance(delay, int | float):
+        if not _is_number(delay):
             raise TypeError(f"Policy(delays=...): {delay!r} is not a number of seconds")
         if not 0 <= delay < inf:
             raise ValueError(f"Policy(delays=...): {delay!r}: give seconds, 0 or more")
@@ -75,6 +108,10 @@ def _checked_answers(on: object) -> dict[type[BaseException], Answer]:
             shown = answer.__name__ if isinstance(answer, type) else repr(answer)
             raise TypeError(f"Policy(on=...): {kind.__name__}: {shown}: give Retry, Skip, DeadLetter or Stop")
     return dict(on)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_answer(answer: object) -> bool:

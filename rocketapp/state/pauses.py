@@ -2,7 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+Take = Callable[[str], bool]
+"""(name of a handler): whether one message of it may start, although its topic is paused. True once."""
+
+
+class Leave:
+    """Permission to start one message of a handler although its topic is paused for a reason."""
+
+    __slots__ = ("_handler", "_taken")
+
+    def __init__(self, handler: str, taken: Callable[[], None]) -> None:
+        """`taken` is called when it is made use of."""
+        self._handler = handler
+        self._taken: Callable[[], None] | None = taken
+
+    def take(self, handler: str) -> bool:
+        """Make use of it; False when it is another handler's, or was taken before."""
+        if self._taken is None or handler != self._handler:
+            return False
+        taken, self._taken = self._taken, None
+        taken()
+        return True
 
 
 class Pauses:
@@ -10,6 +32,8 @@ class Pauses:
 
     def __init__(self) -> None:
         self._reasons: dict[str, list[str]] = {}
+        self._leaves: dict[tuple[str, str], Leave] = {}
+        """By topic and reason."""
         self.changes = 0
         """How often topics were paused or resumed."""
 
@@ -19,6 +43,7 @@ class Pauses:
     def pause(self, topic: str, reason: str) -> None:
         """Add a reason. One that is there already is not added twice."""
         self.changes += 1
+        self._leaves.pop((topic, reason), None)
         reasons = self._reasons.setdefault(topic, [])
         if reason not in reasons:
             reasons.append(reason)
@@ -27,12 +52,29 @@ class Pauses:
         """Lift this reason, or without one all of them. Nothing happens if the topic is not paused for it."""
         self.changes += 1
         reasons = self._reasons.get(topic, [])
-        if reason is None:
-            reasons.clear()
-        elif reason in reasons:
-            reasons.remove(reason)
+        for lifted in list(reasons) if reason is None else [reason]:
+            self._leaves.pop((topic, lifted), None)
+            if lifted in reasons:
+                reasons.remove(lifted)
         if not reasons:
             self._reasons.pop(topic, None)
+
+    def let_one(self, topic: str, reason: str, leave: Leave) -> None:
+        """This reason lets one message through. Nothing happens if the topic is not paused for it."""
+        if self.has(topic, reason):
+            self._leaves[topic, reason] = leave
+
+    def leave(self, topic: str) -> Take | None:
+        """Asked before a message starts although its topic is paused: only when every reason lets one through."""
+        leaves = [self._leaves.get((topic, reason)) for reason in self._reasons.get(topic, [])]
+        given = [leave for leave in leaves if leave is not None]
+        if not given or len(given) < len(leaves):
+            return None
+        return lambda handler: any(leave.take(handler) for leave in given)
+
+    def has(self, topic: str, reason: str) -> bool:
+        """Whether it is paused for this reason."""
+        return reason in self._reasons.get(topic, ())
 
     def is_paused(self, topic: str) -> bool:
         """Whether there is a reason."""

@@ -14,7 +14,7 @@ PUBLIC = {
     # What a user writes.
     "RocketApp", "Router", "Message", "Context", "Publisher",
     # What a handler says, and what publishing answers.
-    "Retry", "Skip", "DeadLetter", "Stop", "Outcomes", "Policy", "SendResult",
+    "Retry", "Skip", "DeadLetter", "Stop", "Outcomes", "Policy", "Breaker", "SendResult",
     # What a plugin writes.
     "hookimpl", "Wrapper",
     # What a user catches.

@@ -38,6 +38,7 @@ app.pause("orders", "migration")  # E: call-arg
 app.resume(5)  # E: arg-type
 app.subscribe("orders", retry=3)  # E: arg-type
 Policy(delays=5)  # E: arg-type
+Policy(breaker=5)  # E: arg-type
 Policy(on={ValueError: KeyError})  # E: dict-item
 Policy(on={"ValueError": Skip})  # E: dict-item
 Router("billing-")  # E: call-arg

@@ -9,6 +9,7 @@ from typing import TypedDict, assert_type
 import msgspec
 
 from rocketapp import (
+    Breaker,
     Context,
     DeadLetter,
     Message,
@@ -45,6 +46,7 @@ class Row(TypedDict):
 app = RocketApp("shop", clusters={"eu": "h:1"}, version="1.2")
 billing = Router(prefix="billing-", group="billing", cluster="eu", retries=2, timeout=5)
 quick = RocketApp("quick", retries=0, concurrency=4, start="first")
+stopping = Router(retry=Policy(breaker=Breaker(failures=5, pause=2.5)))
 careful = Router(retry=Policy([1, 5.5, 30], on={TimeoutError: Retry(after=60), ValueError: DeadLetter, KeyError: Stop}))
 
 

@@ -28,6 +28,7 @@ from rocketapp.model.event import Observe
 from rocketapp.model.names import is_retry_topic
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.hand_over import RUN_ON
+from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
@@ -115,6 +116,8 @@ class ConcurrentDelivery:
         self._batches: dict[int, tuple[Workers, Batches]] = {}
         self._all_held = False
         self._held_topics: set[str] = set()
+        self._trials: dict[str | None, Take] = {}
+        """By held topic, or None for all: asked whether one message may start all the same."""
         self._kept: list[tuple[Workers, list[Any]]] = []
         """Items that wait for the end of a hold, in the order of their delivery."""
         self._given_up = False
@@ -135,6 +138,7 @@ class ConcurrentDelivery:
 
     def hold(self, topic: str | None = None) -> None:
         """Take back what was not started and keep it, in its order; of a retry queue perhaps one topic only."""
+        self._trials.pop(topic, None)
         if topic is None:
             self._all_held = True
         else:
@@ -155,17 +159,26 @@ class ConcurrentDelivery:
             if self._is_held(workers):
                 batches.hold()
 
+    def try_one(self, take: Take, topic: str | None = None) -> None:
+        """During a hold: start one message, now or when there is one. A batch is one as well."""
+        self._trials[topic] = take
+        self._submit_kept()
+
     def go_on(self, topic: str | None = None) -> None:
         """Start what was kept."""
+        self._trials.pop(topic, None)
         if topic is None:
             self._all_held = False
         else:
             self._held_topics.discard(topic)
+        self._submit_kept()
+
+    def _submit_kept(self) -> None:
         kept, self._kept = self._kept, []
         for workers, items in kept:
             self._submit(workers, items)
         for workers, batches in self._batches.values():
-            if not self._is_held(workers):
+            if not self._is_held(workers) or self._trial(workers) is not None:
                 batches.go_on()
 
     def end(self) -> None:
@@ -221,6 +234,9 @@ class ConcurrentDelivery:
     def _is_held(self, workers: Workers) -> bool:
         return self._all_held or workers.handler.subscription.topic in self._held_topics
 
+    def _trial(self, workers: Workers) -> Take | None:
+        return self._trials.get(None if self._all_held else workers.handler.subscription.topic)
+
     def _give(self, topic: str, messages: Sequence[Message]) -> None:
         table = self._tables.get(topic)
         shares = [(None, messages)] if table is None else table.split(messages)
@@ -238,7 +254,7 @@ class ConcurrentDelivery:
         if known is None:
             known = workers, Batches(most, wait, lambda found: self._submit(workers, [found]))
             self._batches[id(workers)] = known
-            if self._is_held(workers):
+            if self._is_held(workers) and self._trial(workers) is None:
                 known[1].hold()
         return known[1]
 
@@ -259,8 +275,13 @@ class ConcurrentDelivery:
 
     def _submit(self, workers: Workers, items: list[Any]) -> None:
         if (self._all_held or self._held_topics) and self._is_held(workers):
-            self._kept.append((workers, items))
-            return
+            take = self._trial(workers)
+            is_tried = take is not None and take(workers.handler.name)
+            if rest := items[is_tried:]:
+                self._kept.append((workers, rest))
+            if not is_tried:
+                return
+            items = items[:1]
         works = self._works
         while works and not works[0][1].left:
             self._started_to = max(self._started_to, works.popleft()[1].last_offset)

@@ -16,6 +16,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.lease import Lease
+from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 
@@ -35,6 +36,13 @@ class Delivery(Protocol):
 
     def hold(self, topic: str | None = None) -> None:
         """Start no message of this topic, or of any topic; messages that were pulled are kept."""
+        ...
+
+    def try_one(self, take: Take, topic: str | None = None) -> None:
+        """During a hold: start one message, now or when there is one, if `take` says so for the name of its handler.
+
+        It ends with the next `hold` or `go_on` of the topic.
+        """
         ...
 
     def go_on(self, topic: str | None = None) -> None:

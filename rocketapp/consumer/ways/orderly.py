@@ -8,8 +8,8 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
@@ -38,7 +38,7 @@ class OrderlyWay:
         group: str,
         stats: GroupStats,
         redelivery: Redelivery,
-        pausing: Pausing,
+        stopping: Stopping,
         observe: Observe,
         suspend: float,
         prompt: Prompt = no_prompt,
@@ -50,7 +50,7 @@ class OrderlyWay:
         """
         self.waits = StallReasons(group, observe, asyncio.get_running_loop().time)
         """Queues that wait for a free call of their handler. They are pulled all the same."""
-        retries = RetryContext(group, redelivery, observe, pausing, suspend)
+        retries = RetryContext(group, redelivery, observe, stopping, suspend)
         self._context = OrderlyContext(stats, retries, prompt, tasks=Tasks(observe), waits=self.waits)
         self._threads = threads
         self._executors: list[SerialExecutor] = []

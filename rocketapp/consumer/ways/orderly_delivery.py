@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
@@ -21,7 +22,8 @@ from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
 from rocketapp.consumer.workers.free_calls import call_before
-from rocketapp.consumer.workers.serial import RUN, Permit, SerialExecutor
+from rocketapp.consumer.workers.serial import RUN, Permit, SerialExecutor, Stopped
+from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
@@ -78,6 +80,10 @@ class OrderlyDelivery:
         """Messages came, a hold ended, or the delivery was ended."""
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._held = False
+        self._take: Take | None = None
+        """Asked during a hold whether one item may start all the same."""
+        self._is_trial = False
+        """One item may start during a hold."""
         self._executor: SerialExecutor | None = None
         self._completions: dict[int, ByOffset] = {}
         self._retries = RetriesInPlace(process_queue, self._ended, context.retries)
@@ -99,10 +105,16 @@ class OrderlyDelivery:
     def hold(self, topic: str | None = None) -> None:
         """Start no further message; the running call goes on. An orderly queue holds one topic: `topic` is ignored."""
         self._held = self._permit.withheld = True
+        self._take = None
+
+    def try_one(self, take: Take, topic: str | None = None) -> None:
+        """During a hold: start one item, now or when there is one."""
+        self._take = take
+        self._changed.set()
 
     def go_on(self, topic: str | None = None) -> None:
         """End the hold."""
-        self._held, self._permit.withheld = False, self._ended.done()
+        self._held, self._permit.withheld, self._take = False, self._ended.done(), None
         self._changed.set()
 
     def end(self) -> None:
@@ -207,10 +219,13 @@ class OrderlyDelivery:
         while await self._may_start():
             if not await self._has_call(executor):
                 return False
+            is_trial, self._is_trial = self._is_trial, False
             try:
-                stopped = await executor.run(upcoming, self._permit, completion)
+                stopped = await self._run_items(executor, upcoming, completion, only_one=is_trial)
             finally:
                 executor.free_calls.release()
+            if is_trial and stopped is None:
+                continue
             if stopped is None:
                 if upcoming is rest:
                     return True
@@ -226,6 +241,17 @@ class OrderlyDelivery:
                 upcoming = _again(executor.handler, retried) if retried else rest
                 failures, retried = [], []
         return False
+
+    async def _run_items(
+        self, executor: SerialExecutor, items: Iterator[Any], completion: ByOffset, *, only_one: bool
+    ) -> Stopped | None:
+        if not only_one:
+            return await executor.run(items, self._permit, completion)
+        self._permit.withheld = self._ended.done()
+        try:
+            return await executor.run(islice(items, 1), self._permit, completion)
+        finally:
+            self._permit.withheld = self._held or self._ended.done()
 
     async def _has_call(self, executor: SerialExecutor) -> bool:
         """Take a free call, perhaps after a wait; False when the delivery ended before."""
@@ -250,9 +276,13 @@ class OrderlyDelivery:
     async def _may_start(self) -> bool:
         """Wait for the end of a hold and for a lock that is certain; False when there will be none."""
         while not self._ended.done():
-            if self._held:
-                self._changed.clear()
-                await self._changed.wait()
+            if self._held and not self._is_trial:
+                executor = self._executor
+                if executor is not None and self._take is not None and self._take(executor.handler.name):
+                    self._is_trial = True
+                else:
+                    self._changed.clear()
+                    await self._changed.wait()
             elif self._loop.time() < self._permit.lease.trusted_until:
                 return True
             elif not await self._usable():

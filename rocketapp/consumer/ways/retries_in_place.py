@@ -11,10 +11,9 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.retry.counts import count_retry
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.retry.stopping import stop_topic
+from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.model.event import Observe
 from rocketapp.state.failed_attempts import FailedAttempts
 from rocketapp.state.policy import delay_before
@@ -30,7 +29,7 @@ class RetryContext:
     group: str
     redelivery: Redelivery
     observe: Observe
-    pausing: Pausing
+    stopping: Stopping
     suspend: float
     """Seconds until a failed message is tried again, when neither its handler nor a policy says."""
     attempts: FailedAttempts = field(default_factory=FailedAttempts)
@@ -59,8 +58,8 @@ class RetriesInPlace:
         """
         again, unchanged, longest, context = list[Message](), list[Message](), 0.0, self._context
         for message, failure in failures:
+            context.stopping.failed(handler, failure)
             if failure.stop:
-                stop_topic(context.pausing, handler, failure)
                 unchanged.append(message)
                 continue
             about, times = handler.subscription, message.reconsume_times

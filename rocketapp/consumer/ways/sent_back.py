@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.retry.stopping import stop_topic
+from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -17,7 +16,7 @@ from rocketapp.wire.record import Message
 class SentBack(ByOffset):
     """Acknowledges by offset; failed messages are sent back, or kept when their topic is stopped."""
 
-    __slots__ = ("_keep", "_pausing", "_redelivery")
+    __slots__ = ("_keep", "_redelivery", "_stopping")
 
     def __init__(
         self,
@@ -26,11 +25,11 @@ class SentBack(ByOffset):
         keep: Callable[[Message], None],
         *,
         redelivery: Redelivery,
-        pausing: Pausing,
+        stopping: Stopping,
     ) -> None:
         """`keep` takes a message that is started again when its topic is resumed."""
         super().__init__(process_queue, handler)
-        self._keep, self._redelivery, self._pausing = keep, redelivery, pausing
+        self._keep, self._redelivery, self._stopping = keep, redelivery, stopping
 
     def judge(self, item: Any, result: object, raised: bool) -> None:
         """Acknowledge what one call has done, and send the other messages back."""
@@ -39,6 +38,6 @@ class SentBack(ByOffset):
         for message, failure in self.settle(item, result, raised):
             if failure.stop:
                 self._keep(message)
-                stop_topic(self._pausing, self._handler, failure)
             else:
                 self._redelivery.fail(self._handler, self._process_queue, message, failure)
+            self._stopping.failed(self._handler, failure)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rocketapp import DeadLetter, Message, Policy, Retry, RocketApp, Skip, Stop
+from rocketapp import Breaker, DeadLetter, Message, Policy, Retry, RocketApp, Skip, Stop
 from rocketapp.app.settings.settings import Settings
 from rocketapp.cli.config import HIDDEN, describe_settings
 from rocketapp.cli.main import cli
@@ -130,9 +130,13 @@ def test_the_delays_of_a_policy_are_told_as_they_will_be(options: dict[str, Any]
     assert describe_failures(subscriptions(app)[0], suspend=0.5) == text
 
 
-def test_routes_tell_what_exceptions_mean() -> None:
+def test_routes_tell_what_exceptions_mean_and_when_the_breaker_opens() -> None:
     app = RocketApp(
-        "shop", retry=Policy(on={OSError: Retry(after=60), KeyError: Skip("x"), ValueError: DeadLetter, EOFError: Stop})
+        "shop",
+        retry=Policy(
+            on={OSError: Retry(after=60), KeyError: Skip("x"), ValueError: DeadLetter, EOFError: Stop},
+            breaker=Breaker(),
+        ),
     )
 
     @app.subscribe("orders")
@@ -140,8 +144,10 @@ def test_routes_tell_what_exceptions_mean() -> None:
 
     lines = list(describe_routes(subscriptions(app), suspend=1.0))
     assert (
-        lines[-1] == "    on        OSError: retry after 1 min, KeyError: skip, ValueError: dead letter, EOFError: stop"
+        lines[-2] == "    on        OSError: retry after 1 min, KeyError: skip, ValueError: dead letter, EOFError: stop"
     )
+    text = "after 20 failures within 60 s, 50% of the calls: paused for 30 s, then one message is tried"
+    assert lines[-1] == f"    breaker   {text}"
 
 
 def test_an_app_without_subscriptions_says_so() -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rocketapp.state.pauses import Pauses
+from rocketapp.state.pauses import Leave, Pauses
 
 
 def test_a_topic_goes_on_when_every_reason_was_lifted() -> None:
@@ -32,3 +32,36 @@ def test_several_topics_are_paused_together_only_when_each_of_them_is() -> None:
     pauses.pause("stock", "b")
     assert pauses.reason_of_all(["orders", "stock"]) == "paused: a, b"
     assert pauses.reason_of_all([]) is None
+
+
+def test_one_message_may_start_when_every_reason_lets_one_through() -> None:
+    pauses, taken = Pauses(), list[str]()
+    pauses.pause("orders", "a")
+    assert pauses.leave("orders") is None
+    pauses.let_one("orders", "a", Leave("settle", lambda: taken.append("a")))
+    pauses.pause("orders", "b")
+    assert pauses.leave("orders") is None
+    pauses.let_one("orders", "b", Leave("ship", lambda: taken.append("b")))
+    take = pauses.leave("orders")
+    assert take is not None
+    assert [take("other"), take("ship"), take("ship"), take("settle"), take("settle")] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert taken == ["b", "a"]
+
+
+def test_a_reason_that_is_gone_or_new_lets_nothing_through() -> None:
+    pauses = Pauses()
+    pauses.let_one("orders", "a", Leave("settle", lambda: None))
+    pauses.pause("orders", "a")
+    assert pauses.leave("orders") is None
+    pauses.let_one("orders", "a", Leave("settle", lambda: None))
+    pauses.resume("orders")
+    pauses.pause("orders", "a")
+    assert pauses.leave("orders") is None
+    assert pauses.has("orders", "a")
+    assert not pauses.has("orders", "b")

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pausing import Pausing
+from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.consumer.ways.orderly_delivery import OrderlyDelivery
@@ -78,7 +79,7 @@ class Bench:
             group="group",
             stats=GroupStats([self.handler]),
             redelivery=cast(Any, self.dead_letters),
-            pausing=Pausing(Pauses()),
+            stopping=Stopping([self.handler], Pausing(Pauses())),
             observe=Events(),
             suspend=1.0,
             prompt=lambda process_queue: self.prompted.append(process_queue.commit_offset),
