@@ -31,6 +31,7 @@ class TopicTable(ConfigTable[TopicConfig]):
 
     def __init__(self, version: DataVersion, *, cluster: str, broker: str, auto_create: bool, queues: int) -> None:
         super().__init__(version)
+        self._members: dict[str, tuple[TopicConfig, dict[str, Any]]] = {}
         self._system = _SYSTEM_NAMES | {cluster, broker, f"{cluster}_REPLY_TOPIC"}
         for config in _system_topics(cluster, broker, auto_create=auto_create, queues=queues):
             self._configs[config.name] = config
@@ -66,11 +67,16 @@ class TopicTable(ConfigTable[TopicConfig]):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The saved form."""
-        return {
-            "dataVersion": self._version.to_json(),
-            "topicConfigTable": {name: config.to_json() for name, config in sorted(self._configs.items())},
-        }
+        """The saved form. Its members are the same objects as long as their topics do not change."""
+        members = {}
+        for name, config in sorted(self._configs.items()):
+            known = self._members.get(name)
+            if known is None or known[0] is not config:
+                known = self._members[name] = (config, config.to_json())
+            members[name] = known[1]
+        if len(self._members) > len(members):
+            self._members = {name: self._members[name] for name in members}
+        return {"dataVersion": self._version.to_json(), "topicConfigTable": members}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Load a saved form in addition to the system topics. Raises ValueError when it is not one."""

@@ -94,15 +94,17 @@ class RouteCache:
         """Store the route that a name server returned; True when it differs from the one before."""
         entry = self._entries.setdefault(topic, _Entry())
         changed = not _same(entry.route, route)
-        if entry.route is not None and {each.broker_name for each in entry.route.brokers} - {
-            each.broker_name for each in route.brokers
-        }:
+        names = {each.broker_name for each in route.brokers}
+        is_missing_one = entry.route is not None and any(one.broker_name not in names for one in entry.route.brokers)
+        if is_missing_one:
             entry.looks = LOOKS_FOR_A_MISSING_BROKER
         entry.route, entry.asked, entry.told = route, now, now
         wait, *looks = entry.looks or (self._interval,)
         entry.due, entry.wait, entry.looks = now + wait, FIRST_WAIT, tuple(looks)
-        if changed:
+        if is_missing_one:
             self._learn_brokers()
+        elif changed:
+            self._learn_from(route)
         return changed
 
     def missing(self, topic: str, now: float) -> None:
@@ -145,6 +147,17 @@ class RouteCache:
             return
         del self._holds[broker_name]
         self._learn_brokers()
+
+    def _learn_from(self, latest: TopicRoute) -> None:
+        """As `_learn_brokers`, after a route that has lost no broker: the latest route decides, others stay."""
+        brokers = dict(self._brokers)
+        for data in latest.brokers:
+            addresses = dict(data.addresses)
+            master = brokers.get(data.broker_name, {}).get(MASTER_ID)
+            if data.broker_name in self._holds and master is not None:
+                addresses.setdefault(MASTER_ID, master)
+            brokers[data.broker_name] = addresses
+        self._brokers = brokers
 
     def _learn_brokers(self) -> None:
         brokers = {name: self._brokers[name] for name in self._holds if name in self._brokers}
