@@ -72,6 +72,8 @@ class Rebalancer:
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
         self.owned: dict[MessageQueue, Owned] = {}
         """Every assignment that has not been given back completely."""
+        self._of_topic: dict[str, dict[MessageQueue, Owned]] = {}
+        """The same by topic: with 1,000 topics, each decision would otherwise look at the queues of all."""
         self.wanted: dict[str, frozenset[MessageQueue]] = {}
         """By topic the queues that are ours by the last list of members."""
         self.is_complete = False
@@ -178,7 +180,7 @@ class Rebalancer:
         self.wanted[topic] = mine
         if self._stopped:
             return
-        active = [queue for queue, each in self.owned.items() if queue.topic == topic and not each.is_ending]
+        active = [queue for queue, each in self._of_topic.get(topic, {}).items() if not each.is_ending]
         difference = change(active, mine)
         for queue in difference.release:
             if queue in there:
@@ -193,11 +195,12 @@ class Rebalancer:
 
     def _acquire(self, queue: MessageQueue, *, is_handed_over: bool) -> None:
         assignment = self.owned[queue] = self._assignments.new(queue, handed_over=is_handed_over)
+        self._of_topic.setdefault(queue.topic, {})[queue] = assignment
         task = self._running[queue] = self._tasks.start(assignment.run(), f"queue {queue}")
         task.add_done_callback(lambda _: self._given_back(queue))
 
     def _given_back(self, queue: MessageQueue) -> None:
-        del self.owned[queue], self._running[queue]
+        del self.owned[queue], self._of_topic[queue.topic][queue], self._running[queue]
         if queue in self.wanted.get(queue.topic, ()):
             self.wake()
 
