@@ -56,6 +56,7 @@ clean:
 	$(BIN)/python -m pip install -q -c constraints.txt -e .
 	@touch $@
 
-.venv/.dev-stamp: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+CONTRIB := $(wildcard contrib/*/pyproject.toml)
+.venv/.dev-stamp: pyproject.toml constraints.txt $(CONTRIB) | .venv/bin/python
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]' $(patsubst %/pyproject.toml,-e './%[dev]',$(CONTRIB))
 	@touch .venv/.run-stamp $@

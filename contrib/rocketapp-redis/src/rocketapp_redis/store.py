@@ -1,0 +1,151 @@
+"""Marks in Redis.
+
+A key holds `d` when its message is done, else `r` and the holder; it expires when the mark or the
+lease does. Each step is a script, because "who has it" and "take it" must be one step. Several
+keys are one round trip, a script each: in a Redis cluster they may live on different nodes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Final
+
+from redis.asyncio import Redis
+from redis.exceptions import NoScriptError, RedisError
+
+from rocketapp.plugin import CLAIMED, DONE, Answer, Claim, MarkState, Tasks
+
+_CLAIM: Final = """
+local mark = redis.call('GET', KEYS[1])
+if mark and mark ~= ARGV[1] then
+    return {mark, redis.call('PTTL', KEYS[1])}
+end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return {}
+"""
+_RENEW: Final = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+"""
+_RELEASE: Final = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+"""
+_SCRIPTS: Final = frozenset({_CLAIM, _RENEW, _RELEASE})
+_DONE_MARK: Final = b"d"
+_RUNNING: Final = b"r"
+
+
+Command = tuple[Any, ...]
+"""A script with its key and arguments, or a plain command."""
+
+
+class RedisStore:
+    """An IdempotencyStore in Redis, for consumers on any number of machines.
+
+    One task talks to Redis over one connection. What handlers ask for while it waits for an answer
+    goes into the next round trip: sixty-four handlers at once cost one, not sixty-four.
+    """
+
+    def __init__(self, url: str, *, prefix: str = "rocketapp:", timeout: float = 2.0) -> None:
+        """`timeout`: seconds for a connection, and for one answer."""
+        self._redis = Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout)
+        self._prefix = prefix
+        self._digests: dict[str, str] = {}
+        self._tasks = Tasks()
+        self._waiting: list[tuple[list[Command], asyncio.Future[list[Any]]]] = []
+        self._has_waiting: asyncio.Event
+        self._is_open = False
+
+    def __repr__(self) -> str:
+        place = self._redis.connection_pool.connection_kwargs
+        return f"<RedisStore {place.get('path') or place.get('host')}>"
+
+    async def open(self) -> None:
+        """Nothing is asked of Redis before the first claim: it may be away for a moment."""
+        self._has_waiting = asyncio.Event()
+        self._tasks.start(self._talk(), "idempotency in Redis")
+        self._is_open = True
+
+    async def close(self) -> None:
+        self._is_open = False
+        await self._tasks.close()
+        await self._redis.aclose()
+
+    async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
+        return [_answer(found) for found in await self._run(_CLAIM, claims, _milliseconds(lease))]
+
+    async def renew(self, claims: Sequence[Claim], *, lease: float) -> None:
+        await self._run(_RENEW, claims, _milliseconds(lease))
+
+    async def release(self, claims: Sequence[Claim]) -> None:
+        await self._run(_RELEASE, claims)
+
+    async def done(self, keys: Sequence[str], *, expiry: float) -> None:
+        await self._ask([("SET", self._prefix + key, _DONE_MARK, "PX", _milliseconds(expiry)) for key in keys])
+
+    async def _run(self, script: str, claims: Sequence[Claim], *arguments: int) -> list[Any]:
+        return await self._ask(
+            [(script, self._prefix + key, _RUNNING + holder.encode(), *arguments) for key, holder in claims]
+        )
+
+    async def _ask(self, commands: list[Command]) -> list[Any]:
+        """Raises redis.RedisError; then the commands have perhaps been carried out."""
+        if not self._is_open:
+            raise RedisError("the store is closed")
+        future: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((commands, future))
+        self._has_waiting.set()
+        return await future
+
+    async def _talk(self) -> None:
+        while True:
+            await self._has_waiting.wait()
+            self._has_waiting.clear()
+            asked, self._waiting = self._waiting, []
+            try:
+                found = await self._execute([command for commands, _ in asked for command in commands])
+            except Exception as error:
+                for _, future in asked:
+                    if not future.done():
+                        # One exception for each caller: a raised one collects the traceback of its caller.
+                        future.set_exception(RedisError(f"{type(error).__name__}: {error}"))
+                continue
+            at = 0
+            for commands, future in asked:
+                if not future.done():
+                    future.set_result(found[at : at + len(commands)])
+                at += len(commands)
+
+    async def _execute(self, commands: list[Command]) -> list[Any]:
+        """All of them in one round trip; once more when Redis has lost a script: after a restart, a fail-over."""
+        try:
+            return await self._execute_known(commands)
+        except NoScriptError:
+            self._digests.clear()
+            return await self._execute_known(commands)
+
+    async def _execute_known(self, commands: list[Command]) -> list[Any]:
+        pipeline = self._redis.pipeline(transaction=False)
+        for what, key, *arguments in commands:
+            if what not in _SCRIPTS:
+                pipeline.execute_command(what, key, *arguments)
+                continue
+            digest = self._digests.get(what)
+            if digest is None:
+                digest = self._digests[what] = await self._redis.script_load(what)
+            pipeline.evalsha(digest, 1, key, *arguments)
+        found: list[Any] = await pipeline.execute()
+        return found
+
+
+def _answer(found: list[Any]) -> Answer:
+    if not found:
+        return CLAIMED
+    mark, milliseconds = found
+    if mark == _DONE_MARK:
+        return DONE
+    return Answer(MarkState.RUNNING, mark[1:].decode(), max(0, milliseconds) / 1000)
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from typing import Any
+
+from rocketapp_redis import RedisConfig, RedisPlugin, RedisStore
+
+
+class App:
+    """As much of an app as the plugin asks for."""
+
+    def __init__(self, config: RedisConfig) -> None:
+        self._config = config
+
+    def options(self, _table: type[Any]) -> RedisConfig:
+        return self._config
+
+
+def test_without_a_url_it_declines() -> None:
+    assert RedisPlugin().idempotency_store(App(RedisConfig())) is None  # type: ignore[arg-type]
+
+
+def test_with_a_url_it_brings_the_store() -> None:
+    store = RedisPlugin().idempotency_store(App(RedisConfig(url="redis://user:secret@cache:6379/1")))  # type: ignore[arg-type]
+    assert isinstance(store, RedisStore)
+    assert repr(store) == "<RedisStore cache>"  # errors and logs name it: the password stays out

@@ -1,0 +1,35 @@
+"""Distributions in contrib/ are built on public names alone, as a stranger's would be."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+
+from tests.architecture.source import PACKAGE
+
+CONTRIB = PACKAGE.parent / "contrib"
+PUBLIC = {"rocketapp", "rocketapp.plugin", "rocketapp.testing"}
+
+
+def test_they_import_public_modules_alone() -> None:
+    found = []
+    for file in sorted(CONTRIB.glob("*/src/**/*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                modules = [str(node.module)]
+            elif isinstance(node, ast.Import):
+                modules = [alias.name for alias in node.names]
+            else:
+                continue
+            wrong = [name for name in modules if name.split(".")[0] == "rocketapp" and name not in PUBLIC]
+            found += [f"{file.relative_to(CONTRIB)}:{node.lineno}: {name}" for name in wrong]
+    assert found == []
+
+
+def test_each_is_a_distribution_with_a_readme_and_tests_that_the_suite_runs() -> None:
+    suite = tomllib.loads((CONTRIB.parent / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]["testpaths"]
+    for folder in sorted(path.parent for path in CONTRIB.glob("*/pyproject.toml")):
+        about = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        assert about["name"] == folder.name
+        assert (folder / about["readme"]).is_file()
+        assert f"contrib/{folder.name}/tests" in suite
