@@ -138,6 +138,16 @@ class Broker:
     def topics(self) -> list[str]:
         return sorted(config.name for config in self._core.topics)
 
+    def create_topic(self, topic: str) -> None:
+        """Create a topic with `broker.topic_queues` queues, unless it exists. Raises StoreError."""
+        self._core.topics.ensure(topic, self._core.config.topic_queues)
+        self._saving.save_names()
+
+    def next_delayed(self) -> float | None:
+        """When the next of the delayed messages is due, in seconds since 1970; None when no message waits."""
+        due_ms = self._core.delays.next_due_ms()
+        return None if due_ms is None else due_ms / 1000
+
     # Starting and stopping.
 
     async def start(self, address: str) -> None:

@@ -96,6 +96,15 @@ class EmbeddedBroker:
             await self._listener.close()
         await broker.stop()
 
+    def create_topic(self, topic: str) -> None:
+        """Create a topic with `broker.topic_queues` queues, unless it exists. Raises StoreError."""
+        if self._broker is not None:
+            self._broker.create_topic(topic)
+
+    def next_delayed(self) -> float | None:
+        """When the next of the delayed messages is due, in seconds since 1970; None when no message waits."""
+        return None if self._broker is None else self._broker.next_delayed()
+
     @staticmethod
     def _new_listener(broker: Broker) -> Listener:
         dispatch = RequestDispatch(broker.table(), NameServer(broker).table())

@@ -89,6 +89,15 @@ class Plugins:
         if not self._pluggy.get_hookcallers(plugin):
             raise PluginError(name, "has no hook: mark its functions with @hookimpl (see docs/hooks.md)")
 
+    def joined_by(self, plugins: Iterable[object]) -> Plugins:
+        """These plugins, and more of them behind: for one run, while the others stay as they are."""
+        joined = Plugins()
+        for name in self._order:
+            joined.register(self._pluggy.get_plugin(name), name)
+        for plugin in plugins:
+            joined.register(plugin)
+        return joined
+
     def hooks(self, hook: str) -> list[Hook]:
         """What the plugins have for one hook, in the order of registration.
 

@@ -30,6 +30,7 @@ def test_an_init_file_of_a_room_holds_no_code() -> None:
     found = [
         f"{shown(room)}/__init__.py:{node.lineno}"
         for room in ROOMS
+        if room != PACKAGE / "testing"  # a front door, as the package itself: see test_public_names
         for node in ast.parse((room / "__init__.py").read_text()).body
         if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
     ]

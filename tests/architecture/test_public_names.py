@@ -7,8 +7,12 @@ import importlib
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 import rocketapp
+import rocketapp.testing
 
 PUBLIC = {
     # What a user writes.
@@ -22,6 +26,15 @@ PUBLIC = {
     "NoRouteError", "SendRefused", "SendUnknown",
 }  # fmt: skip
 
+OF_TESTING = {
+    # What a test makes, and what it gets.
+    "TestApp", "TestedApp", "AsyncTestedApp",
+    # What the app did.
+    "Handled", "Retried", "Dead", "Published", "Done",
+    # What a test may catch.
+    "StandstillError",
+}  # fmt: skip
+
 
 def test_the_public_names_are_these_and_no_others() -> None:
     assert set(rocketapp.__all__) == PUBLIC
@@ -31,8 +44,14 @@ def test_the_public_names_are_these_and_no_others() -> None:
     assert visible - submodules - PUBLIC == {"TYPE_CHECKING", "Any", "import_module"}
 
 
-def test_a_name_is_what_checkers_are_told_it_is() -> None:
-    tree = ast.parse(Path(rocketapp.__file__).read_text())
+def test_the_names_of_the_testing_room_are_these_and_no_others() -> None:
+    assert set(rocketapp.testing.__all__) == OF_TESTING
+    assert rocketapp.testing.__all__ == sorted(rocketapp.testing.__all__)
+
+
+@pytest.mark.parametrize(("door", "names"), [(rocketapp, PUBLIC), (rocketapp.testing, OF_TESTING)])
+def test_a_name_is_what_checkers_are_told_it_is(door: ModuleType, names: set[str]) -> None:
+    tree = ast.parse(Path(str(door.__file__)).read_text())
     told = {
         name.name: statement.module
         for block in tree.body
@@ -41,9 +60,9 @@ def test_a_name_is_what_checkers_are_told_it_is() -> None:
         if isinstance(statement, ast.ImportFrom)
         for name in statement.names
     }
-    assert set(told) == PUBLIC
+    assert set(told) == names
     for name, module in told.items():
-        assert getattr(rocketapp, name) is getattr(importlib.import_module(str(module)), name)
+        assert getattr(door, name) is getattr(importlib.import_module(str(module)), name)
 
 
 def test_an_unknown_name_is_an_ordinary_error() -> None:

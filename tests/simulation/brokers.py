@@ -16,6 +16,7 @@ from rocketapp.embedded.embedded import MAX_FRAME_BYTES, EmbeddedBroker
 from rocketapp.model.names import dlq_topic, retry_topic
 from rocketapp.model.route import BrokerData, TopicRoute
 from rocketapp.namesrv.name_server import NameServer
+from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.listener import Listener
 from rocketapp.transport.stream import split_address
@@ -23,7 +24,6 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.record import Record
 from tests.simulation import history as facts
 from tests.simulation.processes import Process
-from tests.simulation.virtual_time import VirtualClock
 from tests.simulation.world import GROUP, NAME_SERVER, World, number_of
 
 QUEUES = 4

@@ -24,11 +24,11 @@ from rocketapp.model import event as events
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.subscription import Subscription, SubscriptionData
 from rocketapp.producer.producer import Producer
+from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.wire.record import Message
 from tests.simulation import history as facts
 from tests.simulation.processes import Process
 from tests.simulation.threads import Ended, SimulatedThreads
-from tests.simulation.virtual_time import VirtualClock
 from tests.simulation.world import GROUP, Topic, World, number_of
 
 

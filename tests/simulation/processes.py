@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
-from tests.simulation.virtual_time import VirtualTimeLoop
+from rocketapp.testing.virtual_time import VirtualTimeLoop
 
 T = TypeVar("T")
 

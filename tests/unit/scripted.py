@@ -10,6 +10,7 @@ from typing import Any
 
 from rocketapp.model.event import Event
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
+from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.listener import Listener
 from rocketapp.transport.memory import MemoryListening, MemoryNetwork
@@ -19,7 +20,6 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.requests.clients import Heartbeat
 from rocketapp.wire.requests.routes import RouteRequest, encode_route
 from rocketapp.wire.requests.send import SendRequest, SendResponse
-from tests.simulation.virtual_time import run_virtual
 
 Answer = Callable[[Command], Command | None]
 

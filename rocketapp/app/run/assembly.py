@@ -21,6 +21,7 @@ from rocketapp.app.run.periodic import Periodic
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.errors import PluginError
 from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.manager import Answer, Plugins
@@ -59,17 +60,20 @@ def assemble(
     dial: Dial,
     clock: Clock,
     random: Random,
+    threads: MakeThreads,
+    plugins: Plugins,
     periodic: Periodic,
     snapshot: Callable[[], AppSnapshot],
 ) -> Assembly:
     """`publishing`: for handlers that publish. Raises SetupError or PluginError."""
     declared = declared_of(app)
-    plugins = declared.plugins
     group = settings.app.group or app.name
     subscriptions = declared.registry.subscriptions(group, settings.consumer)
     surface = AppSurface(app, settings, subscriptions, periodic, plugins=plugins, snapshot=snapshot)
     surface.observers = _observers(plugins, surface)
-    given = GivenParts(settings=settings, observe=surface.observe, dial=dial, clock=clock, random=random)
+    given = GivenParts(
+        settings=settings, observe=surface.observe, dial=dial, clock=clock, random=random, threads=threads
+    )
     wiring = Wiring(declared.container, given)
     version = int(wiring.clock.now() * 1000)
     groups = tuple(

@@ -24,6 +24,7 @@ from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
+from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.model.event import Observe
 from rocketapp.producer.producer import Producer
 from rocketapp.transport.stream import Dial
@@ -32,9 +33,9 @@ from rocketapp.transport.stream import Dial
 class Container(containers.DeclarativeContainer):
     """The parts of a running app: which object each part is. `parts` says, typed, what they are made of.
 
-    settings, observe: given at every start. clock, random, dial: given at start unless redeclared. client, producer,
-    consumer_parts and consumer are factories: called once per cluster, the last two once per group, with the
-    arguments that differ.
+    settings, observe: given at every start. clock, random, dial, threads: given at start unless redeclared. client,
+    producer, consumer_parts and consumer are factories: called once per cluster, the last two once per group, with
+    the arguments that differ.
     """
 
     settings: providers.Provider[Settings] = providers.Dependency()
@@ -42,6 +43,7 @@ class Container(containers.DeclarativeContainer):
     dial: providers.Provider[Dial] = providers.Dependency()
     clock: providers.Provider[Clock] = providers.Dependency()
     random: providers.Provider[Random] = providers.Dependency()
+    threads: providers.Provider[MakeThreads] = providers.Dependency()
     flow_control: providers.Provider[FlowControl] = providers.Singleton(parts.make_flow_control, settings)
     blocked_loop: providers.Provider[BlockedLoop] = providers.Singleton(BlockedLoop, observe)
     app_parts: providers.Provider[parts.AppParts] = providers.Factory(
@@ -51,6 +53,7 @@ class Container(containers.DeclarativeContainer):
         dial=dial,
         clock=clock,
         random=random,
+        threads=threads,
         flow_control=flow_control,
         blocked_loop=blocked_loop,
     )

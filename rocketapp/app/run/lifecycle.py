@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from rocketapp.app.run.user_code import UserCode
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
+from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.errors import ConfigError, SetupError, TransportError
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.stats import HandlerStats
@@ -57,9 +58,13 @@ class Lifecycle:
         clock: Clock,
         random: Random,
         expected_members: int = 1,
+        threads: MakeThreads = Threads,
+        plugins: Sequence[object] = (),
     ) -> None:
+        """`threads(name, most)` makes the threads of a sync handler. `plugins`: of this run, behind the app's."""
         self._app, self._settings, self._expected_members = app, settings, expected_members
-        self._dial, self._clock, self._random = dial, clock, random
+        self._dial, self._clock, self._random, self._threads = dial, clock, random, threads
+        self._more_plugins = plugins
         self.loop: asyncio.AbstractEventLoop
         self.send_timeout = settings.producer.send_timeout
         self.publishing = Publishing(lambda: self)
@@ -154,6 +159,9 @@ class Lifecycle:
     # Starting.
 
     async def _start(self) -> None:
+        plugins = declared_of(self._app).plugins
+        if self._more_plugins:
+            plugins = plugins.joined_by(self._more_plugins)
         self._assembly = assembly = assemble(
             self._app,
             self._settings,
@@ -161,13 +169,15 @@ class Lifecycle:
             dial=self._dial,
             clock=self._clock,
             random=self._random,
+            threads=self._threads,
+            plugins=plugins,
             periodic=self._periodic,
             snapshot=self.snapshot,
         )
         for change in self._early_changes:
             named_by(change, self._plans())
-        self._user_code = UserCode(self._app, assembly.surface, patience=self._settings.app.drain_timeout)
-        wrapped = fold_publish(self._producer, declared_of(self._app).plugins, assembly.surface)
+        self._user_code = UserCode(self._app, plugins, assembly.surface, patience=self._settings.app.drain_timeout)
+        wrapped = fold_publish(self._producer, plugins, assembly.surface)
         await assembly.wiring.start_resources()
         await self._connect(assembly.wiring, self._clusters(assembly))
         for cluster, client in self._clients.items():

@@ -15,6 +15,7 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.blocked_loop import BlockedLoop
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
+from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.model.event import Observe
 from rocketapp.producer.producer import Producer
 from rocketapp.transport.stream import Dial
@@ -29,6 +30,7 @@ class GivenParts:
     dial: Dial
     clock: Clock
     random: Random
+    threads: MakeThreads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +42,7 @@ class AppParts:
     dial: Dial
     clock: Clock
     random: Random
+    threads: MakeThreads
     flow_control: FlowControl
     blocked_loop: BlockedLoop
 
@@ -77,6 +80,7 @@ def make_consumer_parts(parts: AppParts, *, client: ClientInstance, producer: Pr
         observe=parts.observe,
         flow_control=parts.flow_control,
         blocked_loop=parts.blocked_loop,
+        threads=parts.threads,
         app_version=parts.settings.app.version,
         max_inflated_bytes=parts.settings.client.max_inflated_bytes,
     )

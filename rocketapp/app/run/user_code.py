@@ -13,7 +13,7 @@ from typing import Any
 
 from rocketapp.app.app import RocketApp, declared_of
 from rocketapp.app.declare.lifecycle_hooks import HookFunction, LifecycleHook
-from rocketapp.hooks.manager import Hook
+from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.hooks.surface import Surface
 from rocketapp.tasks import Tasks, scope
 
@@ -23,16 +23,17 @@ log = logging.getLogger("rocketapp.app")
 class UserCode:
     """The start and stop functions of one run of one app."""
 
-    def __init__(self, app: RocketApp, surface: Surface, *, patience: float) -> None:
+    def __init__(self, app: RocketApp, plugins: Plugins, surface: Surface, *, patience: float) -> None:
         """`patience`: seconds that each function gets while the app stops."""
-        self._app, self._surface, self._patience = app, surface, patience
+        self._app, self._all_plugins, self._surface, self._patience = app, plugins, surface, patience
         self._plugins: list[str] = []
+        """Those whose start was completed."""
         self._lifespans: list[Lifespan] = []
         self._is_started = False
 
     async def start(self) -> None:
         """Plugins, then functions and lifespans in the order of declaration. Raises what the first of them raised."""
-        plugins = declared_of(self._app).plugins
+        plugins = self._all_plugins
         with_startup = {hook.plugin: hook for hook in plugins.hooks("app_startup")}
         for name in plugins.names():
             if name in with_startup:
@@ -57,7 +58,7 @@ class UserCode:
         while self._lifespans:
             lifespan = self._lifespans.pop()
             clean &= await self._patiently(lifespan.leave(), cut, lifespan.place)
-        shutdown = {hook.plugin: hook for hook in declared_of(self._app).plugins.hooks("app_shutdown")}
+        shutdown = {hook.plugin: hook for hook in self._all_plugins.hooks("app_shutdown")}
         while self._plugins:
             hook = shutdown.get(self._plugins.pop())
             if hook is not None:

@@ -13,6 +13,7 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.model.event import Event
 from rocketapp.model.subscription import SubscriptionData, parse_tags
+from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -21,7 +22,6 @@ from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
 from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullRequest
 from rocketapp.wire.requests.send import SendRequest
-from tests.simulation.virtual_time import VirtualClock
 
 
 class Client:

@@ -27,6 +27,7 @@ from rocketapp.model.names import DELAY_SECONDS, dlq_topic, is_retry_topic, retr
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData, parse_tags
 from rocketapp.producer.producer import Producer
+from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.listener import Listener
 from rocketapp.transport.memory import MemoryNetwork
@@ -42,7 +43,6 @@ from rocketapp.wire.requests.pull import PullRequest, PullResponse
 from rocketapp.wire.requests.routes import RouteRequest, encode_route
 from rocketapp.wire.requests.send import FAILURE_FIELDS, SendRequest, SendResponse
 from rocketapp.wire.requests.send_back import SendBackRequest
-from tests.simulation.virtual_time import VirtualClock
 from tests.unit.scripted import Events
 
 NAME_SERVER = "127.0.0.1:9876"

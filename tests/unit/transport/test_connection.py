@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.errors import ConnectionLostError, RequestTimeoutError
+from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.transport import connection as module
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.wire.command import Command, encode
 from rocketapp.wire.frame import FrameReader
-from tests.simulation.virtual_time import run_virtual
 from tests.unit.scripted import FakeStream, ScriptedServer, eventually, in_virtual_time, ok, outcome
 
 ADDRESS = "10.0.0.1:10911"

@@ -148,7 +148,12 @@ def test_what_is_no_container_is_refused() -> None:
 
 
 def given(dial: Any = "given dial") -> GivenParts:
-    stands_for: dict[str, Any] = {"clock": "given clock", "random": "given chance", "observe": "given observer"}
+    stands_for: dict[str, Any] = {
+        "clock": "given clock",
+        "random": "given chance",
+        "observe": "given observer",
+        "threads": "given threads",
+    }
     return GivenParts(settings=Settings(), dial=dial, **stands_for)
 
 

@@ -14,8 +14,8 @@ from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.concurrent import ConcurrentWay, Keep
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
-from tests.simulation.virtual_time import run_virtual
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import Events, eventually, in_virtual_time

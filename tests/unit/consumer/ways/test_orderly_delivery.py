@@ -21,9 +21,9 @@ from rocketapp.state.lease import Lease
 from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
+from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.simulation.threads import SimulatedThreads, block
-from tests.simulation.virtual_time import run_virtual
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import Events, eventually, in_virtual_time

@@ -1,8 +1,8 @@
 """An event loop whose clock jumps to the next timer.
 
 An hour of long polls, leases and retries takes a blink, and is the same every run:
-nothing in a simulation touches a socket, a thread or the real clock, so the order of
-callbacks depends on the program and its seed alone.
+nothing that runs on it needs a socket or the real clock, so the order of callbacks
+depends on the program and its seed alone.
 """
 
 from __future__ import annotations
@@ -19,33 +19,37 @@ T = TypeVar("T")
 _TURNS, _TICK = 1000, 1e-9
 """After so many turns at one moment the clock moves by one tick, which is asyncio's resolution: timers fire up to a
 tick early, so loops that compare their time with the clock turn at once until the clock has reached it."""
+EPOCH = 1_795_000_000.0
+"""Seconds since 1970 at which virtual time begins, unless told otherwise."""
 
 
 class StandstillError(RuntimeError):
-    """Everybody waits and no timer is set: in real life the program would hang here."""
+    """Every task waits and no timer is set: in real life the program would hang here."""
 
 
-class _JumpingSelector(selectors.SelectSelector):
+class _JumpingSelector(selectors.DefaultSelector):
     """Instead of waiting for `timeout` seconds, lets them have passed."""
 
-    def __init__(self, advance: Callable[[float], None]) -> None:
+    def __init__(self, advance: Callable[[float | None], None], tick: Callable[[], None]) -> None:
         super().__init__()
-        self._advance = advance
+        self._advance, self._tick = advance, tick
         self._turns = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
+        ready: list[tuple[selectors.SelectorKey, int]] = super().select(0)
         if ready or timeout == 0:
             self._turns += 1
             if self._turns > _TURNS:
                 self._turns = 0
-                self._advance(_TICK)
+                self._tick()
             return ready
         self._turns = 0
-        if timeout is None:
-            raise StandstillError("every task waits for another and no timer is set")
         self._advance(timeout)
-        return ready
+        return []
+
+    def wait(self, seconds: float) -> bool:
+        """Wait in real time; whether something arrived. It is still there for the next `select`."""
+        return bool(super().select(seconds))
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
@@ -53,19 +57,26 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._virtual_now = 0.0
-        super().__init__(_JumpingSelector(self._advance))
+        self._jumping = _JumpingSelector(self._advance, self._tick)
+        super().__init__(self._jumping)
 
     def time(self) -> float:
         return self._virtual_now
 
-    def _advance(self, seconds: float) -> None:
+    def _advance(self, seconds: float | None) -> None:
+        """Nothing is to be done for so long; None: until something arrives."""
+        if seconds is None:
+            raise StandstillError("every task waits for another and no timer is set")
         self._virtual_now += max(seconds, 0.0)
+
+    def _tick(self) -> None:
+        self._virtual_now += _TICK
 
 
 class VirtualClock:
     """The time of day that belongs to a virtual loop; may be told to jump."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, epoch: float = 1_795_000_000.0) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, epoch: float = EPOCH) -> None:
         self._loop, self.epoch = loop, epoch
 
     def now(self) -> float:

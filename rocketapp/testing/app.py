@@ -1,0 +1,239 @@
+"""TestApp: an app on an embedded broker in memory, in virtual time.
+
+    with TestApp(app) as t:                    async with TestApp(app) as t:
+        t.publish("orders", {"id": 1})             await t.publish("orders", {"id": 1})
+        t.advance(hours=2)                         await t.advance(hours=2)
+        assert len(t.dead) == 1                    assert len(t.dead) == 1
+
+The app runs on a loop of its own, in the thread of the test, and only within the calls of `t`: between them time
+stands still. So it does not matter whether the test has a loop, nor which plugin made it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, TypeVar, Unpack
+
+from rocketapp.app.app import RocketApp, declared_of
+from rocketapp.app.inject.overrides import overridden
+from rocketapp.model.outgoing import SendResult
+from rocketapp.model.publish_options import PublishOptions, SendOptions
+from rocketapp.testing.driver import Driver
+from rocketapp.testing.recorder import BY_TEST
+from rocketapp.testing.records import Dead, Handled, Published, Retried
+from rocketapp.testing.stage import Stage, settings_of
+
+T = TypeVar("T")
+_LIMIT = 86_400.0
+"""Seconds of virtual time that anything may take which has no limit of its own."""
+
+
+class TestApp:
+    """Starts an app for a test, and stops it: `with` in plain tests, `async with` in async ones.
+
+    settings: options by table, `{"consumer": {"suspend": 5}}`; they come before all others. The environment and
+    ./settings.toml are not read. settings_file: read this file as well.
+    overrides: providers of the app's container by name, and what stands for them meanwhile: a value, or a provider.
+    seed: what the app draws by chance follows from it.
+
+    Raises what a start raises: SetupError, PluginError, ConfigError, and what startup functions raise.
+    """
+
+    __test__ = False  # for pytest: a class with this name is no test
+
+    def __init__(
+        self,
+        app: RocketApp,
+        *,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        settings_file: str | None = None,
+        overrides: Mapping[str, object] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.app = app
+        self._settings, self._settings_file = settings or {}, settings_file
+        self._overrides, self._seed = overrides or {}, seed
+        self._undo = ExitStack()
+        self._driver: Driver
+        self._stage: Stage
+
+    def __repr__(self) -> str:
+        return f"<TestApp of {self.app.name}>"
+
+    def __enter__(self) -> TestedApp:
+        start = self._prepare()
+        try:
+            self._driver.run(start)
+        except BaseException:
+            self._end()
+            raise
+        return TestedApp(self._driver, self._stage)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._driver.run(self._stop(failed=kind is not None))
+        finally:
+            self._end()
+
+    async def __aenter__(self) -> AsyncTestedApp:
+        start = self._prepare()
+        try:
+            await self._driver.run_async(start)
+        except BaseException:
+            self._end()
+            raise
+        return AsyncTestedApp(self._driver, self._stage)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._driver.run_async(self._stop(failed=kind is not None))
+        finally:
+            self._end()
+
+    def _prepare(self) -> Coroutine[Any, Any, None]:
+        settings = settings_of(self.app, self._settings, self._settings_file)
+        declared = declared_of(self.app)
+        self._undo.enter_context(overridden(declared.container, self._overrides, declared.place))
+        self._driver = Driver()
+        self._stage = Stage(self.app, self._driver.loop, settings=settings, seed=self._seed)
+        return _within(_LIMIT, self._stage.start(), "the start")
+
+    async def _stop(self, *, failed: bool) -> None:
+        cut = asyncio.Event()
+        if failed:
+            cut.set()
+        await _within(_LIMIT, self._stage.stop(cut), "the stop")
+
+    def _end(self) -> None:
+        try:
+            self._driver.close()
+        finally:
+            self._undo.close()
+
+
+class _Tested:
+    """What both forms have in common."""
+
+    def __init__(self, driver: Driver, stage: Stage) -> None:
+        self._driver, self._stage = driver, stage
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self._stage.app.name} at {self.now:g} s: {len(self.handled)} handled, {len(self.retried)} retried, "
+            f"{len(self.dead)} dead, {len(self.published)} published>"
+        )
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the app was started."""
+        return self._stage.loop.time()
+
+    @property
+    def handled(self) -> list[Handled]:
+        """The messages that are done, in the order in which their handlers returned."""
+        return self._stage.recorder.handled
+
+    @property
+    def retried(self) -> list[Retried]:
+        """The attempts that failed and are followed by another."""
+        return self._stage.recorder.retried
+
+    @property
+    def dead(self) -> list[Dead]:
+        """The messages that are dead letters."""
+        return self._stage.recorder.dead
+
+    @property
+    def published(self) -> list[Published]:
+        """What the app published: its handlers, startup functions and plugins; not what the test published."""
+        return self._stage.recorder.published
+
+    @property
+    def unmatched(self) -> int:
+        """How many messages no handler wanted."""
+        return self._stage.recorder.unmatched
+
+    def _publishing(self, topic: str, body: Any, options: PublishOptions) -> Coroutine[Any, Any, SendResult]:
+        async def publish() -> SendResult:
+            BY_TEST.set(True)
+            return await self._stage.app.publish(topic, body, **options)
+
+        return _within(_LIMIT, publish(), "publish")
+
+    def _publishing_many(
+        self, topic: str, items: Iterable[Any], options: SendOptions
+    ) -> Coroutine[Any, Any, list[SendResult]]:
+        async def publish() -> list[SendResult]:
+            BY_TEST.set(True)
+            return await self._stage.app.publish_many(topic, items, **options)
+
+        return _within(_LIMIT, publish(), "publish_many")
+
+    def _then(self, seconds: float, minutes: float, hours: float) -> float:
+        duration = seconds + 60 * minutes + 3600 * hours
+        if duration < 0:
+            raise ValueError(f"advance({duration:g} s): time goes forwards")
+        return self.now + duration
+
+
+class TestedApp(_Tested):
+    """A running app, for tests without a loop."""
+
+    __test__ = False
+
+    def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+        """Send one message to the app's cluster, as `RocketApp.publish`. It is handled in `advance` or `settle`."""
+        return self._driver.run(self._publishing(topic, body, options))
+
+    def publish_many(self, topic: str, items: Iterable[Any], **options: Unpack[SendOptions]) -> list[SendResult]:
+        """Send one message for each body, as `RocketApp.publish_many`."""
+        return self._driver.run(self._publishing_many(topic, items, options))
+
+    def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
+        """Let so much time pass, and everything happen that falls due. Without an argument: what is due now."""
+        self._driver.run_until(self._then(seconds, minutes, hours))
+
+    def settle(self, *, limit: float = _LIMIT) -> None:
+        """Let time pass until nothing is left to do: every message handled, every retry and delay over.
+
+        Raises AssertionError with the reasons when that takes more than `limit` seconds of virtual time.
+        """
+        self._driver.run(self._stage.settle(limit))
+
+
+class AsyncTestedApp(_Tested):
+    """A running app, for async tests."""
+
+    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+        """See TestedApp.publish."""
+        return await self._driver.run_async(self._publishing(topic, body, options))
+
+    async def publish_many(self, topic: str, items: Iterable[Any], **options: Unpack[SendOptions]) -> list[SendResult]:
+        """See TestedApp.publish_many."""
+        return await self._driver.run_async(self._publishing_many(topic, items, options))
+
+    async def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
+        """See TestedApp.advance."""
+        await self._driver.run_until_async(self._then(seconds, minutes, hours))
+
+    async def settle(self, *, limit: float = _LIMIT) -> None:
+        """See TestedApp.settle."""
+        await self._driver.run_async(self._stage.settle(limit))
+
+
+async def _within(limit: float, work: Coroutine[Any, Any, T], what: str) -> T:
+    """In virtual time that passes freely, nothing else would ever end what waits for ever."""
+    try:
+        async with asyncio.timeout(limit) as timeout:
+            return await work
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+        raise AssertionError(f"{what} did not end within {limit:g} s of virtual time: it waits for ever") from None

@@ -1,0 +1,190 @@
+"""The plugin that writes down what a tested app does, with the hooks that any plugin has."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from rocketapp.consumer.ways.outcomes import failures_of
+from rocketapp.hooks.markers import hookimpl
+from rocketapp.hooks.publish import PublishCall, PublishWrapper, Sending
+from rocketapp.hooks.surface import Surface
+from rocketapp.hooks.wrapper import Wrapper
+from rocketapp.model import event as events
+from rocketapp.model.names import DELAY_SECONDS
+from rocketapp.model.outcome import Outcomes, Skip
+from rocketapp.model.outgoing import Outgoing, SendResult
+from rocketapp.model.subscription import Subscription
+from rocketapp.testing.outside import DrivenLoop
+from rocketapp.testing.records import Dead, Done, Handled, Published, Retried
+from rocketapp.wire.message import Message
+
+BY_TEST: ContextVar[bool] = ContextVar("published by the test", default=False)
+_Key = tuple[str, str, int]
+"""Handler, message id and attempt."""
+
+
+class Recorder:
+    """What happened since the start."""
+
+    def __init__(self, loop: DrivenLoop) -> None:
+        self._loop = loop
+        self.handled: list[Handled] = []
+        self.retried: list[Retried] = []
+        self.dead: list[Dead] = []
+        self.published: list[Published] = []
+        self.unmatched = 0
+        self._failed: dict[_Key, list[tuple[Message, BaseException | None]]] = {}
+        """Calls that have begun, until the engine says what becomes of their messages."""
+
+    @hookimpl
+    def observe_events(self, app: Surface) -> events.Observe:
+        return self._observe
+
+    @hookimpl(tryfirst=True)
+    def handler_wrapper(self, subscription: Subscription) -> Wrapper:
+        return Wrapper(
+            for_sync=lambda call: self._recording(call, subscription),
+            for_async=lambda call: self._recording_async(call, subscription),
+        )
+
+    @hookimpl(trylast=True)
+    def publish_wrapper(self, app: Surface) -> PublishWrapper:
+        return self._recording_publish
+
+    def _recording_publish(self, call: PublishCall) -> PublishCall:
+        async def recording(sending: Sending) -> Sequence[SendResult]:
+            results = await call(sending)
+            if not BY_TEST.get():
+                now = self._loop.time()
+                self.published += (_published(message, sending.cluster, now) for message in sending.messages)
+            return results
+
+        return recording
+
+    def _recording(self, call: Callable[[Any], Any], subscription: Subscription) -> Callable[[Any], Any]:
+        def recording(item: Any) -> Any:
+            calls = self._begin(item, subscription)
+            try:
+                result = call(item)
+            except BaseException as error:
+                self._raised(calls, error, subscription)
+                raise
+            self._returned(calls, result, subscription)
+            return result
+
+        return recording
+
+    def _recording_async(
+        self, call: Callable[[Any], Awaitable[Any]], subscription: Subscription
+    ) -> Callable[[Any], Awaitable[Any]]:
+        loop = self._loop
+
+        async def recording(item: Any) -> Any:
+            calls = self._begin(item, subscription)
+            loop.calls += 1
+            try:
+                result = await call(item)
+            except BaseException as error:
+                self._raised(calls, error, subscription)
+                raise
+            finally:
+                loop.calls -= 1
+            self._returned(calls, result, subscription)
+            return result
+
+        return recording
+
+    def _begin(self, item: Any, subscription: Subscription) -> list[tuple[Message, int]]:
+        calls = [(message, message.attempt) for message in (item if subscription.batch is not None else [item])]
+        for message, attempt in calls:
+            self._failed.setdefault((subscription.handler_name, message.message_id, attempt), []).append(
+                (message, None)
+            )
+        return calls
+
+    def _raised(self, calls: list[tuple[Message, int]], error: BaseException, subscription: Subscription) -> None:
+        if isinstance(error, Skip):
+            self._returned(calls, error, subscription)
+            return
+        for message, attempt in calls:
+            begun = self._failed.get((subscription.handler_name, message.message_id, attempt), [])
+            begun[:] = [(one, error if one is message else why) for one, why in begun]
+
+    def _returned(self, calls: list[tuple[Message, int]], result: Any, subscription: Subscription) -> None:
+        messages = [message for message, _ in calls]
+        failures = failures_of(result, False, messages, subscription)
+        for (message, attempt), failure in zip(calls, failures, strict=True):
+            if failure is not None:
+                continue
+            self._taken(subscription.handler_name, message.message_id, attempt)
+            own = result.get(message) if isinstance(result, Outcomes) else result
+            own = own() if isinstance(own, type) and issubclass(own, Skip) else own
+            self.handled.append(
+                Handled(
+                    handler=subscription.handler_name,
+                    message=message,
+                    attempt=attempt,
+                    outcome=own if isinstance(own, Skip) else Done(own),
+                    at=self._loop.time(),
+                )
+            )
+
+    def _taken(self, handler: str, message_id: str, attempt: int) -> tuple[Message | None, BaseException | None]:
+        key = handler, message_id, attempt
+        begun = self._failed.get(key)
+        if not begun:
+            return None, None
+        one = begun.pop(0)
+        if not begun:
+            del self._failed[key]
+        return one
+
+    def _observe(self, event: events.Event) -> None:
+        match event:
+            case events.Retried():
+                message, error = self._taken(event.handler, event.message_id, event.attempt)
+                if message is not None:
+                    self.retried.append(
+                        Retried(
+                            handler=event.handler,
+                            message=message,
+                            attempt=event.attempt,
+                            delay=event.delay,
+                            reason=event.error,
+                            error=error,
+                            at=self._loop.time(),
+                        )
+                    )
+            case events.DeadLettered():
+                message, error = self._taken(event.handler, event.message_id, event.attempt)
+                if message is not None:
+                    self.dead.append(
+                        Dead(
+                            handler=event.handler,
+                            message=message,
+                            attempts=event.attempt,
+                            reason=event.reason,
+                            error=error,
+                            at=self._loop.time(),
+                        )
+                    )
+            case events.Unmatched():
+                self.unmatched += event.count
+            case _:
+                pass
+
+
+def _published(message: Outgoing, cluster: str, at: float) -> Published:
+    return Published(
+        topic=message.topic,
+        body=message.body,
+        tag=message.tag,
+        keys=tuple(message.keys),
+        properties=message.properties,
+        order_key=message.order_key,
+        delay=DELAY_SECONDS[message.delay_level - 1] if message.delay_level else 0.0,
+        cluster=cluster,
+        at=at,
+    )

@@ -1,0 +1,101 @@
+"""What a tested app did, as values: every list of `t.handled`, `t.retried`, `t.dead`, `t.published` holds these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from rocketapp.model.outcome import Skip
+from rocketapp.wire.message import Message
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The outcome of a handler that is neither Retry, Skip nor DeadLetter."""
+
+    value: Any = None
+    """What the handler returned; it means nothing to the broker."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handled:
+    """A message is done: the handler returned, or skipped it."""
+
+    handler: str
+    """`module:function`, as log lines name it."""
+    message: Message
+    attempt: int
+    """The first is 1."""
+    outcome: Done | Skip
+    at: float
+    """Virtual seconds since the app was started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retried:
+    """An attempt failed, and another one follows."""
+
+    handler: str
+    message: Message
+    attempt: int
+    """The attempt that failed; the first is 1."""
+    delay: float
+    """Seconds until the next attempt."""
+    reason: str
+    """As the log says it: the exception's class, text and line."""
+    error: BaseException | None
+    """What the handler raised; None when it returned a Retry, or when `timeout=` ended the attempt."""
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dead:
+    """A message went to the dead letters of its group."""
+
+    handler: str
+    message: Message
+    attempts: int
+    reason: str
+    error: BaseException | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """A message that the app published: its handlers, startup functions and plugins, not the test."""
+
+    topic: str
+    body: bytes
+    """As it goes over the wire."""
+    tag: str | None
+    keys: tuple[str, ...]
+    properties: Mapping[str, str] = field(hash=False)
+    order_key: str | None
+    delay: float
+    """Seconds; 0 for none."""
+    cluster: str
+    """Empty for the unnamed one."""
+    at: float
+
+    def text(self) -> str:
+        """The body as text. Raises UnicodeDecodeError when it is not UTF-8."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """The body decoded from JSON. Raises msgspec.DecodeError when it is not JSON."""
+        return msgspec.json.decode(self.body)
+
+    def payload(self, kind: type[T]) -> T:
+        """The body as a handler with an argument of this type would get it. Raises what its decoder raises."""
+        from rocketapp.app.payloads.decode import decoder_of
+
+        decode = decoder_of(kind)
+        if decode is None:
+            raise TypeError(f"{kind!r} is not a type that a handler can ask for as its payload")
+        decoded: T = decode(self.body)
+        return decoded

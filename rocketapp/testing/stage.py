@@ -1,0 +1,144 @@
+"""An app and its clusters in one process: the embedded broker in memory, streams in memory, time from a virtual loop.
+
+The code is production's, all of it: what differs comes in from outside, as `Lifecycle` and `EmbeddedBroker` take it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from rocketapp.app.app import RocketApp, declared_of
+from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.run.reading import read_settings
+from rocketapp.app.settings.settings import Settings
+from rocketapp.client.name_servers import parse_name_servers
+from rocketapp.embedded.embedded import EmbeddedBroker
+from rocketapp.model.event import unobserved
+from rocketapp.testing.outside import DrivenLoop
+from rocketapp.testing.recorder import Recorder
+from rocketapp.testing.threads import CountedThreads
+from rocketapp.testing.virtual_time import VirtualClock
+from rocketapp.transport.memory import MemoryNetwork, MemoryStream
+from rocketapp.transport.stream import Receiver
+
+Tables = Mapping[str, Mapping[str, Any]]
+OWN_ADDRESS = "127.0.0.1:9876"
+"""The name server of the unnamed cluster, on the streams of a stage."""
+APP = "app"
+"""The app's link: its streams can be cut or held by this name."""
+_LONGEST_STEP = 5.0
+"""Seconds of virtual time between two looks whether anything is left to do."""
+
+
+class Stage:
+    """One run of one app. Make it, start it and stop it on its loop."""
+
+    def __init__(self, app: RocketApp, loop: DrivenLoop, *, settings: Settings, seed: int) -> None:
+        self.app, self.loop, self.settings = app, loop, settings
+        self.clock = VirtualClock(loop)
+        self.random = Random(seed)
+        self.network = MemoryNetwork()
+        self.recorder = Recorder(loop)
+        self.brokers: dict[str, EmbeddedBroker] = {}
+        """By address."""
+        self._aliases: dict[str, str] = {}
+        """Further name servers of a cluster, and the one that stands for all of them."""
+        self.lifecycle = Lifecycle(
+            app,
+            settings,
+            dial=self._dial,
+            clock=self.clock,
+            random=self.random,
+            threads=lambda name, most: CountedThreads(name, most, loop),
+            plugins=(self.recorder,),
+        )
+
+    def __repr__(self) -> str:
+        return f"<Stage of {self.app.name}: {len(self.brokers)} brokers>"
+
+    async def start(self) -> None:
+        """Returns when messages flow. Raises what stopped the start, after undoing it."""
+        addresses = (self.settings.client.name_server, *declared_of(self.app).clusters.values())
+        try:
+            for address in addresses:
+                await self._start_broker(address)
+            self._create_topics()
+            with self.loop.waiting():
+                await self.lifecycle.start()
+        except BaseException:
+            await self._stop_brokers()
+            raise
+
+    async def stop(self, cut: asyncio.Event) -> None:
+        """The reverse. `cut`: set it, and nothing is waited for."""
+        try:
+            with self.loop.waiting():
+                await self.lifecycle.stop(cut)
+        finally:
+            await self._stop_brokers()
+
+    async def settle(self, limit: float) -> None:
+        """Let time pass until nothing is left to do. AssertionError when that takes longer than `limit` seconds."""
+        began, step = self.loop.time(), 0.001
+        while True:
+            await asyncio.sleep(step)
+            reasons = await self._reasons()
+            if not reasons:
+                return
+            if self.loop.time() - began >= limit:
+                raise AssertionError(f"not settled within {limit:g} s: {'; '.join(reasons)}")
+            step = min(step * 1.5, _LONGEST_STEP)
+
+    async def _reasons(self) -> list[str]:
+        """Why something is left to do; empty: idle."""
+        now = self.clock.now()
+        due = [due for broker in self.brokers.values() if (due := broker.next_delayed()) is not None]
+        if due:
+            return [f"a delayed message is due in {min(due) - now:.0f} s"]
+        idle = await self.lifecycle.idle()
+        return [*idle.reasons, *(f"{queue} is not consumed" for queue in sorted(idle.wanted - idle.owned))]
+
+    async def _start_broker(self, name_server: str) -> None:
+        first, *others = parse_name_servers(name_server)
+        self._aliases.update(dict.fromkeys(others, first))
+        if first in self.brokers:
+            return
+        broker = EmbeddedBroker(
+            config=replace(self.settings.broker, listen=first),
+            clock=self.clock,
+            random=self.random,
+            observe=unobserved,
+            memory=True,
+        )
+        await broker.start(self.network)
+        self.brokers[first] = broker
+
+    def _create_topics(self) -> None:
+        """What is subscribed exists, as it does in production most of the time: so the first message is awaited."""
+        declared = declared_of(self.app)
+        group = self.settings.app.group or self.app.name
+        for one in declared.registry.subscriptions(group, self.settings.consumer):
+            address = declared.clusters.get(one.cluster, self.settings.client.name_server)
+            self.brokers[parse_name_servers(address)[0]].create_topic(one.topic)
+
+    async def _stop_brokers(self) -> None:
+        while self.brokers:
+            _, broker = self.brokers.popitem()
+            await broker.stop()
+
+    async def _dial(self, address: str, receiver: Receiver, timeout: float) -> MemoryStream:
+        return await self.network.dial(self._aliases.get(address, address), receiver, timeout, link=APP)
+
+
+def settings_of(app: RocketApp, given: Tables, file: str | None) -> Settings:
+    """Defaults < the app's < the file's < `given`. Raises ConfigError, PluginError and SetupError.
+
+    The environment and ./settings.toml are left out: a test means the same on every machine.
+    """
+    client = {**given.get("client", {}), "name_server": OWN_ADDRESS}
+    return read_settings(app, {}, file=file or os.devnull, overrides={**given, "client": client})
