@@ -14,6 +14,7 @@ from rocketapp.config.producer import ProducerConfig
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, IdempotencyStore, MarkState, SecondCopy
 from rocketapp.hooks.judged import is_done, outcomes_of
+from rocketapp.hooks.keys import MakeKey, keys_of
 from rocketapp.hooks.markers import hookimpl
 from rocketapp.hooks.publish import PublishCall, PublishWrapper, Sending
 from rocketapp.hooks.surface import Surface
@@ -82,6 +83,7 @@ __all__ = [
     "LogCut",
     "LoopBlocked",
     "LoopFailed",
+    "MakeKey",
     "MarkState",
     "Message",
     "MessageQueue",
@@ -122,6 +124,7 @@ __all__ = [
     "Wrapper",
     "hookimpl",
     "is_done",
+    "keys_of",
     "option",
     "outcomes_of",
 ]

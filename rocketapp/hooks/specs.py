@@ -87,6 +87,16 @@ def publish_wrapper(app: Surface) -> PublishWrapper | None:
 
 
 @hookspec
+def argument_provider(kind: Any) -> Callable[[], Any] | None:
+    """Return a function that gives handlers the values of arguments with this annotation, or None to decline.
+
+    Called once per argument that the framework and the container do not fill, while handlers
+    are declared. The function runs per message, before the handler and inside of all wrappers;
+    for an async handler it may be async.
+    """
+
+
+@hookspec
 def idempotency_store(app: Surface) -> IdempotencyStore | None:
     """Return a store for the marks of handlers with `idempotent=`, or None to decline.
 

@@ -24,6 +24,7 @@ NAMES = {
     "Sending", "PublishCall", "PublishWrapper", "PublishOptions", "SendOptions", "Outgoing", "SendResult", "SendStatus",
     # Handling a message once, and what the engine makes of an outcome.
     "IdempotencyStore", "Claim", "Answer", "MarkState", "CLAIMED", "DONE", "SecondCopy", "is_done", "outcomes_of",
+    "keys_of", "MakeKey",
     # Work in the background.
     "Tasks",
     # What the app does now.

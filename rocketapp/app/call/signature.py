@@ -25,7 +25,7 @@ from rocketapp.wire.record import Message
 
 _POSSIBLE = (
     "Message, bytes, str, dict, a msgspec Struct, dataclass, TypedDict or pydantic model, Context, Publisher, "
-    "or a type that your container provides"
+    "or a type that your container or a plugin provides"
 )
 _STARS: Mapping[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
@@ -56,7 +56,10 @@ class Argument:
 
 
 class Providers(Protocol):
-    """The user's container, as far as arguments are concerned."""
+    """The user's container and the plugins, as far as arguments are concerned."""
+
+    @property
+    def has_container(self) -> bool: ...
 
     def marked(self, marker: Any) -> Callable[[], Any]:
         """The provider that a marker names. Raises LookupError with the reason."""
@@ -64,6 +67,10 @@ class Providers(Protocol):
 
     def of_type(self, kind: Any) -> Callable[[], Any] | None:
         """The one provider of exactly this class, or None. Raises LookupError when there are several."""
+        ...
+
+    def of_plugin(self, kind: Any) -> Callable[[], Any] | None:
+        """What a plugin provides for an annotation that nothing else fills, or None. Raises LookupError for several."""
         ...
 
 
@@ -217,6 +224,9 @@ class _Reader:
             kind = self._resolved(parameter.name, getattr(inner, "__forward_arg__", inner))
         decode = None if kind is Message else self._decoder(parameter.name, kind)
         if kind is not Message and decode is None:
+            provide = self._provider_of_plugin(annotation)
+            if provide is not None:
+                return Argument(parameter.name, Kind.PROVIDER, provide=provide)
             self._refuse(
                 f"argument {parameter.name!r} has the annotation {name_of_type(annotation)}, which nothing fills: "
                 f"annotate it as {_POSSIBLE}, or give it a default"
@@ -243,7 +253,7 @@ class _Reader:
             self._refuse(f"argument {name!r}: {name_of_type(kind)} cannot be a payload: {error}")
 
     def _marked(self, parameter: inspect.Parameter, marker: Any) -> Argument | None:
-        if self._providers is None:
+        if self._providers is None or not self._providers.has_container:
             if hasattr(self._function, "__wrapped__"):
                 return None  # dependency_injector's @inject stands before the function and fills it
             self._refuse(
@@ -260,6 +270,12 @@ class _Reader:
             return None
         try:
             return self._providers.of_type(annotation)
+        except LookupError as error:
+            self._refuse(str(error.args[0]))
+
+    def _provider_of_plugin(self, annotation: Any) -> Callable[[], Any] | None:
+        try:
+            return None if self._providers is None else self._providers.of_plugin(annotation)
         except LookupError as error:
             self._refuse(str(error.args[0]))
 

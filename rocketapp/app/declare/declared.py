@@ -9,6 +9,7 @@ from typing import Any
 
 from rocketapp.app.declare.lifecycle_hooks import HookFunction
 from rocketapp.app.declare.registry import Registry
+from rocketapp.app.inject.arguments import ArgumentSources
 from rocketapp.app.settings.settings import TABLES
 from rocketapp.app.settings.values import fields_of
 from rocketapp.config.app import AppConfig
@@ -105,7 +106,7 @@ class Declared:
 
             self.container = instance_of(container, place)
             providers = ContainerProviders(self.container)
-        self.registry = Registry(name, clusters, providers)
+        self.registry = Registry(name, clusters, ArgumentSources(providers, lambda: self.plugins))
         self._plugin_objects = plugins
         self._plugins_known: dict[str, object] = {}
         self._plugins_chosen_by = AppConfig()

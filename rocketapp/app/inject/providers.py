@@ -16,6 +16,13 @@ class ContainerProviders:
     def __init__(self, container: Any) -> None:
         self._container = container
 
+    @property
+    def has_container(self) -> bool:
+        return True
+
+    def of_plugin(self, kind: Any) -> Callable[[], Any] | None:
+        return None
+
     def marked(self, marker: Any) -> Callable[[], Any]:
         """`Provide["db"]`, `Provide[Shop.db]`: what to call for the value; for `Provider[...]` the provider itself."""
         # A marker comes from this module, so it is imported already; it is slow, so apps without markers do without.

@@ -6,7 +6,6 @@ an effect; it can never lose a message. No clock, no task, no chance: time and n
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -17,28 +16,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """Seconds between two looks at a key that another holder has."""
 _SPACE = "\x1f"
 """Between the parts of a holder's name; ids have no control characters."""
-
-
-class Keys:
-    """Makes the keys of one handler's messages: equal parts give equal keys, other handlers give others."""
-
-    def __init__(self, *scope: str) -> None:
-        self._hash = hashlib.blake2b(digest_size=16)
-        for part in scope:
-            _feed(self._hash, part.encode())
-
-    def of(self, *parts: bytes) -> str:
-        """The key of a message that is identified by these parts, in this order."""
-        own = self._hash.copy()
-        for part in parts:
-            _feed(own, part)
-        return own.hexdigest()
-
-
-def _feed(into: hashlib.blake2b, part: bytes) -> None:
-    # With its length before it, so that ("ab", "c") and ("a", "bc") differ.
-    into.update(len(part).to_bytes(8, "little"))
-    into.update(part)
 
 
 def holder_of(copy: str, nonce: str) -> str:

@@ -13,7 +13,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from rocketapp import ProtocolError
 from rocketapp.plugin import (
     Answer,
     AsyncCall,
@@ -25,8 +24,9 @@ from rocketapp.plugin import (
     Subscription,
     SyncCall,
     is_done,
+    keys_of,
 )
-from rocketapp.plugins.idempotency.decisions import LONGEST_PAUSE, Keys, Step, next_step, pause_before_look
+from rocketapp.plugins.idempotency.decisions import LONGEST_PAUSE, Step, next_step, pause_before_look
 from rocketapp.plugins.idempotency.desk import Desk
 
 T = TypeVar("T")
@@ -41,8 +41,7 @@ class Once:
         self.subscription = subscription
         self._desk = desk
         wanted = subscription.idempotent
-        self._own_key = wanted if callable(wanted) else None
-        self._keys = Keys(subscription.cluster, subscription.group, subscription.topic, subscription.handler_name)
+        self._key = keys_of(subscription, wanted if callable(wanted) else None)
 
     @property
     def desk(self) -> Desk:
@@ -127,23 +126,6 @@ class Once:
             return result
 
         return once
-
-    def _key(self, message: Message) -> str:
-        if self._own_key is None:
-            try:
-                body = message.body
-            except ProtocolError:
-                body = b""  # the handler will meet the error
-            return self._keys.of(message.message_id.encode(), body)
-        key: object = self._own_key(message)
-        if not isinstance(key, str):
-            raise TypeError(f"the idempotent= function of {self.subscription.handler_name} returned {key!r}, not a str")
-        if not key:
-            raise ValueError(
-                f"the idempotent= function of {self.subscription.handler_name} returned an empty key, "
-                "which would make copies of all such messages"
-            )
-        return self._keys.of(key.encode())
 
 
 def busy(answer: Answer) -> Retry:

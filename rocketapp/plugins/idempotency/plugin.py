@@ -33,7 +33,7 @@ class Idempotency:
 
     @hookimpl(tryfirst=True)  # outermost: what other wrappers raise after the handler leaves the message not done
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
-        if not subscription.idempotent:
+        if not _is_ours(subscription):
             return None
         once = Once(subscription, self._opened)
         if subscription.batch is not None:
@@ -43,7 +43,7 @@ class Idempotency:
 
     @hookimpl
     async def app_startup(self, app: Surface) -> None:
-        if any(subscription.idempotent for subscription in app.subscriptions):
+        if any(map(_is_ours, app.subscriptions)):
             store = app.idempotency_store()
             if store is not None:
                 desk = Desk(store, app.options(IdempotencyConfig), app.observe)
@@ -59,3 +59,8 @@ class Idempotency:
     def _opened(self) -> Desk:
         assert self._desk is not None, "messages come after app_startup"
         return self._desk
+
+
+def _is_ours(subscription: Subscription) -> bool:
+    """A key function with `keeps_marks` belongs to another plugin, which keeps the marks itself."""
+    return bool(subscription.idempotent) and not getattr(subscription.idempotent, "keeps_marks", False)

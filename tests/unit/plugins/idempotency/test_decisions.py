@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.claim import CLAIMED, DONE, Answer, Claim, MarkState
-from rocketapp.plugins.idempotency.decisions import Keys, Marks, Step, holder_of, next_step, pause_before_look, split
+from rocketapp.plugins.idempotency.decisions import Marks, Step, holder_of, next_step, pause_before_look, split
 
 MINE, OTHERS = holder_of("copy-1", "a"), holder_of("copy-2", "b")
 
@@ -22,13 +22,6 @@ def step(answer: Answer, *, attempt: int = 1, second_copy: str = "wait", waited:
 
 def running(holder: str = OTHERS) -> Answer:
     return Answer(MarkState.RUNNING, holder, 20.0)
-
-
-@given(st.lists(st.binary(max_size=4), max_size=4), st.lists(st.binary(max_size=4), max_size=4))
-def test_equal_parts_give_equal_keys_and_others_give_others(one: list[bytes], other: list[bytes]) -> None:
-    keys = Keys("shop", "orders")
-    assert (keys.of(*one) == keys.of(*other)) == (one == other)
-    assert Keys("shop", "carts").of(*one) != keys.of(*one)
 
 
 def test_a_free_key_is_handled_and_a_done_one_skipped() -> None:

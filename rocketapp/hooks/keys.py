@@ -1,0 +1,57 @@
+"""Which messages are copies of each other: their key, for every plugin that handles messages once."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from rocketapp.errors import ProtocolError
+from rocketapp.model.subscription import Subscription
+from rocketapp.wire.record import Message
+
+MakeKey = Callable[[Message], str]
+
+
+def keys_of(subscription: Subscription, own: MakeKey | None = None) -> MakeKey:
+    """Message -> 32 hexadecimal digits, equal for the copies that one handler gets.
+
+    `own`: the user's function; it returns a text that is the same in all copies. Without it copies are told by
+    message id and body: brokers up to 5.3.3 give all messages of a batch one id.
+
+    The key raises what `own` raises, and TypeError or ValueError when that returns no text or an empty one.
+    """
+    scope = hashlib.blake2b(digest_size=16)
+    for part in (subscription.cluster, subscription.group, subscription.topic, subscription.handler_name):
+        _feed(scope, part.encode())
+    handler = subscription.handler_name
+
+    def by_content(message: Message) -> str:
+        key = scope.copy()
+        _feed(key, message.message_id.encode())
+        _feed(key, _body(message))
+        return key.hexdigest()
+
+    def by_text(message: Message) -> str:
+        text: object = own(message)  # type: ignore[misc]  # only used when there is one
+        if not isinstance(text, str):
+            raise TypeError(f"the idempotent= function of {handler} returned {text!r}, not a str")
+        if not text:
+            raise ValueError(f"the idempotent= function of {handler} returned an empty key: all such would be copies")
+        key = scope.copy()
+        _feed(key, text.encode())
+        return key.hexdigest()
+
+    return by_content if own is None else by_text
+
+
+def _feed(into: hashlib.blake2b, part: bytes) -> None:
+    # With its length before it, so that ("ab", "c") and ("a", "bc") differ.
+    into.update(len(part).to_bytes(8, "little"))
+    into.update(part)
+
+
+def _body(message: Message) -> bytes:
+    try:
+        return message.body
+    except ProtocolError:
+        return b""  # the handler will meet the error

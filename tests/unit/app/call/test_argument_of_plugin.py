@@ -1,0 +1,82 @@
+"""Arguments that a plugin provides, by their annotation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketapp import Message, PluginError, RocketApp, SetupError, hookimpl
+from tests.unit.app.given import call_of, message
+
+
+class Session: ...
+
+
+class Sessions:
+    """Provides a session per message."""
+
+    def __init__(self, provide: object = Session) -> None:
+        self.provide = provide
+
+    @hookimpl
+    def argument_provider(self, kind: Any) -> Any:
+        return self.provide if kind is Session else None
+
+
+class Others:
+    @hookimpl
+    def argument_provider(self, kind: Any) -> Callable[[], Any] | None:
+        return object if kind is Session else None
+
+
+def test_a_sync_handler_gets_what_a_plugin_provides() -> None:
+    app, taken = RocketApp("shop", plugins=[Sessions()]), list[object]()
+
+    @app.subscribe("orders")
+    def take(message: Message, session: Session) -> None:
+        taken.append(session)
+
+    call_of(app)(message())
+    call_of(app)(message())
+    assert [type(one) for one in taken] == [Session] * 2
+    assert taken[0] is not taken[1]
+
+
+async def test_an_async_handler_may_have_an_async_provider() -> None:
+    async def provide() -> Session:
+        return Session()
+
+    app, taken = RocketApp("shop", plugins=[Sessions(provide)]), list[object]()
+
+    @app.subscribe("orders")
+    async def take(message: Message, session: Session) -> None:
+        taken.append(session)
+
+    await call_of(app)(message())
+    assert [type(one) for one in taken] == [Session]
+
+
+def test_what_no_plugin_provides_is_refused_as_before() -> None:
+    app = RocketApp("shop")
+    with pytest.raises(SetupError, match="annotation Session, which nothing fills"):
+
+        @app.subscribe("orders")
+        def take(message: Message, session: Session) -> None: ...
+
+
+def test_two_plugins_for_one_annotation_are_refused() -> None:
+    app = RocketApp("shop", plugins=[Sessions(), Others()])
+    with pytest.raises(SetupError, match=r"Sessions and .*Others all provide"):
+
+        @app.subscribe("orders")
+        def take(message: Message, session: Session) -> None: ...
+
+
+def test_an_answer_that_cannot_be_called_is_refused() -> None:
+    app = RocketApp("shop", plugins=[Sessions(provide=5)])
+    with pytest.raises(PluginError, match="argument_provider returned 5: return a function, or None"):
+
+        @app.subscribe("orders")
+        def take(message: Message, session: Session) -> None: ...
