@@ -6,34 +6,29 @@ remembers anything, so two apps in one process do not meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.declared import Declared
 from rocketapp.app.declare.lifecycle_hooks import LifecycleHook, read_hook
 from rocketapp.app.declare.options import INHERITED, Inherited, InheritedOptions, options_given
 from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange
+from rocketapp.app.declare.phases import TwoPhases
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publish.publishing import Publishing, Running
 from rocketapp.app.router import Router, Subscribing
-from rocketapp.errors import RocketAppError, SetupError
+from rocketapp.errors import RocketAppError
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
+
+if TYPE_CHECKING:
+    from rocketapp.app.run.lifecycle import Lifecycle
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TAKEN = INHERITED | {"clusters", "plugins", "container", "version", "settings"}
 
 
-class RunningApp(Running, Protocol):
-    """The running half of an app: there between start and stop."""
-
-    def change_pauses(self, change: PauseChange) -> None:
-        """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
-        ...
-
-
-class RocketApp(Subscribing):
+class RocketApp(Subscribing, TwoPhases):
     """An application of message handlers.
 
     name: names the consumer group and the producer group unless something else does.
@@ -58,10 +53,9 @@ class RocketApp(Subscribing):
         **options: Unpack[InheritedOptions],
     ) -> None:
         place = place_of_call()
-        self.name = name
         self._inherited = Inherited("RocketApp", options_given("RocketApp", options, _TAKEN, place), place)
         check_inherited(self._inherited)
-        self._declared = Declared(
+        declared = Declared(
             name,
             clusters=clusters or {},
             plugins=tuple(plugins),
@@ -70,10 +64,9 @@ class RocketApp(Subscribing):
             settings=settings or {},
             place=place,
         )
-        self._pause_changes: list[PauseChange] = []
-        """Calls of `pause` and `resume` before the start, in order."""
-        self._running: RunningApp | None = None
-        self._publishing = Publishing(self._must_run)
+        super().__init__(declared)
+        self._run_here: Lifecycle | None = None
+        """The run of `async with`."""
 
     def on_startup(self, function: F) -> F:
         """Run this when the cluster is reached, before the first message; it may publish. Takes nothing, or the app."""
@@ -89,6 +82,31 @@ class RocketApp(Subscribing):
         """Enter this async context manager at start and leave it at stop; an async generator function will do."""
         self._add_hook(LifecycleHook.LIFESPAN, function)
         return function
+
+    async def __aenter__(self) -> Self:
+        """Start in the running loop, as `rocketapp run` would; returns when messages flow.
+
+        Settings come from ./settings.toml and the environment. Without a name server in them, the embedded broker that
+        serves this folder is used.
+
+        Raises ConfigError, SetupError and PluginError, and TransportError for a cluster that was not reached within
+        `app.connect_timeout`; then nothing is left running.
+        """
+        from rocketapp.app.run.in_loop import start
+
+        self._run_here = await start(self)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop as SIGTERM does: handlers may run for `app.drain_timeout` seconds, offsets are committed.
+
+        Returns when nothing runs any more. Cancelling it cuts the drain.
+        """
+        from rocketapp.app.run.in_loop import stop
+
+        if self._run_here is not None:
+            lifecycle, self._run_here = self._run_here, None
+            await stop(lifecycle)
 
     async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
         """Send one message and say where it is stored.
@@ -151,13 +169,6 @@ class RocketApp(Subscribing):
                     return method
             raise AttributeError(f"RocketApp has no attribute {name!r}, and no plugin adds it", name=name, obj=self)
 
-    def _change_pauses(self, change: PauseChange) -> None:
-        running = self._running
-        if running is None:
-            self._pause_changes.append(change)
-        else:
-            running.change_pauses(change)
-
     def _take(self, declaration: Declaration) -> None:
         self._refuse_when_running("subscribe")
         self._declared.registry.add(declaration.within(self._inherited))
@@ -169,42 +180,6 @@ class RocketApp(Subscribing):
         self._refuse_when_running(hook.value)
         self._declared.lifecycle_hooks.append(read_hook(hook, function, type(self), place_of_call()))
 
-    def _refuse_when_running(self, what: str) -> None:
-        if self._running is not None:
-            raise SetupError(
-                place_of_call(), f"{what} came when app {self.name!r} had started: declare everything before it runs"
-            )
-
-    def _must_run(self) -> RunningApp:
-        if self._running is None:
-            raise SetupError(
-                place_of_call(),
-                f"app {self.name!r} is not running: publish from handlers, on_startup or on_shutdown functions",
-            )
-        return self._running
-
     def __repr__(self) -> str:
         state = "running" if self._running is not None else "not running"
         return f"<RocketApp {self.name}: {len(self._declared.registry)} subscriptions, {state}>"
-
-
-def declared_of(app: RocketApp) -> Declared:
-    """What was declared on an app: for lifecycle, the command line and the kit, not for users."""
-    return app._declared
-
-
-def pauses_of(app: RocketApp) -> Sequence[PauseChange]:
-    """The calls of `pause` and `resume` before the start, in order."""
-    return tuple(app._pause_changes)
-
-
-def begin(app: RocketApp, running: RunningApp) -> None:
-    """From now on publishing works and nothing more is declared. Raises SetupError when the app runs already."""
-    if app._running is not None:
-        raise SetupError(place_of_call(), f"app {app.name!r} is running already: stop it first")
-    app._running = running
-
-
-def end(app: RocketApp) -> None:
-    """Nothing runs any more."""
-    app._running = None

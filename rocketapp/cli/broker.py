@@ -88,7 +88,7 @@ async def serve_broker(
     on_serving: Callable[[str], None],
 ) -> None:
     """Serve until `stop` is requested. Raises CommandError, in the words of `names`, when that cannot begin."""
-    from rocketapp.cli.running import remove_running, write_running
+    from rocketapp.embedded.running import remove_running, write_running
 
     directory = Path(config.dir)
     broker, address = await _start(config, memory=memory, or_free_port=or_free_port, names=names)

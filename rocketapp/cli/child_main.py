@@ -108,9 +108,10 @@ class Lifeline:
 
 
 def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
+    from rocketapp.app.settings.settings import with_name_server
     from rocketapp.cli.loader import load_app
     from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.settings import needs_cluster, read_settings, with_name_server
+    from rocketapp.cli.settings import needs_cluster, read_settings
 
     app = load_app(spec["app"])
     settings = read_settings(spec["overrides"], file=spec["settings"], app=app)

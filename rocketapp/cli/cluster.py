@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 async def find_name_server(settings: Settings) -> str:
     """Its address. Raises CommandError when neither settings nor a running embedded broker name one."""
-    from rocketapp.cli.running import find_serving
+    from rocketapp.embedded.running import find_serving
 
     if settings.client.name_server:
         return settings.client.name_server

@@ -19,7 +19,7 @@ from rocketapp.cli.child import Child, exit_text
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.logs import log_failure
 from rocketapp.cli.reports import Report
-from rocketapp.cli.running import ServingBroker, find_serving, is_alive
+from rocketapp.embedded.running import ServingBroker, find_serving, is_alive
 from rocketapp.tasks import Tasks, scope
 
 WATCH_INTERVAL = 0.5

@@ -67,7 +67,7 @@ def describe_plugins(shown: Sequence[ShownPlugin]) -> Iterator[str]:
 
 
 def _of_app(target: str, file: str | None) -> list[ShownPlugin]:
-    from rocketapp.app.app import declared_of
+    from rocketapp.app.declare.phases import declared_of
     from rocketapp.app.settings.sources import load_settings
     from rocketapp.cli.loader import load_app
     from rocketapp.errors import RocketAppError

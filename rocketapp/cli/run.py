@@ -145,10 +145,11 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
 async def _run_worker(
     options: RunOptions, app: RocketApp, settings: Settings, last_line: LastLine, stop: ProcessStop
 ) -> int:
+    from rocketapp.app.settings.settings import with_name_server
     from rocketapp.cli.child_main import start_failure
     from rocketapp.cli.keeper import STOP_TIMEOUT
     from rocketapp.cli.reports import IdleTimer, Report, not_owned
-    from rocketapp.cli.settings import needs_cluster, with_name_server
+    from rocketapp.cli.settings import needs_cluster
     from rocketapp.cli.stop import end_now
     from rocketapp.cli.worker import Worker
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import CommandError
@@ -41,13 +40,12 @@ def needs_cluster(app: RocketApp, settings: Settings, *, may_embed: bool = True)
     An app with named clusters alone, all of whose subscriptions name one, uses no other. Raises CommandError where an
     embedded broker would hide a mistake: `may_embed` is False, or the settings file names a cluster after all.
     """
-    from rocketapp.app.app import declared_of
+    from rocketapp.app.declare.phases import declared_of
 
     subscriptions = subscriptions_of(app, settings)  # what is wrong with them is told before anything is started
     if settings.client.name_server:
         return False
-    named_only = bool(declared_of(app).clusters) and all(one.cluster for one in subscriptions)
-    if named_only:
+    if not declared_of(app).uses_unnamed_cluster(subscriptions):
         return False
     _refuse_hidden_mistake(settings, may_embed=may_embed)
     return True
@@ -67,18 +65,12 @@ def _refuse_hidden_mistake(settings: Settings, *, may_embed: bool) -> None:
         )
 
 
-def with_name_server(settings: Settings, address: str) -> Settings:
-    """The same settings on the embedded broker at this address."""
-    sources = {**settings.sources, ("client", "name_server"): "embedded broker"}
-    return replace(settings, client=replace(settings.client, name_server=address), sources=sources)
-
-
 def subscriptions_of(app: RocketApp, settings: Settings) -> list[Subscription]:
     """Every subscription, complete, of a handler whose arguments are all known.
 
     Raises CommandError for those that contradict each other, and for an annotation that names nothing.
     """
-    from rocketapp.app.app import declared_of
+    from rocketapp.app.declare.phases import declared_of
     from rocketapp.errors import RocketAppError
 
     registry = declared_of(app).registry

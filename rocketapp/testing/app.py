@@ -17,7 +17,8 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
-from rocketapp.app.app import RocketApp, declared_of
+from rocketapp.app.app import RocketApp
+from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.inject.overrides import overridden
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions

@@ -12,7 +12,8 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from rocketapp.app.app import RocketApp, declared_of
+from rocketapp.app.app import RocketApp
+from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.run.reading import read_settings
 from rocketapp.app.settings.settings import Settings

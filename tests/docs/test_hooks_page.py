@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rocketapp import RocketApp, hookimpl, plugin
-from rocketapp.app.app import declared_of
+from rocketapp.app.declare.phases import declared_of
 from rocketapp.hooks import specs
 from rocketapp.hooks.surface import Surface
 from tests.docs.pages import ROOT

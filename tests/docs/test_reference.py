@@ -9,8 +9,8 @@ import pytest
 
 import rocketapp
 from rocketapp import Message, RocketApp
-from rocketapp.app.app import declared_of
 from rocketapp.app.declare.options import InheritedOptions, SubscribeOptions
+from rocketapp.app.declare.phases import declared_of
 from rocketapp.cli.main import COMMANDS, cli
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.publish_options import PublishOptions

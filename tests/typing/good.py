@@ -139,6 +139,12 @@ class Plugin:
         return Wrapper(for_sync=lambda call: call, for_async=lambda call: call)
 
 
+async def script() -> None:
+    async with app as entered:
+        assert_type(entered, RocketApp)
+        await app.publish("orders", b"1")
+
+
 async def a_decorated_function_keeps_its_type(order: Order, message: Message, context: Context) -> None:
     assert_type(await settle(order, message, context), int)
     assert_type(ship(message), Skip | None)

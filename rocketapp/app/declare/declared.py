@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.finding import Found, choose, find
 from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.model.names import group_problem
+from rocketapp.model.subscription import Subscription
 
 
 def _table_problem(answer: Any, taken: Mapping[str, type[Any]]) -> str | None:
@@ -142,6 +143,10 @@ class Declared:
     def disabled_plugins(self) -> frozenset[str]:
         """Names of plugins that the settings leave out."""
         return frozenset(self._plugins_chosen_by.disabled_plugins)
+
+    def uses_unnamed_cluster(self, subscriptions: Sequence[Subscription]) -> bool:
+        """An app with named clusters alone, all of whose subscriptions name one, uses no other."""
+        return not self.clusters or not all(one.cluster for one in subscriptions)
 
     @cached_property
     def plugins(self) -> Plugins:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, TypeVar, Unpack
 
-from rocketapp.app.app import RocketApp, declared_of
 from rocketapp.app.call.chain import fold
+from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.app.declare.registry import Bound, GroupPlan, TopicPlan
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.run.container import Wiring
@@ -53,7 +53,7 @@ class Assembly:
 
 
 def assemble(
-    app: RocketApp,
+    app: TwoPhases,
     settings: Settings,
     *,
     publishing: Publishing,
@@ -69,7 +69,9 @@ def assemble(
     declared = declared_of(app)
     group = settings.app.group or app.name
     subscriptions = declared.registry.subscriptions(group, settings.consumer)
-    surface = AppSurface(app, settings, subscriptions, periodic, plugins=plugins, snapshot=snapshot)
+    surface = AppSurface(
+        app, settings, subscriptions, publishing=publishing, periodic=periodic, plugins=plugins, snapshot=snapshot
+    )
     surface.observers = _observers(plugins, surface)
     given = GivenParts(
         settings=settings, observe=surface.observe, dial=dial, clock=clock, random=random, threads=threads
@@ -106,15 +108,17 @@ class AppSurface:
 
     def __init__(
         self,
-        app: RocketApp,
+        app: TwoPhases,
         settings: Settings,
         subscriptions: Sequence[Subscription],
-        periodic: Periodic,
         *,
+        publishing: Publishing,
+        periodic: Periodic,
         plugins: Plugins,
         snapshot: Callable[[], AppSnapshot],
     ) -> None:
-        self._app, self._settings, self._periodic, self._plugins = app, settings, periodic, plugins
+        self._app, self._settings, self._publishing = app, settings, publishing
+        self._periodic, self._plugins = periodic, plugins
         self.subscriptions: Sequence[Subscription] = tuple(subscriptions)
         self.snapshot = snapshot
         self.observers: list[tuple[str, Observe]] = []
@@ -148,4 +152,4 @@ class AppSurface:
         return self._stores[-1].value if self._stores else None
 
     async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
-        return await self._app.publish(topic, body, **options)
+        return await self._publishing.publish(topic, body, **options)

@@ -14,8 +14,8 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.app.app import RocketApp, begin, declared_of, end, pauses_of
 from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange, named_by
+from rocketapp.app.declare.phases import TwoPhases, begin, declared_of, end, pauses_of
 from rocketapp.app.declare.registry import UNNAMED, GroupPlan
 from rocketapp.app.publish.publishing import Publishing, Sender
 from rocketapp.app.publish.wrapped import WrappedSender, fold_publish
@@ -51,7 +51,7 @@ class Lifecycle:
 
     def __init__(
         self,
-        app: RocketApp,
+        app: TwoPhases,
         settings: Settings,
         *,
         dial: Dial,

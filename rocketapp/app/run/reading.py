@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from rocketapp.app.app import RocketApp, declared_of
+from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.app.settings.settings import Settings
 from rocketapp.app.settings.sources import load_settings
 from rocketapp.config.app import AppConfig
@@ -15,7 +15,7 @@ _NONE: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
 def read_settings(
-    app: RocketApp,
+    app: TwoPhases,
     environ: Mapping[str, str],
     *,
     file: str | None = None,
@@ -31,7 +31,7 @@ def read_settings(
     return load_settings(file, overrides, environ, declared.settings, tables=declared.tables, passed_over=passed_over)
 
 
-def prepare(app: RocketApp, config: AppConfig) -> None:
+def prepare(app: TwoPhases, config: AppConfig) -> None:
     """Choose the plugins of an app and let them declare what they like, once."""
     declared = declared_of(app)
     declared.choose_plugins(config)

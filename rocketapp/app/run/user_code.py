@@ -11,8 +11,8 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from rocketapp.app.app import RocketApp, declared_of
 from rocketapp.app.declare.lifecycle_hooks import HookFunction, LifecycleHook
+from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.hooks.surface import Surface
 from rocketapp.tasks import Tasks, scope
@@ -23,7 +23,7 @@ log = logging.getLogger("rocketapp.app")
 class UserCode:
     """The start and stop functions of one run of one app."""
 
-    def __init__(self, app: RocketApp, plugins: Plugins, surface: Surface, *, patience: float) -> None:
+    def __init__(self, app: TwoPhases, plugins: Plugins, surface: Surface, *, patience: float) -> None:
         """`patience`: seconds that each function gets while the app stops."""
         self._app, self._all_plugins, self._surface, self._patience = app, plugins, surface, patience
         self._plugins: list[str] = []
@@ -100,7 +100,7 @@ class Lifespan:
     def place(self) -> str:
         return self._function.place
 
-    async def enter(self, app: RocketApp) -> None:
+    async def enter(self, app: TwoPhases) -> None:
         """Raises SetupError with the place of what it raised."""
         entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task = self._tasks.start(self._live(app, entered), f"lifespan {self.place}")
@@ -117,7 +117,7 @@ class Lifespan:
         self._leaving.set()
         await self._task
 
-    async def _live(self, app: RocketApp, entered: asyncio.Future[None]) -> None:
+    async def _live(self, app: TwoPhases, entered: asyncio.Future[None]) -> None:
         try:
             async with self._function.context(app):
                 entered.set_result(None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from rocketapp.app.settings.environments import DEVELOPMENT
@@ -58,3 +58,9 @@ class Settings:
             if type(table) is kind:
                 return table
         raise LookupError(f"no table of settings is a {kind.__qualname__}: return it from the options hook")
+
+
+def with_name_server(settings: Settings, address: str) -> Settings:
+    """The same settings on the embedded broker at this address."""
+    sources = {**settings.sources, ("client", "name_server"): "embedded broker"}
+    return replace(settings, client=replace(settings.client, name_server=address), sources=sources)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketapp import Message, RocketApp
-from rocketapp.app.app import declared_of
 from rocketapp.app.call.binding import Binding
+from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.declare.registry import Bound, GroupPlan
 from rocketapp.app.publish.publishing import Publishing, Sender
 from rocketapp.config.consumer import ConsumerConfig

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rocketapp import PluginError, RocketApp, Router, SetupError, hookimpl
-from rocketapp.app.app import declared_of
+from rocketapp.app.declare.phases import declared_of
 from rocketapp.config.option import option
 from tests.unit.app.given import line_of, plans
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rocketapp import Context, DeadLetter, Message, Retry, RocketApp, Router, hookimpl
-from rocketapp.app.app import declared_of
+from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import SystemClock

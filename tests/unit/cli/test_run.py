@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketapp.cli.running import read_running
+from rocketapp.embedded.running import read_running
 from tests.unit.cli.conftest import Start
 from tests.unit.cli.processes import children_of, is_running, wait_until
 

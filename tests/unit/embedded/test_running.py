@@ -8,7 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rocketapp.cli.running import ServingBroker, find_serving, is_alive, read_running, remove_running, write_running
+from rocketapp.embedded.running import (
+    ServingBroker,
+    find_serving,
+    is_alive,
+    read_running,
+    remove_running,
+    write_running,
+)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

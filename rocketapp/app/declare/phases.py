@@ -1,0 +1,76 @@
+"""The two phases of an app: first everything is declared, then it runs. This is what a run knows of its app."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rocketapp.app.declare.declared import Declared
+from rocketapp.app.declare.pausing import PauseChange
+from rocketapp.app.places import place_of_call
+from rocketapp.app.publish.publishing import Publishing, Running
+from rocketapp.errors import SetupError
+
+
+class RunningApp(Running, Protocol):
+    """The running half of an app: there between start and stop."""
+
+    def change_pauses(self, change: PauseChange) -> None:
+        """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
+        ...
+
+
+class TwoPhases:
+    """What an app declared, and its run while there is one."""
+
+    def __init__(self, declared: Declared) -> None:
+        self.name = declared.name
+        self._declared = declared
+        self._pause_changes: list[PauseChange] = []
+        """Calls of `pause` and `resume` before the start, in order."""
+        self._running: RunningApp | None = None
+        self._publishing = Publishing(self._must_run)
+
+    def _change_pauses(self, change: PauseChange) -> None:
+        running = self._running
+        if running is None:
+            self._pause_changes.append(change)
+        else:
+            running.change_pauses(change)
+
+    def _refuse_when_running(self, what: str) -> None:
+        if self._running is not None:
+            raise SetupError(
+                place_of_call(), f"{what} came when app {self.name!r} had started: declare everything before it runs"
+            )
+
+    def _must_run(self) -> RunningApp:
+        if self._running is None:
+            raise SetupError(
+                place_of_call(),
+                f"app {self.name!r} is not running: publish from handlers, on_startup or on_shutdown functions, "
+                "or inside `async with app:`",
+            )
+        return self._running
+
+
+def declared_of(app: TwoPhases) -> Declared:
+    """What was declared on an app: for lifecycle, the command line and the kit, not for users."""
+    return app._declared
+
+
+def pauses_of(app: TwoPhases) -> Sequence[PauseChange]:
+    """The calls of `pause` and `resume` before the start, in order."""
+    return tuple(app._pause_changes)
+
+
+def begin(app: TwoPhases, running: RunningApp) -> None:
+    """From now on publishing works and nothing more is declared. Raises SetupError when the app runs already."""
+    if app._running is not None:
+        raise SetupError(place_of_call(), f"app {app.name!r} is running already: stop it first")
+    app._running = running
+
+
+def end(app: TwoPhases) -> None:
+    """Nothing runs any more."""
+    app._running = None

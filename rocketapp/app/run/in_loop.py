@@ -1,0 +1,73 @@
+"""`async with app:` starts and stops an app in the loop that runs already: scripts, servers, notebooks.
+
+Settings are read as `rocketapp run` reads them, but no process is started: where nothing names a
+cluster, an embedded broker has to serve this folder already. Logging, signals and the kind of loop
+are the program's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from random import Random
+
+from rocketapp.app.declare.phases import TwoPhases, declared_of
+from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.run.reading import read_settings
+from rocketapp.app.settings.environments import SWITCHER
+from rocketapp.app.settings.settings import Settings, with_name_server
+from rocketapp.clock import SystemClock
+from rocketapp.embedded.running import find_serving
+from rocketapp.errors import ConfigError
+from rocketapp.tasks import scope
+from rocketapp.transport.tcp import dial_tcp
+
+log = logging.getLogger("rocketapp.app")
+
+
+async def start(app: TwoPhases) -> Lifecycle:
+    """Returns when messages flow. Raises what Lifecycle.start raises; then nothing is left running."""
+    declared, settings = declared_of(app), read_settings(app, os.environ)
+    declared.registry.check_bindings()
+    subscriptions = declared.registry.subscriptions(settings.app.group or app.name, settings.consumer)
+    if not settings.client.name_server and declared.uses_unnamed_cluster(subscriptions):
+        settings = with_name_server(settings, await _embedded_broker(settings))
+    lifecycle = Lifecycle(app, settings, dial=dial_tcp, clock=SystemClock(), random=Random())
+    await lifecycle.start()
+    return lifecycle
+
+
+async def stop(lifecycle: Lifecycle) -> None:
+    """Drain and stop. A cancelled wait cuts the drain: what handlers have in hand is handed out again later."""
+    cut = asyncio.Event()
+    async with scope(lifecycle.stop(cut)) as (stopping,):
+        try:
+            clean = await asyncio.shield(stopping)
+        except asyncio.CancelledError:
+            cut.set()
+            await asyncio.wait({stopping})
+            raise
+    if not clean:
+        log.error("%r was stopped before everything was finished; its messages are delivered again", lifecycle)
+
+
+async def _embedded_broker(settings: Settings) -> str:
+    """The address of the one that serves this folder. Raises ConfigError when there is none."""
+    if settings.clusters:
+        raise ConfigError(
+            "client.name_server",
+            f"is not set for environment {settings.environment}, but there is one in {', '.join(settings.clusters)}: "
+            f"set it there, or choose another environment with {SWITCHER}",
+        )
+    directory = Path(settings.broker.dir)
+    running = await find_serving(directory)
+    if running is None:
+        raise ConfigError(
+            "client.name_server",
+            f"is not set, and no embedded broker serves {directory}/: set it in settings.toml, as "
+            "ROCKETAPP_CLIENT__NAME_SERVER or in RocketApp(settings=...), or start `rocketapp broker` in this folder",
+        )
+    log.info("no name server is set: using the embedded broker of %s/ at %s", directory, running.address)
+    return running.address
