@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
+from rocketapp.app.call.around import Around
 from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.declared import Declared
 from rocketapp.app.declare.lifecycle_hooks import LifecycleHook, read_hook
@@ -55,6 +56,7 @@ class RocketApp(Subscribing, TwoPhases):
         place = place_of_call()
         self._inherited = Inherited("RocketApp", options_given("RocketApp", options, _TAKEN, place), place)
         check_inherited(self._inherited)
+        self._around = Around()
         declared = Declared(
             name,
             clusters=clusters or {},
@@ -171,7 +173,10 @@ class RocketApp(Subscribing, TwoPhases):
 
     def _take(self, declaration: Declaration) -> None:
         self._refuse_when_running("subscribe")
-        self._declared.registry.add(declaration.within(self._inherited))
+        self._declared.registry.add(declaration.within(self._inherited, self._around))
+
+    def _may_declare(self, what: str) -> None:
+        self._refuse_when_running(what)
 
     def _may_include(self, router: Router) -> None:
         self._refuse_when_running("include")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypeVar, Unpack, overload
 
+from rocketapp.app.call.around import Around
 from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.options import (
     INHERITED,
@@ -25,6 +26,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class Subscribing(ABC):
     """Where handlers are declared."""
+
+    _around: Around
+    """What is put around the handlers."""
 
     def subscribe(self, topic: str, **options: Unpack[SubscribeOptions]) -> Callable[[F], F]:
         """Make a function the handler of a topic. The function itself is returned unchanged.
@@ -62,16 +66,62 @@ class Subscribing(ABC):
 
         return decorate
 
+    @overload
+    def middleware(self, function: F, *, also: Callable[..., Any] | None = None) -> F: ...
+
+    @overload
+    def middleware(self, *, also: Callable[..., Any]) -> Callable[[F], F]: ...
+
+    def middleware(self, function: Any = None, *, also: Callable[..., Any] | None = None) -> Any:
+        """Put a function `(message, call_next)` around every handler here, also around those declared later.
+
+        An `async def` stands in front of async handlers, and awaits `call_next(message)`; a plain `def` stands in front
+        of sync handlers, in their thread. also: the same for handlers of the other kind; without it a handler of that
+        kind is refused at start. Of a batch, `message` is the list of its messages.
+
+        The first declared is outermost. What it returns or raises is judged like a handler's; None leaves the outcome
+        as the handler said it. Without `call_next` the handler is not called, and the message is done.
+        """
+        place = place_of_call()
+
+        def decorate(function: Any) -> Any:
+            self._may_declare("middleware")
+            self._around.add_middleware(function, also, place)
+            return function
+
+        return decorate if function is None else decorate(function)
+
+    def exception_handler(self, kind: type[Exception]) -> Callable[[F], F]:
+        """Make a function `(message, error)` say what an exception of a handler means.
+
+        It returns Retry, Skip or DeadLetter; None is done. The nearest class decides, and a router before the app.
+        Exceptions of middlewares are mapped too. Retry, Skip and DeadLetter that are raised pass as they are. A plain
+        `def` serves all handlers, and on an async one must not block; an `async def` serves async handlers alone.
+        """
+        place = place_of_call()
+
+        def decorate(function: F) -> F:
+            self._may_declare("exception_handler")
+            self._around.add_exception_handler(kind, function, place)
+            return function
+
+        return decorate
+
     def include(self, router: Router) -> None:
         """Register what the router holds, and what is still added to it later."""
         if not isinstance(router, Router):
             raise SetupError(place_of_call(), f"include takes a Router, not {router!r}")
         self._may_include(router)
+        router._homes.append(self)
         router.feed(self._take)
 
     @abstractmethod
     def _take(self, declaration: Declaration) -> None:
         """Accept one declaration, or raise SetupError."""
+
+    @abstractmethod
+    def _may_declare(self, what: str) -> None:
+        """Raise SetupError when it is too late."""
 
     @abstractmethod
     def _may_include(self, router: Router) -> None:
@@ -94,9 +144,12 @@ class Router(Subscribing):
         self._prefix = prefix
         self._inherited = Inherited("Router", options_given("Router", options, INHERITED, place), place)
         check_inherited(self._inherited)
+        self._around = Around()
         self._declarations: list[Declaration] = []
         self._fed: list[Callable[[Declaration], None]] = []
         self._inside: list[Router] = []
+        self._homes: list[Subscribing] = []
+        """The routers and apps that include it."""
 
     def feed(self, take: Callable[[Declaration], None]) -> None:
         """Hand over every declaration, those of today and those of later; `include` calls this."""
@@ -106,11 +159,15 @@ class Router(Subscribing):
 
     def _take(self, declaration: Declaration) -> None:
         # Without the app's container and clusters only the declaration itself can be judged.
-        within = declaration.within(self._inherited, prefix=self._prefix)
+        within = declaration.within(self._inherited, self._around, prefix=self._prefix)
         within.check()
         self._declarations.append(within)
         for take in self._fed:
             take(within)
+
+    def _may_declare(self, what: str) -> None:
+        for home in self._homes:
+            home._may_declare(what)
 
     def _may_include(self, router: Router) -> None:
         if router is self or router._contains(self):

@@ -10,6 +10,10 @@ from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData
 
 
+def _the_handler(_error: BaseException) -> str:
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
     """One function behind its whole chain of wrappers, and what was declared for it.
@@ -24,6 +28,8 @@ class Handler:
     call: Callable[[Any], Any]
     stats: HandlerStats = field(default_factory=HandlerStats, compare=False, repr=False)
     """What became of this handler's messages."""
+    owner_of: Callable[[BaseException], str] = field(default=_the_handler, compare=False, repr=False)
+    """The plugin whose wrapper raised this; empty for the handler's own exceptions."""
 
     def __post_init__(self) -> None:
         if self.subscription.batch is not None:

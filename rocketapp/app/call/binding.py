@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from rocketapp.app.call.around import Around, fold_around
 from rocketapp.app.call.context import context_of, publisher_of
 from rocketapp.app.call.signature import Argument, Kind, Providers, UnresolvedError, read_signature
 from rocketapp.app.payloads.batches import sifted
@@ -36,6 +37,8 @@ class Binding:
     is_async: bool
     batch: bool
     arguments: tuple[Argument, ...] | None
+    around: tuple[Around, ...] = ()
+    """What its routers and its app put around it, innermost first."""
 
     def resolved(self, providers: Providers | None) -> Binding:
         """The same with every argument known. Raises SetupError for what is still unknown."""
@@ -49,7 +52,13 @@ class Binding:
             ) from error
 
     def call(self, subscription: Subscription, publishing: Publishing) -> Call:
-        """The callable for this subscription; `resolved` comes first. `publishing`: the running app's."""
+        """The callable for this subscription, behind what the app and its routers put around it.
+
+        `resolved` comes first. `publishing`: the running app's. Raises SetupError for what cannot stand around it.
+        """
+        return fold_around(self._bare_call(subscription, publishing), subscription, self.around)
+
+    def _bare_call(self, subscription: Subscription, publishing: Publishing) -> Call:
         arguments = self.arguments or ()
         if len(arguments) == 1 and arguments[0].kind is Kind.MESSAGE and not arguments[0].by_name:
             return self.function

@@ -8,9 +8,11 @@ is the bound function itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 from rocketapp.errors import PluginError
+from rocketapp.hooks.blame import code_of
 from rocketapp.hooks.manager import Answer, Plugins
 from rocketapp.hooks.wrapper import Predicate, Wrapper
 from rocketapp.model.outcome import Skip
@@ -19,12 +21,26 @@ from rocketapp.model.subscription import Subscription
 Call = Callable[[Any], Any]
 
 
-def fold(call: Call, subscription: Subscription, plugins: Plugins) -> Call:
-    """The callable that a consumer calls per message. Raises PluginError for an answer that cannot be folded."""
+def fold(call: Call, subscription: Subscription, plugins: Plugins, owners: dict[CodeType, str] | None = None) -> Call:
+    """The callable that a consumer calls per message. Raises PluginError for an answer that cannot be folded.
+
+    `owners`: is told which code is whose, for errors.
+    """
+    owners = {} if owners is None else owners
     for answer in plugins.ask("handler_wrapper", subscription=subscription):
         call = _wrapped(call, answer, subscription)
-    predicates = [_predicate(answer) for answer in plugins.ask("message_filter", subscription=subscription)]
+        _own(call, answer, owners)
+    predicates = []
+    for answer in plugins.ask("message_filter", subscription=subscription):
+        predicates.append(_predicate(answer))
+        _own(answer.value, answer, owners)
     return _filtered(call, predicates, subscription) if predicates else call
+
+
+def _own(call: Call, answer: Answer, owners: dict[CodeType, str]) -> None:
+    code = code_of(call)
+    if code is not None:
+        owners.setdefault(code, answer.plugin)
 
 
 def _wrapped(call: Call, answer: Answer, subscription: Subscription) -> Call:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NoReturn
 
+from rocketapp.app.call.around import Around
 from rocketapp.app.declare.options import Inherited
 from rocketapp.app.places import is_async, place_of_function
 from rocketapp.errors import SetupError
@@ -37,6 +38,8 @@ class Declaration:
     """By the names of SubscribeOptions; what is absent is inherited, at last from settings."""
     origins: Mapping[str, Inherited] = field(default_factory=dict)
     """The options that came from a Router or an app."""
+    around: tuple[Around, ...] = ()
+    """What its routers and its app put around it, innermost first."""
 
     def check(self) -> None:
         """Raises SetupError when this declaration is wrong by itself."""
@@ -50,7 +53,7 @@ class Declaration:
         self._check_batch()
         self._check_timeout()
 
-    def within(self, inherited: Inherited, *, prefix: str = "") -> Declaration:
+    def within(self, inherited: Inherited, around: Around, *, prefix: str = "") -> Declaration:
         """The same inside a Router or an app: what is absent here comes from there.
 
         RocketMQ's own topics (`%DLQ%...`) are named by groups and get no prefix.
@@ -62,6 +65,7 @@ class Declaration:
             topic=self.topic if own else prefix + self.topic,
             options={**self.options, **new},
             origins={**self.origins, **dict.fromkeys(new, inherited)},
+            around=(*self.around, around),
         )
 
     @property

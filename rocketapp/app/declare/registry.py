@@ -112,8 +112,10 @@ class Registry:
     def plans(self, group: str, consumer: ConsumerConfig, *, version: int) -> list[GroupPlan]:
         """What is to be consumed; `version` is told to brokers (milliseconds since 1970)."""
         bound = [
-            Bound(subscription, binding.resolved(self._providers))
-            for subscription, (_, binding) in zip(self.subscriptions(group, consumer), self._entries, strict=True)
+            Bound(subscription, replace(binding.resolved(self._providers), around=declaration.around))
+            for subscription, (declaration, binding) in zip(
+                self.subscriptions(group, consumer), self._entries, strict=True
+            )
         ]
         by_group: dict[tuple[str, str], dict[str, list[Bound]]] = {}
         for one in bound:

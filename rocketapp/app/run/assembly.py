@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TypeVar, Unpack
 
@@ -23,6 +24,7 @@ from rocketapp.clock import Clock
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.errors import PluginError
+from rocketapp.hooks.blame import code_of, raised_by
 from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.manager import Answer, Plugins
 from rocketapp.model.event import Event, Observe
@@ -87,12 +89,17 @@ def assemble(
 
 def _consumed(plan: TopicPlan, plugins: Plugins, publishing: Publishing) -> ConsumedTopic:
     first = plan.bound[0].subscription
-    handlers = tuple(Handler(bound.subscription, _chain(bound, plugins, publishing)) for bound in plan.bound)
+    handlers = tuple(_handler(bound, plugins, publishing) for bound in plan.bound)
     return ConsumedTopic(plan.topic, first.orderly, first.start, first.retries, handlers, plan.data)
 
 
-def _chain(bound: Bound, plugins: Plugins, publishing: Publishing) -> Callable[[Any], Any]:
-    return fold(bound.binding.call(bound.subscription, publishing), bound.subscription, plugins)
+def _handler(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handler:
+    """The function behind all that stands in front of it. Code that is no plugin's is the user's."""
+    call = bound.binding.call(bound.subscription, publishing)
+    user_code = code_of(bound.binding.function)
+    owners = {} if user_code is None else {user_code: ""}
+    call = fold(call, bound.subscription, plugins, owners)
+    return Handler(bound.subscription, call, owner_of=partial(raised_by, owners=owners))
 
 
 def _observers(plugins: Plugins, surface: AppSurface) -> list[tuple[str, Observe]]:

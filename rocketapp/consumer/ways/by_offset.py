@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.ways.outcomes import failures_of
+from rocketapp.model.outcome import Outcome
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
@@ -32,10 +34,18 @@ class ByOffset:
         messages: list[Message] = [item] if isinstance(item, Message) else item
         failures: list[Failure | None]
         try:
-            failures = failures_of(result, raised, messages, self._handler.subscription)
+            failures = _named(failures_of(result, raised, messages, self._handler.subscription), result, self._handler)
         except Exception as error:
             # The user's own outcome may raise when it is read: that is a failed attempt too, never the worker's end.
             failures = [Failure(type(error).__name__, "the outcome cannot be read")] * len(messages)
         pairs = list(zip(messages, failures, strict=True))
         self.done_all([message for message, failure in pairs if failure is None])
         return [(message, failure) for message, failure in pairs if failure is not None]
+
+
+def _named(failures: list[Failure | None], error: object, handler: Handler) -> list[Failure | None]:
+    """The same; where the code of a plugin raised, the failure says so: the handler is not to blame."""
+    plugin = handler.owner_of(error) if isinstance(error, BaseException) and not isinstance(error, Outcome) else ""
+    if not plugin:
+        return failures
+    return [failure and replace(failure, text=f"in plugin {plugin}: {failure.text}") for failure in failures]

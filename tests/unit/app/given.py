@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketapp import Message, RocketApp
-from rocketapp.app.call.binding import Binding
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.declare.registry import Bound, GroupPlan
 from rocketapp.app.publish.publishing import Publishing, Sender
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.subscription import Subscription
 from rocketapp.wire.properties import encode
 from rocketapp.wire.record import Record, decode_records, encode_record
 
@@ -70,7 +68,5 @@ def bound(app: RocketApp) -> Bound:
 
 def call_of(app: RocketApp) -> Callable[[Any], Any]:
     """The callable that the consumer of the only handler would use."""
-    subscription: Subscription
-    binding: Binding
-    subscription, binding = bound(app)
-    return binding.call(subscription, NOWHERE)
+    one = bound(app)
+    return one.binding.call(one.subscription, NOWHERE)

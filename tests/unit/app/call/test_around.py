@@ -1,0 +1,257 @@
+"""Middlewares and exception handlers of an app and its routers, around handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketapp import DeadLetter, Message, Retry, RocketApp, Router, SetupError, Skip
+from tests.unit.app.given import bound, call_of, line_of, message
+
+ASYNC = pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+
+
+def subscribed(app: Any, function: Callable[[Message], Any], *, is_async: bool, **options: Any) -> None:
+    """The function as an async handler, or as it is."""
+
+    async def handler(message: Message) -> Any:
+        return function(message)
+
+    app.subscribe("orders", **options)(handler if is_async else function)
+
+
+def middleware_of(app: Any, name: str, passed: list[str]) -> None:
+    """A middleware for handlers of both kinds."""
+
+    def sync(message: Any, call_next: Callable[[Any], Any]) -> Any:
+        passed.append(f"{name} in")
+        outcome = call_next(message)
+        passed.append(f"{name} out")
+        return outcome
+
+    @app.middleware(also=sync)
+    async def around(message: Any, call_next: Callable[[Any], Any]) -> Any:
+        passed.append(f"{name} in")
+        outcome = await call_next(message)
+        passed.append(f"{name} out")
+        return outcome
+
+
+def handled(app: RocketApp, handed: Any = None) -> Any:
+    """What the chain returns, or the exception that it raises."""
+    one = bound(app)
+    try:
+        result = call_of(app)(message() if handed is None else handed)
+        return asyncio.run(result) if one.subscription.is_async else result
+    except Exception as error:
+        return error
+
+
+@ASYNC
+def test_the_first_middleware_is_outermost_and_the_app_s_stand_outside_the_router_s(is_async: bool) -> None:
+    passed: list[str] = []
+    app, outer, inner = RocketApp("shop"), Router(), Router()
+    middleware_of(app, "app 1", passed)
+    subscribed(inner, lambda message: passed.append("handler"), is_async=is_async)
+    outer.include(inner)
+    app.include(outer)
+    for home, name in [(app, "app 2"), (outer, "outer"), (inner, "inner")]:
+        middleware_of(home, name, passed)
+    assert handled(app) is None
+    order = ["app 1", "app 2", "outer", "inner"]
+    assert passed == [f"{name} in" for name in order] + ["handler"] + [f"{name} out" for name in order[::-1]]
+
+
+def test_what_is_not_declared_is_not_there() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders")
+    def settle(message: Message) -> None: ...
+
+    assert call_of(app) is settle
+
+
+@ASYNC
+def test_a_middleware_that_forgets_to_return_does_not_make_a_message_done(is_async: bool) -> None:
+    app = RocketApp("shop")
+
+    def sync(message: Any, call_next: Callable[[Any], Any]) -> None:
+        call_next(message)
+
+    @app.middleware(also=sync)
+    async def forgets(message: Any, call_next: Callable[[Any], Any]) -> None:
+        await call_next(message)
+
+    subscribed(app, lambda message: Retry(5), is_async=is_async)
+    assert handled(app).after == 5
+
+
+@ASYNC
+def test_a_middleware_decides_when_it_says_something(is_async: bool) -> None:
+    app = RocketApp("shop")
+
+    def sync(message: Any, call_next: Callable[[Any], Any]) -> Skip:
+        return Skip("not today")
+
+    @app.middleware(also=sync)
+    async def closed(message: Any, call_next: Callable[[Any], Any]) -> Skip:
+        return Skip("not today")
+
+    subscribed(app, lambda message: pytest.fail("is not called"), is_async=is_async)
+    assert handled(app).reason == "not today"
+
+
+def test_a_middleware_of_a_batch_gets_the_list() -> None:
+    app, seen = RocketApp("shop"), list[int]()
+
+    @app.middleware
+    async def count(messages: list[Message], call_next: Callable[[Any], Any]) -> Any:
+        seen.append(len(messages))
+        return await call_next(messages)
+
+    @app.subscribe("orders", batch=10)
+    async def settle(messages: list[Message]) -> None: ...
+
+    assert handled(app, [message(), message(offset=18)]) is None
+    assert seen == [2]
+
+
+@ASYNC
+def test_a_middleware_without_the_handler_s_kind_is_refused_with_both_places(is_async: bool) -> None:
+    app = RocketApp("shop")
+    function: Any
+
+    if is_async:
+
+        @app.middleware
+        def function(message: Any, call_next: Any) -> Any: ...
+    else:
+
+        @app.middleware
+        async def function(message: Any, call_next: Any) -> Any: ...
+
+    subscribed(app, lambda message: None, is_async=is_async)
+    error = handled(app)
+    assert isinstance(error, SetupError)
+    assert error.place == line_of(function)
+    own, other = ("sync", "async") if is_async else ("async", "sync")
+    assert f"is {own}, and" in error.problem
+    assert f"give it a function for {other} handlers too, @app.middleware(also=...)" in error.problem
+
+
+@pytest.mark.parametrize(
+    ("function", "also", "problem"),
+    [
+        (5, None, r"a middleware is a function of \(message, call_next\), not 5"),
+        (lambda message: None, None, r"a middleware is a function of \(message, call_next\): .*<lambda> is not"),
+        (lambda message, call_next: None, lambda message, call_next: None, "both functions are sync"),
+    ],
+)
+def test_what_is_no_middleware_is_refused(function: Any, also: Any, problem: str) -> None:
+    with pytest.raises(SetupError, match=problem):
+        RocketApp("shop").middleware(function, also=also)
+
+
+def test_the_middleware_itself_is_returned_unchanged() -> None:
+    async def around(message: Any, call_next: Any) -> None: ...
+
+    assert RocketApp("shop").middleware(around) is around
+    assert RocketApp("shop").middleware(also=lambda message, call_next: None)(around) is around
+
+
+# Exceptions.
+
+
+def raising(error: Exception) -> Callable[[Message], Any]:
+    def handler(message: Message) -> None:
+        raise error
+
+    return handler
+
+
+@ASYNC
+@pytest.mark.parametrize("outcome", [Skip("known"), Retry(3), DeadLetter("bad"), None])
+def test_an_exception_becomes_an_outcome(is_async: bool, outcome: Any) -> None:
+    app = RocketApp("shop")
+    app.exception_handler(ValueError)(lambda message, error: outcome)
+    subscribed(app, raising(ValueError("x")), is_async=is_async)
+    assert handled(app) is outcome
+
+
+@ASYNC
+def test_the_nearest_class_decides_and_others_pass(is_async: bool) -> None:
+    for error, said in [(FileNotFoundError(), "missing"), (PermissionError(), "os"), (KeyError(), None)]:
+        app = RocketApp("shop")
+        app.exception_handler(OSError)(lambda message, error: Skip("os"))
+        app.exception_handler(FileNotFoundError)(lambda message, error: Skip("missing"))
+        subscribed(app, raising(error), is_async=is_async)
+        result = handled(app)
+        assert result is error if said is None else result.reason == said
+
+
+@ASYNC
+def test_outcomes_that_are_raised_pass(is_async: bool) -> None:
+    app = RocketApp("shop")
+    app.exception_handler(Exception)(lambda message, error: None)
+    subscribed(app, raising(Retry(7)), is_async=is_async)
+    assert handled(app).after == 7
+
+
+def test_a_router_decides_before_the_app_and_exceptions_of_middlewares_are_mapped() -> None:
+    app, router = RocketApp("shop"), Router()
+    app.exception_handler(ValueError)(lambda message, error: Skip("app"))
+    app.exception_handler(KeyError)(lambda message, error: Skip("app"))
+    router.exception_handler(ValueError)(lambda message, error: Skip("router"))
+
+    @app.middleware
+    def checks(message: Any, call_next: Callable[[Any], Any]) -> Any:
+        call_next(message)
+        raise KeyError("middleware")
+
+    subscribed(router, raising(ValueError()), is_async=False)
+    app.include(router)
+    assert handled(app).reason == "app"
+
+
+def test_an_outcome_carries_the_exception_as_its_cause() -> None:
+    app, error = RocketApp("shop"), ValueError("x")
+    app.exception_handler(ValueError)(lambda message, error: DeadLetter())
+    subscribed(app, raising(error), is_async=False)
+    assert handled(app).__cause__ is error
+
+
+def test_an_async_exception_handler_serves_async_handlers_alone() -> None:
+    app = RocketApp("shop")
+
+    @app.exception_handler(ValueError)
+    async def known(message: Message, error: ValueError) -> Skip:
+        return Skip(error)
+
+    subscribed(app, raising(ValueError("x")), is_async=True)
+    assert handled(app).reason == "ValueError: x"
+    app = RocketApp("shop")
+    app.exception_handler(ValueError)(known)
+    subscribed(app, raising(ValueError("x")), is_async=False)
+    error = handled(app)
+    assert isinstance(error, SetupError)
+    assert error.place == line_of(known)
+    assert "runs in a thread: make it a plain `def`, which serves both" in error.problem
+
+
+@pytest.mark.parametrize("kind", [5, BaseException, Retry, int])
+def test_what_is_no_exception_of_a_handler_is_refused(kind: Any) -> None:
+    with pytest.raises(SetupError, match="give a class of exceptions that handlers raise"):
+        RocketApp("shop").exception_handler(kind)(lambda message, error: None)
+
+
+def test_two_handlers_of_one_exception_are_refused_with_the_other_s_place() -> None:
+    app = RocketApp("shop")
+
+    @app.exception_handler(ValueError)
+    def first(message: Any, error: ValueError) -> None: ...
+
+    with pytest.raises(SetupError, match=f"first at {line_of(first)} is it already"):
+        app.exception_handler(ValueError)(lambda message, error: None)

@@ -1,0 +1,78 @@
+"""A failed attempt names the plugin whose code raised, and no plugin when the handler did."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketapp import Message, RocketApp, Wrapper, hookimpl
+from rocketapp.app.run.assembly import _handler
+from rocketapp.consumer.ways.by_offset import ByOffset
+from rocketapp.hooks.manager import Plugins
+from rocketapp.state.process_queue import ProcessQueue
+from tests.unit.app.given import NOWHERE, QUEUE, bound, message
+
+
+class Tenants:
+    """A wrapper that fails before or after the handler."""
+
+    def __init__(self, *, before: bool = False) -> None:
+        self.before = before
+
+    @hookimpl
+    def handler_wrapper(self) -> Wrapper:
+        def for_sync(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            def around(handed: Any) -> Any:
+                return {}["tenant"] if self.before else call(handed)
+
+            return around
+
+        def for_async(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            async def around(handed: Any) -> Any:
+                return {}["tenant"] if self.before else await call(handed)
+
+            return around
+
+        return Wrapper(for_sync=for_sync, for_async=for_async)
+
+
+def failure_of(app: RocketApp, plugin: object) -> str:
+    """Why the only handler's attempt failed."""
+    plugins = Plugins()
+    plugins.register(plugin, "tenants")
+    handler, queue = _handler(bound(app), plugins, NOWHERE), ProcessQueue[Message](QUEUE, 17)
+    one = message()
+    queue.put([one])
+    with pytest.raises(KeyError) as caught:
+        result = handler.call(one)
+        if handler.subscription.is_async:
+            asyncio.run(result)
+    ((_, failure),) = ByOffset(queue, handler).settle(one, caught.value, True)
+    return str(failure)
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_the_plugin_is_named_when_its_code_raised(is_async: bool) -> None:
+    app = RocketApp("shop")
+
+    async def settle(message: Message) -> None: ...
+
+    app.subscribe("orders")(settle if is_async else lambda message: None)
+    assert failure_of(app, Tenants(before=True)).startswith("KeyError: in plugin tenants: 'tenant'")
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_no_plugin_is_named_when_the_handler_raised(is_async: bool) -> None:
+    app = RocketApp("shop")
+
+    def settle_sync(message: Message) -> None:
+        raise KeyError("order")
+
+    async def settle(message: Message) -> None:
+        raise KeyError("order")
+
+    app.subscribe("orders")(settle if is_async else settle_sync)
+    assert failure_of(app, Tenants()).startswith("KeyError: 'order'")
