@@ -1,11 +1,20 @@
-"""The spans of failed attempts, so that a retry can link to the attempt before it."""
+"""One call of a handler as a span, and the spans of failed ones, so that a retry can link to the attempt before it."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
+from contextvars import Token
+from typing import Any
 
-from opentelemetry.trace import SpanContext
+from opentelemetry import context as contexts
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanContext, Status, StatusCode
+
+from rocketapp.plugin import DeadLetter, Message, Retry, Skip, Subscription
+from rocketapp.plugins import handling
+from rocketapp.plugins.telemetry import attributes as names
 
 _MOST = 10_000
 """Failed attempts that are remembered; the oldest is forgotten first."""
@@ -29,3 +38,79 @@ class FailedAttempts:
         """The last failed attempt, and forget it; None when it was not here."""
         with self._lock:
             return self._spans.pop((group, message_id), None)
+
+
+class Attempt:
+    """One call of a handler that has a span; entered, its span is the current one."""
+
+    __slots__ = (
+        "_context",
+        "_current",
+        "_failed",
+        "_handed",
+        "_messages",
+        "_outcome",
+        "_span",
+        "_subscription",
+        "_token",
+    )
+
+    def __init__(
+        self,
+        span: Span,
+        context: Context,
+        messages: Sequence[Message],
+        subscription: Subscription,
+        failed: FailedAttempts,
+    ) -> None:
+        """`context`: in which the handler runs; `failed`: where a failure is remembered."""
+        self._span, self._context, self._subscription, self._failed = span, context, subscription, failed
+        # The handler's list is its own.
+        self._messages = tuple(messages)
+        self._handed = messages if subscription.batch is not None else messages[0]
+        self._outcome: Retry | DeadLetter | Skip | None = None
+        self._token: Token[Context]
+        self._current: Token[handling.Handling | None]
+
+    def __enter__(self) -> Attempt:
+        kept = self._span.get_span_context().trace_flags.sampled
+        trace_id = format(self._span.get_span_context().trace_id, "032x") if kept else ""
+        self._current = handling.CURRENT.set((self._subscription, self._handed, trace_id))
+        self._token = contexts.attach(self._context)
+        return self
+
+    def returned(self, result: Any) -> Any:
+        """What the handler returned; the same."""
+        if isinstance(result, Retry | DeadLetter | Skip):
+            self._outcome = result
+        return result
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        contexts.detach(self._token)
+        handling.CURRENT.reset(self._current)
+        problem = error or self._outcome
+        if problem is None or isinstance(problem, Skip):
+            self._span.set_attribute(names.OUTCOME, "done" if problem is None else "skip")
+        elif isinstance(problem, DeadLetter):
+            self._span.set_attribute(names.OUTCOME, "dead letter")
+            failed(self._span, problem)
+        else:
+            self._span.set_attribute(names.OUTCOME, "failed")
+            failed(self._span, problem)
+            self._remember()
+        self._span.end()
+
+    def _remember(self) -> None:
+        span, group = self._span.get_span_context(), self._subscription.group
+        if span.trace_flags.sampled:
+            for message in self._messages:
+                self._failed.remember(group, message.message_id, span)
+
+
+def failed(span: Span, error: BaseException) -> None:
+    """What the span says of a failure; the exception is one of its events."""
+    if span.is_recording():
+        span.set_attribute(names.ERROR, type(error).__qualname__)
+        span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+        if isinstance(error, Exception):
+            span.record_exception(error)

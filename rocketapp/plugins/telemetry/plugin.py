@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rocketapp import ConfigError
 from rocketapp.plugin import PublishWrapper, Subscription, Surface, Wrapper, hookimpl
+from rocketapp.plugins.counts import Counts
 from rocketapp.plugins.telemetry.config import TelemetryConfig, Wanted, wanted
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Telemetry:
         self._config = TelemetryConfig()
         self._wanted: Wanted | None = None
         self._tracing: Tracing | None = None
+        self._counts: Counts | None = None
         self._endings: list[Callable[[], object]] = []
 
     @hookimpl
@@ -55,16 +57,23 @@ class Telemetry:
             from rocketapp.plugins.telemetry.tracing import Tracing
 
             self._tracing = Tracing(Random())
+        if self._wanted is not None and self._wanted.metrics:
+            self._counts = Counts()
 
     @hookimpl(tryfirst=True)
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
         """Outside of other wrappers: what they do belongs to the span."""
-        return None if self._tracing is None else self._tracing.handler(subscription)
+        timed = None if self._counts is None or not self._config.durations else self._counts.handler(subscription)
+        traced = None if self._tracing is None else self._tracing.handler(subscription)
+        return _around(traced, timed) if traced and timed else traced or timed
 
     @hookimpl(trylast=True)
     def publish_wrapper(self) -> PublishWrapper | None:
         """Next to the producer: what other wrappers change is what the span says."""
-        return None if self._tracing is None else self._tracing.publishing
+        tracing, counts = self._tracing, self._counts
+        if tracing is None or counts is None:
+            return tracing.publishing if tracing is not None else counts.publishing if counts is not None else None
+        return lambda call: tracing.publishing(counts.publishing(call))
 
     @hookimpl
     def app_startup(self, app: Surface) -> None:
@@ -76,6 +85,15 @@ class Telemetry:
         resource = providers.resource_of(app.name, app.version)
         if self._tracing is not None:
             self._begin_tracing(self._tracing, self._wanted, resource, app)
+        if self._counts is not None:
+            from rocketapp.plugins.telemetry import metrics
+
+            exporter = metrics.WithDurations(
+                providers.metric_exporter(self._wanted.metrics, self._config.endpoint), self._counts
+            )
+            provider = providers.new_meter_provider(exporter, self._config, resource)
+            self._endings.append(provider.shutdown)
+            metrics.add_instruments(provider, metrics.Glances(app, asyncio.get_running_loop()), self._counts)
 
     @hookimpl
     async def app_shutdown(self) -> None:
@@ -122,6 +140,20 @@ class Telemetry:
             raise ConfigError("telemetry.enabled", f"{missing[0]} is not installed: {mend}")
         log.warning("OTEL_ variables ask for telemetry, and %s is not installed: %s", missing[0], mend)
         return False
+
+
+def _around(outer: Wrapper, inner: Wrapper) -> Wrapper:
+    """Both have both halves."""
+    assert outer.for_sync and outer.for_async and inner.for_sync and inner.for_async
+    outer_sync, inner_sync, outer_async, inner_async = (
+        outer.for_sync,
+        inner.for_sync,
+        outer.for_async,
+        inner.for_async,
+    )
+    return Wrapper(
+        for_sync=lambda call: outer_sync(inner_sync(call)), for_async=lambda call: outer_async(inner_async(call))
+    )
 
 
 def _is_there(module: str) -> bool:

@@ -8,7 +8,6 @@ context that says so, and what its handler publishes says so too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextvars import Token
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -16,24 +15,21 @@ from typing import Any, Final
 from opentelemetry import context as contexts
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, SpanKind, Tracer
 
 from rocketapp.plugin import (
     AsyncCall,
-    DeadLetter,
     Message,
     PublishCall,
-    Retry,
     Sending,
     SendResult,
-    Skip,
     Subscription,
     SyncCall,
     Wrapper,
 )
 from rocketapp.plugins import handling
 from rocketapp.plugins.telemetry import attributes as names
-from rocketapp.plugins.telemetry.attempts import FailedAttempts
+from rocketapp.plugins.telemetry.attempts import Attempt, FailedAttempts, failed
 from rocketapp.plugins.telemetry.sampling import Gate
 from rocketapp.plugins.trace_context import TRACE_PARENT, carrier_of, is_sampled
 
@@ -63,19 +59,21 @@ class Tracing:
 
     def handler(self, subscription: Subscription) -> Wrapper:
         """What stands in front of one handler."""
-        begin = self._begin_one if subscription.batch is None else self._begin_batch
+        if subscription.batch is not None:
+            return self._of_batches(subscription)
         attach, detach = contexts.attach, contexts.detach
-        enter, leave = handling.CURRENT.set, handling.CURRENT.reset
+        enter, leave, no_span = handling.CURRENT.set, handling.CURRENT.reset, self._no_span
 
         def for_sync(call: SyncCall) -> SyncCall:
-            def traced(handed: Any) -> Any:
-                attempt = begin(handed, subscription)
-                if attempt is not None:
-                    with attempt:
-                        return attempt.returned(call(handed))
-                token, current = attach(self._without_span(handed)), enter((subscription, handed, ""))
+            def traced(message: Message) -> Any:
+                raw = message.raw_properties
+                if self._gate(raw):
+                    with self._begin_one(message, subscription) as attempt:
+                        return attempt.returned(call(message))
+                token = attach(no_span if _BAGGAGE not in raw else self._with_baggage(message))
+                current = enter((subscription, message, ""))
                 try:
-                    return call(handed)
+                    return call(message)
                 finally:
                     leave(current)
                     detach(token)
@@ -83,14 +81,15 @@ class Tracing:
             return traced
 
         def for_async(call: AsyncCall) -> AsyncCall:
-            async def traced(handed: Any) -> Any:
-                attempt = begin(handed, subscription)
-                if attempt is not None:
-                    with attempt:
-                        return attempt.returned(await call(handed))
-                token, current = attach(self._without_span(handed)), enter((subscription, handed, ""))
+            async def traced(message: Message) -> Any:
+                raw = message.raw_properties
+                if self._gate(raw):
+                    with self._begin_one(message, subscription) as attempt:
+                        return attempt.returned(await call(message))
+                token = attach(no_span if _BAGGAGE not in raw else self._with_baggage(message))
+                current = enter((subscription, message, ""))
                 try:
-                    return await call(handed)
+                    return await call(message)
                 finally:
                     leave(current)
                     detach(token)
@@ -99,26 +98,38 @@ class Tracing:
 
         return Wrapper(for_sync=for_sync, for_async=for_async)
 
-    def _without_span(self, handed: Any) -> Context:
-        """Baggage is for messages of traces that are not kept as well."""
-        if isinstance(handed, Message) and _BAGGAGE in handed.raw_properties:
-            return trace.set_span_in_context(self._dropped, propagate.extract(handed.properties, Context()))
-        return self._no_span
+    def _of_batches(self, subscription: Subscription) -> Wrapper:
+        def for_sync(call: SyncCall) -> SyncCall:
+            def traced(messages: list[Message]) -> Any:
+                with self._begin_batch(messages, subscription) as attempt:
+                    return attempt.returned(call(messages))
 
-    def _begin_one(self, message: Message, subscription: Subscription) -> Attempt | None:
-        """None: no span for it."""
-        if not self._gate(message.raw_properties):
-            return None
+            return traced
+
+        def for_async(call: AsyncCall) -> AsyncCall:
+            async def traced(messages: list[Message]) -> Any:
+                with self._begin_batch(messages, subscription) as attempt:
+                    return attempt.returned(await call(messages))
+
+            return traced
+
+        return Wrapper(for_sync=for_sync, for_async=for_async)
+
+    def _with_baggage(self, message: Message) -> Context:
+        """Baggage is for messages of traces that are not kept as well."""
+        return trace.set_span_in_context(self._dropped, propagate.extract(message.properties, Context()))
+
+    def _begin_one(self, message: Message, subscription: Subscription) -> Attempt:
         parent = propagate.extract(carrier_of(message.properties), Context())
         found = self._of(subscription)
         found.update(names.of_message(message, subscription))
         return self._begin([message], subscription, parent, found, self._earlier([message], subscription))
 
-    def _begin_batch(self, messages: list[Message], subscription: Subscription) -> Attempt | None:
+    def _begin_batch(self, messages: list[Message], subscription: Subscription) -> Attempt:
         """Kept when the trace of one of its messages is."""
         kept = [message for message in messages if self._gate(message.raw_properties)]
         if not kept:
-            return None
+            return Attempt(self._dropped, self._no_span, messages, subscription, self._failed)
         found = self._of(subscription)
         found[names.COUNT] = len(messages)
         found[names.ATTEMPT] = max(message.attempt for message in messages)
@@ -174,7 +185,7 @@ class Tracing:
             try:
                 results = await call(_with(sending, carrier))
             except BaseException as error:
-                _failed(span, error)
+                failed(span, error)
                 raise
             else:
                 if sending.kind == "send" and span.is_recording():
@@ -198,79 +209,6 @@ class Tracing:
             random = self._random.getrandbits
             carrier[TRACE_PARENT] = f"00-{random(128) or 1:032x}-{random(64) or 1:016x}-00"
         return carrier
-
-
-class Attempt:
-    """One call of a handler that has a span; entered, its span is the current one."""
-
-    __slots__ = (
-        "_context",
-        "_current",
-        "_failed",
-        "_handed",
-        "_messages",
-        "_outcome",
-        "_span",
-        "_subscription",
-        "_token",
-    )
-
-    def __init__(
-        self,
-        span: Span,
-        context: Context,
-        messages: Sequence[Message],
-        subscription: Subscription,
-        failed: FailedAttempts,
-    ) -> None:
-        """`context`: in which the handler runs; `failed`: where a failure is remembered."""
-        self._span, self._context, self._subscription, self._failed = span, context, subscription, failed
-        # The handler's list is its own.
-        self._messages = tuple(messages)
-        self._handed = messages if subscription.batch is not None else messages[0]
-        self._outcome: Retry | DeadLetter | Skip | None = None
-        self._token: Token[Context]
-        self._current: Token[handling.Handling | None]
-
-    def __enter__(self) -> None:
-        trace_id = format(self._span.get_span_context().trace_id, "032x")
-        self._current = handling.CURRENT.set((self._subscription, self._handed, trace_id))
-        self._token = contexts.attach(self._context)
-
-    def returned(self, result: Any) -> Any:
-        """What the handler returned; the same."""
-        if isinstance(result, Retry | DeadLetter | Skip):
-            self._outcome = result
-        return result
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        contexts.detach(self._token)
-        handling.CURRENT.reset(self._current)
-        problem = error or self._outcome
-        if problem is None or isinstance(problem, Skip):
-            self._span.set_attribute(names.OUTCOME, "done" if problem is None else "skip")
-        elif isinstance(problem, DeadLetter):
-            self._span.set_attribute(names.OUTCOME, "dead letter")
-            _failed(self._span, problem)
-        else:
-            self._span.set_attribute(names.OUTCOME, "failed")
-            _failed(self._span, problem)
-            self._remember()
-        self._span.end()
-
-    def _remember(self) -> None:
-        span, group = self._span.get_span_context(), self._subscription.group
-        if span.trace_flags.sampled:
-            for message in self._messages:
-                self._failed.remember(group, message.message_id, span)
-
-
-def _failed(span: Span, error: BaseException) -> None:
-    if span.is_recording():
-        span.set_attribute(names.ERROR, type(error).__qualname__)
-        span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
-        if isinstance(error, Exception):
-            span.record_exception(error)
 
 
 def _origin(message: Message) -> SpanContext:

@@ -1,0 +1,69 @@
+"""The figures of an app in Prometheus's text format, version 0.0.4, without OpenTelemetry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final
+
+from rocketapp.plugin import AppSnapshot
+from rocketapp.plugins.counts import BOUNDS, Counts, Histogram
+from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES, Labels
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_UNITS = {"By": "_bytes", "s": "_seconds"}
+
+
+def exposition(app: AppSnapshot, counts: Counts | None = None) -> str:
+    """Every figure as lines of text; without `counts` there are no sends and no durations."""
+    counts = counts or Counts()
+    lines: list[str] = []
+    for figure in FIGURES:
+        name = _name(figure.name) + _UNITS.get(figure.unit, "") + ("_total" if figure.kind == "counter" else "")
+        samples = [f"{name}{_labels(labels)} {_number(value)}" for labels, value in figure.read(app, counts)]
+        lines += _family(name, figure.kind, figure.meaning, samples)
+    for distribution in DISTRIBUTIONS:
+        name = f"{_name(distribution.name)}_seconds"
+        samples = [
+            line for labels, histogram in distribution.read(counts) for line in _histogram(name, labels, histogram)
+        ]
+        lines += _family(name, "histogram", distribution.meaning, samples)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _family(name: str, kind: str, meaning: str, samples: list[str]) -> list[str]:
+    if not samples:
+        return []
+    text = meaning.replace("\\", r"\\").replace("\n", r"\n")
+    return [f"# HELP {name} {text}", f"# TYPE {name} {kind}", *samples]
+
+
+def _histogram(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
+    # A copy, so that the count is that of the buckets.
+    buckets, total = histogram.buckets.copy(), histogram.total
+    bounds = [*map(_number, BOUNDS), "+Inf"]
+    counts = list(accumulate(buckets))
+    for bound, count in zip(bounds, counts, strict=True):
+        yield f"{name}_bucket{_labels({**labels, 'le': bound})} {count}"
+    yield f"{name}_sum{_labels(labels)} {_number(total)}"
+    yield f"{name}_count{_labels(labels)} {counts[-1]}"
+
+
+def _name(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    return "{" + ",".join(f'{_name(name)}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(value: str) -> str:
+    # A lone surrogate has no UTF-8.
+    text = value.encode("utf-8", "replace").decode()
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _number(value: float) -> str:
+    return repr(value) if isinstance(value, float) else str(value)

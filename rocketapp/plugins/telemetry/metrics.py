@@ -1,0 +1,159 @@
+"""The figures of an app as metrics of OpenTelemetry: read when they are collected, never told per message."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
+
+from opentelemetry.metrics import CallbackOptions, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    Histogram,
+    HistogramDataPoint,
+    Metric,
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    ResourceMetrics,
+    ScopeMetrics,
+)
+
+from rocketapp.plugin import AppSnapshot, Surface
+from rocketapp.plugins.counts import BOUNDS, Counts
+from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES, Distribution, Figure
+from rocketapp.plugins.telemetry.attributes import SCHEMA
+
+_FRESH = 0.5
+"""Seconds in which a snapshot serves all figures of one collection."""
+_PATIENCE = 1.0
+"""Seconds that a blocked loop is waited for; then the last snapshot has to do."""
+_SCOPE = "rocketapp"
+
+
+class Glances:
+    """Snapshots of an app for the thread that collects its metrics."""
+
+    def __init__(self, app: Surface, loop: asyncio.AbstractEventLoop) -> None:
+        """On the loop."""
+        self._app, self._loop, self._thread = app, loop, threading.get_ident()
+        self._lock = threading.Lock()
+        self._last = app.snapshot()
+        self._taken = time.monotonic()
+
+    def now(self) -> AppSnapshot:
+        """From any thread."""
+        with self._lock:
+            if time.monotonic() - self._taken > _FRESH:
+                self._last = self._take()
+                self._taken = time.monotonic()
+            return self._last
+
+    def _take(self) -> AppSnapshot:
+        if threading.get_ident() == self._thread:
+            return self._app.snapshot()
+        taken: Future[AppSnapshot] = Future()
+
+        def take() -> None:
+            try:
+                taken.set_result(self._app.snapshot())
+            except Exception as error:
+                taken.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(take)
+            return taken.result(_PATIENCE)
+        except (FutureTimeoutError, RuntimeError):  # the loop is blocked, or closed
+            return self._last
+
+
+def add_instruments(provider: MeterProvider, glances: Glances, counts: Counts) -> None:
+    """One observable instrument for each figure."""
+    meter = provider.get_meter(_SCOPE, schema_url=SCHEMA)
+    for figure in FIGURES:
+        create = meter.create_observable_counter if figure.kind == "counter" else meter.create_observable_gauge
+        callback = _callback(figure, glances, counts)
+        create(figure.name, callbacks=[callback], unit=figure.unit, description=figure.meaning)
+
+
+def _callback(figure: Figure, glances: Glances, counts: Counts) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def observe(_options: CallbackOptions) -> list[Observation]:
+        return [Observation(value, labels) for labels, value in figure.read(glances.now(), counts)]
+
+    return observe
+
+
+class WithDurations(MetricExporter):
+    """Adds the app's own histograms to what another exporter sends.
+
+    OpenTelemetry's histogram has to be told each duration, which takes it 8 µs: ours is told in a tenth of that.
+    """
+
+    def __init__(self, exporter: MetricExporter, counts: Counts) -> None:
+        super().__init__(exporter._preferred_temporality, exporter._preferred_aggregation)
+        self._exporter, self._counts = exporter, counts
+
+    def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any) -> MetricExportResult:
+        return self._exporter.export(self._added(metrics_data), timeout_millis, **kwargs)
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)
+
+    def shutdown(self, timeout_millis: float = 30_000, **kwargs: Any) -> None:
+        self._exporter.shutdown(timeout_millis, **kwargs)
+
+    def _added(self, data: MetricsData) -> MetricsData:
+        times = _times(data)
+        if times is None:
+            return data
+        metrics = [metric for each in DISTRIBUTIONS if (metric := self._metric(each, *times)) is not None]
+        return MetricsData([_with(each, metrics) for each in data.resource_metrics])
+
+    def _metric(self, distribution: Distribution, start: int, now: int) -> Metric | None:
+        points = []
+        for labels, histogram in distribution.read(self._counts):
+            buckets = histogram.buckets.copy()
+            if count := sum(buckets):
+                points.append(
+                    HistogramDataPoint(
+                        attributes=labels,
+                        start_time_unix_nano=start,
+                        time_unix_nano=now,
+                        count=count,
+                        sum=histogram.total,
+                        bucket_counts=buckets,
+                        explicit_bounds=BOUNDS,
+                        min=None,  # type: ignore[arg-type]  # OTLP lets it be left out
+                        max=None,  # type: ignore[arg-type]
+                    )
+                )
+        if not points:
+            return None
+        return Metric(
+            distribution.name, distribution.meaning, "s", Histogram(points, AggregationTemporality.CUMULATIVE)
+        )
+
+
+def _with(of_resource: ResourceMetrics, metrics: list[Metric]) -> ResourceMetrics:
+    """In the scope of our other metrics: an exporter keeps one of two equal scopes."""
+    scopes = [
+        ScopeMetrics(each.scope, [*each.metrics, *metrics], each.schema_url) if each.scope.name == _SCOPE else each
+        for each in of_resource.scope_metrics
+    ]
+    return ResourceMetrics(of_resource.resource, scopes, of_resource.schema_url)
+
+
+def _times(data: MetricsData) -> tuple[int, int] | None:
+    """When counting began and when it was read, in nanoseconds since 1970, as another counter of the export says it."""
+    for of_resource in data.resource_metrics:
+        for scope in of_resource.scope_metrics:
+            for metric in scope.metrics:
+                for point in metric.data.data_points:
+                    if point.start_time_unix_nano:
+                        return point.start_time_unix_nano, point.time_unix_nano
+    return None

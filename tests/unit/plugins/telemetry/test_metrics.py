@@ -1,0 +1,117 @@
+"""What an OTLP collector sees of an app: its figures, read when they are collected."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rocketapp import DeadLetter, Message, RocketApp
+from rocketapp.plugin import AppSnapshot
+from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES
+from rocketapp.plugins.telemetry.config import TelemetryConfig
+from rocketapp.plugins.telemetry.metrics import Glances
+from tests.unit.plugins.telemetry.collector import Collector, values
+from tests.unit.plugins.telemetry.given import Settled, running
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with Collector() as one:
+        yield one
+
+
+def last_export(collector: Collector) -> dict[str, Any]:
+    """Metric by name, of the last request."""
+    (of_resource,) = collector.metric_requests[-1].resource_metrics
+    return {metric.name: metric for scope in of_resource.scope_metrics for metric in scope.metrics}
+
+
+def number(metric: Any, **labels: str) -> float:
+    """The value of the only point with these labels."""
+    (point,) = [
+        each for each in metric.ListFields()[-1][1].data_points if labels.items() <= values(each.attributes).items()
+    ]
+    return point.as_int if point.WhichOneof("value") == "as_int" else point.as_double
+
+
+async def test_the_collector_receives_every_figure(collector: Collector) -> None:
+    settled = Settled(4)
+    app = RocketApp("shop", plugins=[settled])
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None:
+        if message.body == b"dead":
+            raise DeadLetter("hopeless")
+
+    @app.subscribe("stock", group="store", orderly=True)
+    def move(message: Message) -> None:
+        if message.attempt == 1:
+            raise ValueError
+
+    telemetry = TelemetryConfig(endpoint=collector.endpoint, traces=False, metrics_interval=3600.0)
+    async with running(app, telemetry):
+        await app.publish_many("orders", [b"1", b"2", b"dead"])
+        await app.publish("stock", b"tea")
+        await settled.all.wait()
+    assert collector.trace_requests == []
+    found = last_export(collector)
+    assert found.keys() >= {each.name for each in DISTRIBUTIONS}
+    # The queues have been given back by now.
+    gone = {"rocketapp.queue.lag", "rocketapp.queue.unfinished", "rocketapp.group.unmatched"}
+    assert {figure.name for figure in FIGURES} - found.keys() == gone
+    destination, error = "messaging.destination.name", "error.type"
+    assert number(found["messaging.client.consumed.messages"], **{destination: "orders"}) == 3
+    assert number(found["messaging.client.sent.messages"], **{destination: "orders"}) == 3
+    assert number(found["rocketapp.handler.dead_letters"], **{destination: "orders"}) == 1
+    assert number(found["rocketapp.handler.retries"], **{destination: "stock"}) == 1
+    assert number(found["rocketapp.handler.done"], **{destination: "stock"}) == 1
+    process = {
+        (values(point.attributes)[destination], values(point.attributes).get(error, "")): (
+            point.count,
+            sum(point.bucket_counts),
+        )
+        for point in found["messaging.process.duration"].histogram.data_points
+    }
+    assert process == {
+        ("orders", ""): (2, 2),
+        ("orders", "DeadLetter"): (1, 1),
+        ("stock", ""): (1, 1),
+        ("stock", "ValueError"): (1, 1),
+    }
+
+
+async def test_traces_and_metrics_at_once_without_durations(collector: Collector) -> None:
+    settled = Settled(1)
+    app = RocketApp("shop", plugins=[settled])
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None: ...
+
+    async with running(app, TelemetryConfig(endpoint=collector.endpoint, durations=False, metrics_interval=3600.0)):
+        await app.publish("orders", b"1")
+        await settled.all.wait()
+    assert [span.name for span in collector.spans] == ["send orders", "process orders"]
+    assert "messaging.process.duration" not in last_export(collector)
+
+
+class Looked:
+    """Counts the snapshots, and in which thread they were taken."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+
+    def snapshot(self) -> AppSnapshot:
+        self.threads.append(threading.get_ident())
+        return AppSnapshot(cache_limit_bytes=1, groups=())
+
+
+async def test_a_snapshot_is_taken_on_the_loop_and_serves_a_whole_collection() -> None:
+    app = Looked()
+    glances = Glances(app, asyncio.get_running_loop())  # type: ignore[arg-type]
+    glances._taken = float("-inf")
+    await asyncio.to_thread(lambda: [glances.now() for _ in range(20)])
+    assert app.threads == [threading.get_ident()] * 2
