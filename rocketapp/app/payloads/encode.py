@@ -6,6 +6,7 @@ bytes stay as they are, str becomes UTF-8, everything with fields becomes JSON.
 from __future__ import annotations
 
 import dataclasses
+import math
 import sys
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 
 
 def encode_body(body: Any) -> bytes:
-    """Raises TypeError, naming what is possible, for anything else."""
+    """Raises TypeError, naming what is possible, for anything else; ValueError for inf and nan."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, str):
@@ -25,7 +26,28 @@ def encode_body(body: Any) -> bytes:
             f"a body of type {type(body).__qualname__} cannot be published: "
             "give bytes, str, dict, list, a msgspec Struct, a dataclass or a pydantic model"
         )
-    return _encoder.encode(body)
+    encoded = _encoder.encode(body)
+    if b"null" in encoded:
+        # JSON has neither infinity nor "not a number": msgspec and pydantic write null for them.
+        _refuse_infinite(body)
+    return encoded
+
+
+def _refuse_infinite(body: Any) -> None:
+    value = msgspec.to_builtins(body, enc_hook=_plain, builtin_types=(bytes, bytearray, memoryview))
+    left = [value]
+    while left:
+        value = left.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ValueError(f"a body with {value!r} in it cannot be published: JSON has no such number")
+        if isinstance(value, dict):
+            left += value.values()
+        elif isinstance(value, list | tuple):
+            left += value
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump() if is_pydantic(type(value)) else str(value)
 
 
 def _has_fields(body: Any) -> bool:

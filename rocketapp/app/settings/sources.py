@@ -232,7 +232,7 @@ def _evaluating(place: str) -> Iterator[None]:
 
 def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # editors of Windows put a mark in front
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), f"is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from error
     except OSError as error:

@@ -19,6 +19,10 @@ from rocketapp.config.option import OptionInfo, bounds_problem, info_of
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", tuple: "a list of texts"}
 
 
+_FLAGS = {"1": True, "yes": True, "on": True, "true": True, "0": False, "no": False, "off": False, "false": False}
+"""What a variable says for true and false, in upper or lower case."""
+
+
 class OptionField(NamedTuple):
     """One option of a table."""
 
@@ -46,6 +50,11 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
         return None, None
     if option.kind is tuple:
         return _texts(value)
+    if option.kind is bool and as_text is not None:
+        value = _FLAGS.get(as_text.strip().lower(), value)
+    if option.info.choices and isinstance(value, str):
+        # Choices differ in more than their case: `info` can only mean INFO.
+        value = next((choice for choice in option.info.choices if choice.lower() == value.lower()), value)
     if option.kind is float and type(value) is int:
         value = float(value)
     if type(value) is not option.kind:

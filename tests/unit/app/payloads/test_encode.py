@@ -52,6 +52,18 @@ def test_what_has_no_form_in_json_is_a_type_error(body: Any) -> None:
         encode_body(body)
 
 
+class Measure(pydantic.BaseModel):
+    size: float | None = None
+
+
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
+def test_a_number_that_json_does_not_have_is_refused_and_not_sent_as_null(number: float) -> None:
+    for body in ({"a": [None, number]}, [(number,)], Measure(size=number), {"of": Measure(size=number)}):
+        with pytest.raises(ValueError, match="JSON has no such number"):
+            encode_body(body)
+    assert encode_body({"a": None, "model": Measure(), "text": "null"}).count(b"null") == 3
+
+
 def test_a_delay_is_exactly_one_of_the_levels() -> None:
     assert outgoing("orders", b"x", {"delay": 30}).delay_level == 4
     assert outgoing("orders", b"x", {}).delay_level == 0

@@ -197,6 +197,11 @@ def test_a_file_that_cannot_be_read_says_why(directory: Path) -> None:
     assert refused(file="latin.toml") == "latin.toml: is not UTF-8: byte 15 is 0xfc"
 
 
+def test_a_file_may_begin_with_a_byte_order_mark_and_say_a_choice_in_lower_case(directory: Path) -> None:
+    Path("settings.toml").write_bytes(b'\xef\xbb\xbf[app]\nlog_level = "debug"\n')
+    assert load_settings(None, {}, {}, {}).app.log_level == "DEBUG"
+
+
 def test_a_whole_number_is_a_number_as_well(directory: Path) -> None:
     suspend = settings("[consumer]\nsuspend = 2").consumer.suspend
     assert (type(suspend), suspend) == (float, 2.0)
@@ -231,6 +236,12 @@ def test_dynaconf_reads_no_file_that_nobody_named(directory: Path, monkeypatch: 
         ("CONSUMER__SUSPEND", "0.5", 0.5),
         ("BROKER__AUTO_CREATE_TOPICS", "false", False),
         ("BROKER__AUTO_CREATE_TOPICS", "False", False),
+        ("BROKER__AUTO_CREATE_TOPICS", "0", False),
+        ("BROKER__AUTO_CREATE_TOPICS", "1", True),
+        ("BROKER__AUTO_CREATE_TOPICS", "Yes", True),
+        ("BROKER__AUTO_CREATE_TOPICS", "off", False),
+        ("APP__LOG_LEVEL", "info", "INFO"),
+        ("APP__LOG_LEVEL", "Warning", "WARNING"),
         ("CLIENT__NAME_SERVER", "h:1;h:2", "h:1;h:2"),
         ("APP__GROUP", "007", "007"),
         ("APP__GROUP", "true", "true"),
@@ -250,7 +261,7 @@ def test_a_variable_sets_an_option(directory: Path, name: str, text: str, value:
         ("CONSUMER__PULL_BATCH_SIZE", "2000", "consumer.pull_batch_size: 2000 is above the most, 1024"),
         ("CONSUMER__PULL_BATCH_SISE", "2", "unknown key consumer.pull_batch_sise; did you mean pull_batch_size?"),
         ("CONSUMR__PULL_BATCH_SIZE", "2", "unknown table [consumr]; did you mean consumer?"),
-        ("BROKER__AUTO_CREATE_TOPICS", "1", "broker.auto_create_topics: 1 is a whole number, not true or false"),
+        ("BROKER__AUTO_CREATE_TOPICS", "2", "broker.auto_create_topics: 2 is a whole number, not true or false"),
         ("THREADS", "2", "means nothing without its table: write ROCKETAPP_CONSUMER__THREADS"),
         ("CONSUMER", "2", "is a table and no option: write ROCKETAPP_CONSUMER__ and one of its options"),
         ("CONSUMER__", "2", "names no option: write ROCKETAPP_CONSUMER__ and an option's name"),
