@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rocketapp.hooks.wrapper import Wrapper
     from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
     from rocketapp.model.outgoing import SendResult
+    from rocketapp.model.payload import TypeByProperty, TypeByTag
     from rocketapp.model.policy import Breaker, Policy
     from rocketapp.model.publisher import Publisher
     from rocketapp.wire.record import Message
@@ -55,6 +56,8 @@ _HOMES = {
     "Skip": "rocketapp.model.outcome",
     "Stop": "rocketapp.model.outcome",
     "TransportError": "rocketapp.errors",
+    "TypeByProperty": "rocketapp.model.payload",
+    "TypeByTag": "rocketapp.model.payload",
     "Wrapper": "rocketapp.hooks.wrapper",
     "hookimpl": "rocketapp.hooks.markers",
 }
@@ -83,6 +86,8 @@ __all__ = [
     "Skip",
     "Stop",
     "TransportError",
+    "TypeByProperty",
+    "TypeByTag",
     "Wrapper",
     "hookimpl",
 ]

@@ -12,6 +12,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.option import option
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.errors import PluginError, RocketAppError
+from rocketapp.hooks.codec import Codec
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, IdempotencyStore, MarkState, SecondCopy
 from rocketapp.hooks.judged import is_done, outcomes_of
 from rocketapp.hooks.keys import MakeKey, keys_of
@@ -65,6 +66,7 @@ __all__ = [
     "AsyncCall",
     "Claim",
     "ClientConfig",
+    "Codec",
     "CommitFailed",
     "Connected",
     "ConsumerConfig",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rocketapp.app.run.lifecycle import Lifecycle
 
 F = TypeVar("F", bound=Callable[..., Any])
+Upcast = TypeVar("Upcast", bound=Callable[[dict[str, Any]], dict[str, Any]])
 _TAKEN = INHERITED | {"clusters", "plugins", "container", "version", "settings"}
 
 
@@ -110,6 +111,22 @@ class RocketApp(Subscribing, TwoPhases):
             lifecycle, self._run_here = self._run_here, None
             await stop(lifecycle)
 
+    def upcaster(self, kind: type[Any], *, version: int) -> Callable[[Upcast], Upcast]:
+        """This function turns the members of a payload of version `version` into those of the next one.
+
+        kind: the class that handlers ask for and that is published; its own version is one above its last upcaster.
+        What is published carries its version as the property `payload-version`; a message without one has version 1.
+        An old payload goes through all upcasters from its version on. What one raises makes a dead letter.
+        """
+        self._refuse_when_running("upcaster")
+        place = place_of_call()
+
+        def decorate(function: Upcast) -> Upcast:
+            self._declared.payloads.upcasters.add(kind, version, function, place)
+            return function
+
+        return decorate
+
     async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
         """Send one message and say where it is stored.
 
@@ -119,6 +136,7 @@ class RocketApp(Subscribing, TwoPhases):
         delay: seconds, exactly one of RocketMQ's delay levels; otherwise ValueError names the neighbours.
         cluster: the name of one of `RocketApp(clusters=...)`; None is the unnamed cluster.
         timeout: seconds in total; None is `producer.send_timeout`.
+        content_type: how the body is encoded when it is not JSON, `application/msgpack`; of bytes, what they are.
 
         Raises SendRefused when it is certainly not stored, SendUnknown when it perhaps is; TypeError or ValueError,
         before anything is sent, for an argument that it does not take.

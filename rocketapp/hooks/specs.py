@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from rocketapp.hooks.codec import Codec
 from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.markers import hookspec
 from rocketapp.hooks.publish import PublishWrapper
@@ -93,6 +94,16 @@ def argument_provider(kind: Any) -> Callable[[], Any] | None:
     Called once per argument that the framework and the container do not fill, while handlers
     are declared. The function runs per message, before the handler and inside of all wrappers;
     for an async handler it may be async.
+    """
+
+
+@hookspec
+def payload_codec() -> Codec | None:
+    """Return a codec for one content type, or None to decline.
+
+    Called once, while handlers are declared or the app starts. The codec is asked once per handler for a decoder. Of
+    several for one content type the last registered is used, before a built-in one. Without one, publishing and
+    decoding are those of JSON.
     """
 
 

@@ -19,6 +19,8 @@ class MessageOptions(TypedDict, total=False):
     """Messages with equal keys share a queue, in the order of publishing."""
     delay: float | None
     """Seconds, exactly one of RocketMQ's delay levels."""
+    content_type: str | None
+    """How the body is encoded, when it is not JSON: `application/msgpack`, or that of a plugin's codec."""
 
 
 class SendOptions(MessageOptions, total=False):

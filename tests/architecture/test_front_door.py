@@ -22,6 +22,8 @@ NAMES = {
     "DeadLetter", "Outcomes",
     # Around publishing.
     "Sending", "PublishCall", "PublishWrapper", "PublishOptions", "SendOptions", "Outgoing", "SendResult", "SendStatus",
+    # Bodies.
+    "Codec",
     # Handling a message once, and what the engine makes of an outcome.
     "IdempotencyStore", "Claim", "Answer", "MarkState", "CLAIMED", "DONE", "SecondCopy", "is_done", "outcomes_of",
     "keys_of", "MakeKey",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from rocketapp import Message, Policy, Publisher, RocketApp, Router, Skip
+from rocketapp import Message, Policy, Publisher, RocketApp, Router, Skip, TypeByTag
 
 app = RocketApp("shop")
+
+
+class Order:
+    """Any class of the user's."""
 
 
 @app.subscribe("orders")
@@ -20,6 +24,7 @@ async def calls(message: Message, publisher: Publisher) -> None:
     await app.publish(5, b"")  # E: arg-type
     await app.publish("orders")  # E: call-arg
     await app.publish("orders", b"", delay="30")  # E: arg-type
+    await app.publish("orders", b"", content_type=5)  # E: arg-type
     await app.publish("orders", b"", tags="paid")  # E: call-arg
     await app.publish_many("orders", [b""], timeout=1)  # E: call-arg
     app.publish_sync("orders", b"", keys=5)  # E: arg-type
@@ -47,3 +52,6 @@ Router(retries="2")  # E: arg-type
 RocketApp("shop", batch=5)  # E: call-arg
 RocketApp("shop", start="now")  # E: arg-type
 app.on_startup(None)  # E: type-var
+app.upcaster(Order, version="1")  # E: arg-type
+app.upcaster(Order, version=1)(len)  # E: type-var
+TypeByTag(Order)  # E: arg-type

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TypedDict, assert_type
+from typing import Annotated, Any, TypedDict, assert_type
 
 import msgspec
 
@@ -24,6 +24,8 @@ from rocketapp import (
     SendUnknown,
     Skip,
     Stop,
+    TypeByProperty,
+    TypeByTag,
     Wrapper,
     hookimpl,
 )
@@ -100,6 +102,22 @@ class Handlers:
         return row["name"]
 
 
+@app.subscribe("payments")
+async def book(event: Annotated[Order | Move, TypeByTag({"paid": Order, "moved": Move})]) -> str:
+    return event.id if isinstance(event, Order) else event.item
+
+
+@app.subscribe("refunds")
+async def refund(event: Annotated[Order | None, TypeByProperty("kind", {"order": Order})]) -> str | None:
+    return None if event is None else event.id
+
+
+@app.upcaster(Order, version=1)
+def from_euros(old: dict[str, Any]) -> dict[str, Any]:
+    return {**old, "amount": old["euros"] * 100}
+
+
+assert_type(from_euros({}), dict[str, Any])
 app.include(billing)
 
 

@@ -17,6 +17,7 @@ from rocketapp.app.call.around import Around, fold_around
 from rocketapp.app.call.context import context_of, publisher_of
 from rocketapp.app.call.signature import Argument, Kind, Providers, UnresolvedError, read_signature
 from rocketapp.app.payloads.batches import sifted
+from rocketapp.app.payloads.payloads import MARK, Payloads, Reader, problem_of
 from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.errors import SetupError
@@ -40,12 +41,19 @@ class Binding:
     around: tuple[Around, ...] = ()
     """What its routers and its app put around it, innermost first."""
 
-    def resolved(self, providers: Providers | None) -> Binding:
+    def resolved(self, providers: Providers | None, payloads: Payloads) -> Binding:
         """The same with every argument known. Raises SetupError for what is still unknown."""
         if self.arguments is not None:
             return self
         try:
-            return bind(self.function, batch=self.batch, place=self.place, providers=providers, at_start=True)
+            return bind(
+                self.function,
+                batch=self.batch,
+                place=self.place,
+                providers=providers,
+                payloads=payloads,
+                at_start=True,
+            )
         except UnresolvedError as error:
             raise SetupError(
                 self.place, f"{error}: import or define it outside of `if TYPE_CHECKING`, at the top of the module"
@@ -80,6 +88,7 @@ def bind(
     batch: bool,
     place: str,
     providers: Providers | None,
+    payloads: Payloads,
     names: Mapping[str, Any] | None = None,
     at_start: bool = False,
 ) -> Binding:
@@ -99,7 +108,9 @@ def bind(
         raise SetupError(place, "a handler cannot be a generator: its code would never run; remove the yield")
     arguments = None
     try:
-        arguments = read_signature(function, batch=batch, place=place, providers=providers, names=names or {})
+        arguments = read_signature(
+            function, batch=batch, place=place, providers=providers, payloads=payloads, names=names or {}
+        )
     except UnresolvedError:
         if at_start:
             raise
@@ -108,7 +119,9 @@ def bind(
 
 def undecodable(subscription: Subscription, argument: Argument, error: Exception) -> DeadLetter:
     """Trying again cannot help: to the dead letters, with everything needed to see why."""
-    return DeadLetter(f"{subscription.handler_name}: the body cannot be read as {argument.type_name}: {error}")
+    return DeadLetter(
+        f"{subscription.handler_name}: the body cannot be read as {argument.type_name}: {problem_of(error)}"
+    )
 
 
 def _call_of(function: Callable[..., Any], arguments: tuple[Argument, ...], gets: list[Get], is_async: bool) -> Call:
@@ -130,11 +143,14 @@ def _call_of(function: Callable[..., Any], arguments: tuple[Argument, ...], gets
 
 def _call_with_payload(function: Callable[..., Any], argument: Argument, subscription: Subscription) -> Call:
     """The commonest typed shape, without a call between."""
-    decode = argument.decode
+    decode, read = _reader(argument)
+    if decode is None:
+        get = _decoded(argument, subscription)
+        return lambda message: function(get(message))
 
     def call(message: Any) -> Any:
         try:
-            payload = decode(message.body)  # type: ignore[misc]  # a payload's argument has its decoder
+            payload = decode(message.body) if MARK not in message.raw_properties else read(message)
         except MemoryError:
             raise
         except Exception as error:
@@ -205,17 +221,24 @@ def _itself(message: Any) -> Any:
 
 
 def _decoded(argument: Argument, subscription: Subscription) -> Get:
-    decode = argument.decode
+    decode, read = _reader(argument)
 
     def get(message: Any) -> Any:
         try:
-            return decode(message.body)  # type: ignore[misc]  # a payload's argument has its decoder
+            if decode is None or MARK in message.raw_properties:
+                return read(message)
+            return decode(message.body)
         except MemoryError:
             raise
         except Exception as error:
             raise undecodable(subscription, argument, error) from error
 
     return get
+
+
+def _reader(argument: Argument) -> Reader:
+    assert argument.reader is not None, "a payload's argument has its reader"
+    return argument.reader()
 
 
 def _provided(argument: Argument, subscription: Subscription) -> Get:

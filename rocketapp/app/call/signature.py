@@ -8,6 +8,7 @@ a provider of the user's container, or the annotation is `Message`, `Context` or
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 import typing
@@ -17,7 +18,9 @@ from enum import Enum
 from typing import Any, NoReturn, Protocol
 
 from rocketapp.app.call.context import Context
-from rocketapp.app.payloads.decode import Decode, UnfitTypeError, decoder_of, name_of_type
+from rocketapp.app.payloads.choice import without_metadata
+from rocketapp.app.payloads.decode import UnfitTypeError
+from rocketapp.app.payloads.payloads import Payloads, Reader, described
 from rocketapp.app.places import plain_function
 from rocketapp.errors import SetupError
 from rocketapp.model.publisher import Publisher
@@ -50,7 +53,8 @@ class Argument:
     name: str
     kind: Kind
     by_name: bool = False
-    decode: Decode | None = None
+    reader: Callable[[], Reader] | None = None
+    """How to read the payload; asked at start, when all codecs and upcasters are there."""
     type_name: str = ""
     provide: Callable[[], Any] | None = None
 
@@ -84,6 +88,7 @@ def read_signature(
     batch: bool,
     place: str,
     providers: Providers | None,
+    payloads: Payloads,
     names: Mapping[str, Any],
 ) -> tuple[Argument, ...]:
     """What fills each parameter, in order.
@@ -91,7 +96,7 @@ def read_signature(
     `names` are the local names at the declaration, for string annotations. Raises
     SetupError, or UnresolvedError for an annotation that may be resolvable later.
     """
-    reader = _Reader(function, batch, place, providers, names)
+    reader = _Reader(function, place, batch=batch, providers=providers, payloads=payloads, names=names)
     reader.refuse_stars_alone()
     arguments = reader.arguments()
     reader.refuse_doubles(arguments)
@@ -104,12 +109,15 @@ class _Reader:
     def __init__(
         self,
         function: Callable[..., Any],
-        batch: bool,
         place: str,
+        *,
+        batch: bool,
         providers: Providers | None,
+        payloads: Payloads,
         names: Mapping[str, Any],
     ) -> None:
         self._function, self._batch, self._place, self._providers = function, batch, place, providers
+        self._payloads = payloads
         try:
             signature = inspect.signature(function)
         except (TypeError, ValueError) as error:
@@ -154,8 +162,7 @@ class _Reader:
         if marker is None:
             annotation = self._resolved(parameter.name, annotation)
             marker = next((one for one in typing.get_args(annotation)[1:] if _marker_in(one)), None)
-            if typing.get_origin(annotation) is typing.Annotated:
-                annotation = typing.get_args(annotation)[0]
+            annotation = without_metadata(annotation)
         if marker is not None:
             return self._marked(parameter, marker)
         return self._annotated(parameter, annotation)
@@ -187,7 +194,7 @@ class _Reader:
             kind = _without_none(self._resolved(parameter.name, parameter.annotation))
             one = typing.get_args(kind)[0] if typing.get_origin(kind) is list else kind
             one = self._resolved(parameter.name, getattr(one, "__forward_arg__", one))
-            is_payload = decoder_of(one) is not None
+            is_payload = self._payloads.takes(one)
         except (UnresolvedError, NameError, UnfitTypeError):
             return None
         has_other_uses = one in (str, bytes) or dict in (one, typing.get_origin(one))
@@ -222,19 +229,20 @@ class _Reader:
         if is_list:
             inner = typing.get_args(annotation)[0]
             kind = self._resolved(parameter.name, getattr(inner, "__forward_arg__", inner))
-        decode = None if kind is Message else self._decoder(parameter.name, kind)
-        if kind is not Message and decode is None:
+        is_payload = kind is not Message and self._is_payload(parameter.name, kind)
+        if kind is not Message and not is_payload:
             provide = self._provider_of_plugin(annotation)
             if provide is not None:
                 return Argument(parameter.name, Kind.PROVIDER, provide=provide)
             self._refuse(
-                f"argument {parameter.name!r} has the annotation {name_of_type(annotation)}, which nothing fills: "
+                f"argument {parameter.name!r} has the annotation {described(annotation)}, which nothing fills: "
                 f"annotate it as {_POSSIBLE}, or give it a default"
             )
-        self._refuse_wrong_count(parameter.name, name_of_type(kind), is_list)
-        if decode is None:
+        self._refuse_wrong_count(parameter.name, described(kind), is_list)
+        if not is_payload:
             return Argument(parameter.name, Kind.MESSAGE)
-        return Argument(parameter.name, Kind.PAYLOAD, decode=decode, type_name=name_of_type(kind))
+        reader = functools.partial(self._payloads.reader, kind)
+        return Argument(parameter.name, Kind.PAYLOAD, reader=reader, type_name=described(kind))
 
     def _refuse_wrong_count(self, name: str, kind: str, is_list: bool) -> None:
         if self._batch and not is_list:
@@ -244,13 +252,13 @@ class _Reader:
                 f"argument {name!r} takes a list, but messages come singly: add batch=, or annotate it as {kind}"
             )
 
-    def _decoder(self, name: str, kind: Any) -> Decode | None:
+    def _is_payload(self, name: str, kind: Any) -> bool:
         try:
-            return decoder_of(kind)
+            return self._payloads.takes(kind)
         except NameError as error:
-            raise UnresolvedError(f"argument {name!r}: in {name_of_type(kind)}, {error}") from error
+            raise UnresolvedError(f"argument {name!r}: in {described(kind)}, {error}") from error
         except UnfitTypeError as error:
-            self._refuse(f"argument {name!r}: {name_of_type(kind)} cannot be a payload: {error}")
+            self._refuse(f"argument {name!r}: {described(kind)} cannot be a payload: {error}")
 
     def _marked(self, parameter: inspect.Parameter, marker: Any) -> Argument | None:
         if self._providers is None or not self._providers.has_container:

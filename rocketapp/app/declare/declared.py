@@ -10,10 +10,12 @@ from typing import Any
 from rocketapp.app.declare.lifecycle_hooks import HookFunction
 from rocketapp.app.declare.registry import Registry
 from rocketapp.app.inject.arguments import ArgumentSources
+from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.settings.settings import TABLES
 from rocketapp.app.settings.values import fields_of
 from rocketapp.config.app import AppConfig
 from rocketapp.errors import ConfigError, PluginError, SetupError
+from rocketapp.hooks.codec import Codec
 from rocketapp.hooks.finding import Found, choose, find
 from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.model.names import group_problem
@@ -107,7 +109,8 @@ class Declared:
 
             self.container = instance_of(container, place)
             providers = ContainerProviders(self.container)
-        self.registry = Registry(name, clusters, ArgumentSources(providers, lambda: self.plugins))
+        self.payloads = Payloads(lambda: self.codecs)
+        self.registry = Registry(name, clusters, ArgumentSources(providers, lambda: self.plugins), self.payloads)
         self._plugin_objects = plugins
         self._plugins_known: dict[str, object] = {}
         self._plugins_chosen_by = AppConfig()
@@ -132,8 +135,9 @@ class Declared:
                 left_out[0], f"is disabled (app.disabled_plugins), and app.{method} is its method: use one"
             )
         self._plugins_chosen_by = config
-        for cached in ("plugins", "tables"):
+        for cached in ("plugins", "tables", "codecs"):
             self.__dict__.pop(cached, None)
+        self.payloads.forget_plugins()
 
     def found_plugins(self, config: AppConfig) -> list[Found]:
         """Every plugin that there is, also the disabled ones, in the order of finding them."""
@@ -161,6 +165,15 @@ class Declared:
                 # The same object for the whole life of the app, also when the settings make another choice.
                 self._plugins_known[found.name] = plugins.plugin(found.name)
         return plugins
+
+    @cached_property
+    def codecs(self) -> tuple[Codec, ...]:
+        """What plugins add for bodies. Raises PluginError."""
+        answers = self.plugins.ask("payload_codec")
+        for answer in answers:
+            if any(not hasattr(answer.value, name) for name in ("content_type", "claims", "decoder", "encode")):
+                raise PluginError(answer.plugin, f"payload_codec returned {answer.value!r}: return a Codec, or None")
+        return tuple(answer.value for answer in answers)
 
     def configure(self, app: object) -> None:
         """Let each plugin declare what it likes, once. Raises what a declaration raises, and PluginError."""

@@ -29,7 +29,7 @@ class TwoPhases:
         self._pause_changes: list[PauseChange] = []
         """Calls of `pause` and `resume` before the start, in order."""
         self._running: RunningApp | None = None
-        self._publishing = Publishing(self._must_run)
+        self._publishing = Publishing(self._must_run, payloads=declared.payloads)
 
     def _change_pauses(self, change: PauseChange) -> None:
         running = self._running

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from rocketapp.app.call.binding import Binding, bind
 from rocketapp.app.call.signature import Providers
 from rocketapp.app.declare.declaration import Declaration
+from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic
@@ -66,8 +67,9 @@ class GroupPlan:
 class Registry:
     """The declarations of one app."""
 
-    def __init__(self, app_name: str, clusters: Iterable[str], providers: Providers | None) -> None:
+    def __init__(self, app_name: str, clusters: Iterable[str], providers: Providers | None, payloads: Payloads) -> None:
         self._app_name, self._clusters, self._providers = app_name, frozenset(clusters), providers
+        self._payloads = payloads
         self._entries: list[tuple[Declaration, Binding]] = []
         self._taken = _Taken()
 
@@ -83,6 +85,7 @@ class Registry:
             batch=declaration.options.get("batch") is not None,
             place=declaration.place,
             providers=self._providers,
+            payloads=self._payloads,
             names=declaration.names,
         )
         own = _complete(declaration, binding, self._app_name, _DEFAULTS)
@@ -107,12 +110,12 @@ class Registry:
     def check_bindings(self) -> None:
         """Raises SetupError for an argument that is still unknown when everything is imported."""
         for _, binding in self._entries:
-            binding.resolved(self._providers)
+            binding.resolved(self._providers, self._payloads)
 
     def plans(self, group: str, consumer: ConsumerConfig, *, version: int) -> list[GroupPlan]:
         """What is to be consumed; `version` is told to brokers (milliseconds since 1970)."""
         bound = [
-            Bound(subscription, replace(binding.resolved(self._providers), around=declaration.around))
+            Bound(subscription, replace(binding.resolved(self._providers, self._payloads), around=declaration.around))
             for subscription, (declaration, binding) in zip(
                 self.subscriptions(group, consumer), self._entries, strict=True
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+import types
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,26 +34,41 @@ def decoder_of(kind: Any) -> Decode | None:
         return bytes
     if kind is str:
         return bytes.decode
-    if not _is_payload(kind):
-        return None
     if isinstance(kind, type) and is_pydantic(kind):
         return kind.model_validate_json  # type: ignore[attr-defined,no-any-return]
     if hasattr(kind, "__pydantic_validator__"):
         validate: Decode = sys.modules["pydantic"].TypeAdapter(kind).validate_json
         return validate
+    return msgspec_decoder(kind, msgspec.json.Decoder)
+
+
+def msgspec_decoder(kind: Any, decoder: Callable[..., Any]) -> Decode | None:
+    """The same for one of msgspec's formats: `decoder` is its Decoder class."""
+    if not _is_payload(kind):
+        return None
     import msgspec.inspect  # slow, and only typed payloads need it
 
     try:
         unfit = next(_unfit_parts(msgspec.inspect.type_info(kind), set()), None)
-        decode: Decode = msgspec.json.Decoder(kind, dec_hook=_decode_other).decode
+        decode: Decode = decoder(kind, dec_hook=_decode_other).decode
     except TypeError as error:
-        raise UnfitTypeError(str(error)) from error
+        mend = "" if "tagged" not in str(error) else ": or say TypeByTag or TypeByProperty"
+        raise UnfitTypeError(f"{error}{mend}") from error
     if unfit is not None:
         raise UnfitTypeError(f"no JSON becomes a {name_of_type(unfit)}, which is a part of it")
     return decode
 
 
+def convert_other(members: Any, kind: Any) -> Any:
+    """A payload from plain values. Raises ValidationError, of msgspec or of pydantic."""
+    if isinstance(kind, type) and is_pydantic(kind):
+        return kind.model_validate(members)  # type: ignore[attr-defined]
+    return msgspec.convert(members, kind, dec_hook=_decode_other)
+
+
 def name_of_type(kind: Any) -> str:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return " | ".join("None" if one is types.NoneType else name_of_type(one) for one in typing.get_args(kind))
     return (
         kind.__qualname__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind).replace("typing.", "")
     )
@@ -60,6 +76,8 @@ def name_of_type(kind: Any) -> str:
 
 def _is_payload(kind: Any) -> bool:
     origin = typing.get_origin(kind) or kind
+    if origin in (typing.Union, types.UnionType):
+        return all(one is types.NoneType or _is_payload(one) for one in typing.get_args(kind))
     if origin is dict:
         return True
     if not isinstance(origin, type):

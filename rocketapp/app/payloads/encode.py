@@ -21,7 +21,7 @@ def encode_body(body: Any) -> bytes:
         return body.encode()
     if isinstance(body, bytearray | memoryview):
         return bytes(body)
-    if not _has_fields(body):
+    if not has_fields(body):
         raise TypeError(
             f"a body of type {type(body).__qualname__} cannot be published: "
             "give bytes, str, dict, list, a msgspec Struct, a dataclass or a pydantic model"
@@ -50,7 +50,7 @@ def _plain(value: Any) -> Any:
     return value.model_dump() if is_pydantic(type(value)) else str(value)
 
 
-def _has_fields(body: Any) -> bool:
+def has_fields(body: Any) -> bool:
     if isinstance(body, dict | list | tuple | msgspec.Struct) or is_pydantic(type(body)):
         return True
     return dataclasses.is_dataclass(body) and not isinstance(body, type)

@@ -6,25 +6,32 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rocketapp.app.payloads.encode import encode_body
+from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.model.names import delay_level
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions
 
+PLAIN = Payloads()
+"""Without plugins and upcasters."""
 
-def outgoing(topic: str, body: Any, options: MessageOptions) -> Outgoing:
+
+def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads = PLAIN) -> Outgoing:
     """Raises TypeError that names the argument of a wrong kind, ValueError for a delay without a level."""
     tag, order_key, delay = options.get("tag"), options.get("order_key"), options.get("delay")
     _check("topic", topic, isinstance(topic, str), "a str")
     _check("tag", tag, tag is None or isinstance(tag, str), "a str or None")
     _check("order_key", order_key, order_key is None or isinstance(order_key, str), "a str or None")
     _check("delay", delay, delay is None or isinstance(delay, int | float), "seconds as a number, or None")
+    content_type = options.get("content_type")
+    _check("content_type", content_type, content_type is None or isinstance(content_type, str), "a str or None")
+    encoded, marks = payloads.encode(body, content_type)
+    properties = _properties(options.get("properties"))
     return Outgoing(
         topic=topic,
-        body=encode_body(body),
+        body=encoded,
         tag=tag,
         keys=_keys(options.get("keys", ())),
-        properties=_properties(options.get("properties")),
+        properties={**marks, **properties} if marks else properties,
         order_key=order_key,
         delay_level=0 if delay is None else delay_level(delay),
     )

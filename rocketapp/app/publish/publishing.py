@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
+from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publish.messages import check_names, outgoing, timeout_of
+from rocketapp.app.publish.messages import PLAIN, check_names, outgoing, timeout_of
 from rocketapp.errors import SendUnknown, SetupError
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions
@@ -51,24 +52,31 @@ class Running(Protocol):
 class Publishing:
     """A Publisher (see there) over a running app."""
 
-    __slots__ = ("_cluster", "_origin", "_running")
+    __slots__ = ("_cluster", "_origin", "_payloads", "_running")
 
-    def __init__(self, running: Callable[[], Running], cluster: str = "", origin: Message | None = None) -> None:
+    def __init__(
+        self,
+        running: Callable[[], Running],
+        cluster: str = "",
+        origin: Message | None = None,
+        *,
+        payloads: Payloads = PLAIN,
+    ) -> None:
         """`running`: gives the running app, or raises SetupError while it does not run. `cluster`: for calls that
-        name none. `origin`: the message that what is published follows.
+        name none. `origin`: the message that what is published follows. `payloads`: encodes bodies.
         """
-        self._running, self._cluster, self._origin = running, cluster, origin
+        self._running, self._cluster, self._origin, self._payloads = running, cluster, origin, payloads
 
     def __repr__(self) -> str:
         return f"<Publishing to cluster {self._cluster!r}, following {self._origin!r}>"
 
     def to(self, cluster: str) -> Publishing:
         """The same for another cluster."""
-        return Publishing(self._running, cluster, self._origin)
+        return Publishing(self._running, cluster, self._origin, payloads=self._payloads)
 
     def following(self, origin: Message) -> Publishing:
         """The same for what a handler publishes while it handles `origin`."""
-        return Publishing(self._running, self._cluster, origin)
+        return Publishing(self._running, self._cluster, origin, payloads=self._payloads)
 
     async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
         """See Publisher."""
@@ -111,7 +119,7 @@ class Publishing:
             raise SendUnknown(topic, f"the event loop did not answer within {limit + _ANSWER_GRACE:g} s") from None
 
     def _outgoing(self, topic: str, body: Any, options: MessageOptions) -> Outgoing:
-        message = outgoing(topic, body, options)
+        message = outgoing(topic, body, options, self._payloads)
         origin = self._origin
         if origin is None or CORRELATION_ID in message.properties:
             return message

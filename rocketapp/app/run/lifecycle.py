@@ -67,7 +67,7 @@ class Lifecycle:
         self._more_plugins = plugins
         self.loop: asyncio.AbstractEventLoop
         self.send_timeout = settings.producer.send_timeout
-        self.publishing = Publishing(lambda: self)
+        self.publishing = Publishing(lambda: self, payloads=declared_of(app).payloads)
         self._assembly: Assembly | None = None
         self._clients: dict[str, ClientInstance] = {}
         self._producers: dict[str, Producer] = {}

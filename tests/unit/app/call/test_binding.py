@@ -314,7 +314,7 @@ def test_an_undecodable_payload_is_a_dead_letter_that_says_why(body: bytes) -> N
         call_of(app)(message(body))
     assert bound(app).subscription.handler_name in caught.value.reason
     assert "Order" in caught.value.reason
-    assert str(caught.value.__cause__) in caught.value.reason
+    assert str(caught.value.__cause__).partition(" - at")[0] in caught.value.reason
 
 
 def test_a_body_that_is_no_utf8_is_a_dead_letter_for_a_handler_of_text() -> None:
@@ -333,7 +333,7 @@ def test_a_model_refuses_what_pydantic_refuses() -> None:
     @app.subscribe("orders")
     def settle(model: Model) -> None: ...
 
-    with pytest.raises(DeadLetter, match="cannot be read as Model: 1 validation error"):
+    with pytest.raises(DeadLetter, match="cannot be read as Model: field size: Input should be"):
         call_of(app)(message(b'{"size": "large"}'))
 
 
@@ -433,7 +433,7 @@ def test_what_nothing_fills_is_refused() -> None:
     assert "annotation Database, which nothing fills: annotate it as Message" in refused(RocketApp("shop"), handle)
 
 
-@pytest.mark.parametrize("kind", [int, object, Any, Order | None, list, set[str], tuple[Order, ...], "no such name("])
+@pytest.mark.parametrize("kind", [int, object, Any, Order | int, list, set[str], tuple[Order, ...], "no such name("])
 def test_other_annotations_are_refused(kind: Any) -> None:
     def handle(payload: Any) -> None: ...
 

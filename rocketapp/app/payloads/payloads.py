@@ -1,0 +1,187 @@
+"""The payloads of one app: which codec reads and writes a body, and how old versions become the present one.
+
+A message without a content type, for a type without upcasters, is decoded from JSON by one call. Everything else is
+looked at only where its property is there: `MARK` is searched in the raw properties, cheaper than decoding them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+
+import msgspec
+
+from rocketapp.app.payloads.choice import Choice, choice_in
+from rocketapp.app.payloads.codecs import JsonCodec, MessagePackCodec, canonical
+from rocketapp.app.payloads.decode import Decode, UnfitTypeError, decoder_of, name_of_type
+from rocketapp.app.payloads.encode import encode_body
+from rocketapp.app.payloads.upcasters import Upcasters
+from rocketapp.hooks.codec import Codec
+from rocketapp.model.payload import CONTENT_TYPE, PAYLOAD_VERSION
+
+if TYPE_CHECKING:
+    from rocketapp.wire.record import Message
+
+MARK = CONTENT_TYPE.encode()
+Read = Callable[["Message"], Any]
+"""A message -> its payload. What it raises says why there is none."""
+_BUILT_IN: tuple[Codec, ...] = (JsonCodec(), MessagePackCodec())
+
+
+class Reader(NamedTuple):
+    """How a handler's payload is read."""
+
+    decode: Decode | None
+    """The body of a message without MARK; None when every message is to be read by `read`."""
+    read: Read
+
+
+class Payloads:
+    """Codecs and upcasters of one app."""
+
+    def __init__(self, of_plugins: Callable[[], Sequence[Codec]] = tuple) -> None:
+        """`of_plugins`: asked whenever a type is looked at that JSON does not know, and by each `publish`."""
+        self._of_plugins = of_plugins
+        self._claimed: dict[type[Any], Codec | None] = {}
+        self.upcasters = Upcasters()
+
+    def forget_plugins(self) -> None:
+        """The settings have chosen other plugins."""
+        self._claimed.clear()
+
+    def encode(self, body: Any, content_type: str | None = None) -> tuple[bytes, Mapping[str, str]]:
+        """The bytes of a body, and the properties that say what they are.
+
+        Raises TypeError or ValueError, naming what is possible. bytes and str are sent as they are.
+        """
+        version = self.upcasters.present(type(body)) if self.upcasters else None
+        marks = {} if version is None else {PAYLOAD_VERSION: str(version)}
+        codec = self._codec_for(body, content_type)
+        if codec is None:
+            if content_type is not None:
+                marks[CONTENT_TYPE] = content_type
+            return encode_body(body), marks
+        marks[CONTENT_TYPE] = content_type or codec.content_type
+        return codec.encode(body), marks
+
+    def takes(self, kind: Any) -> bool:
+        """Whether some codec makes this type of a body.
+
+        Raises UnfitTypeError for one that looks like a payload and cannot be one, NameError as `decoder_of`.
+        """
+        choice = choice_in(kind)
+        if choice is not None:
+            for one in choice.types.values():
+                if not self.takes(one):
+                    raise UnfitTypeError(f"{name_of_type(one)} is none of the types that a body can become")
+            return True
+        if decoder_of(kind) is not None:
+            return True
+        return any(codec.decoder(kind) is not None for codec in self._of_plugins())
+
+    def reader(self, kind: Any) -> Reader:
+        """How to read this type; asked once per handler, when all codecs and upcasters are there."""
+        choice = choice_in(kind)
+        if choice is not None:
+            return Reader(None, _by_choice(choice, {said: self._read(one) for said, one in choice.types.items()}))
+        if kind is bytes or kind is str:
+            decode = decoder_of(kind)
+            return Reader(decode, lambda message: decode(message.body))  # type: ignore[misc]  # both have one
+        plain = None if kind in self.upcasters else decoder_of(kind)
+        return Reader(plain, self._read(kind))
+
+    def _read(self, kind: Any) -> Read:
+        decoders = self._decoders(kind)
+        versions, to_dict = self.upcasters.of(kind), self._decoders(dict)
+
+        def read(message: Message) -> Any:
+            properties = message.properties
+            content_type = properties.get(CONTENT_TYPE)
+            if versions is None:
+                return _decoder(decoders, content_type)(message.body)
+            version = _version(properties.get(PAYLOAD_VERSION))
+            if version >= versions.present:
+                return _decoder(decoders, content_type)(message.body)
+            old = _decoder(to_dict, content_type)(message.body)
+            return versions.convert(old, version)
+
+        return read
+
+    def _decoders(self, kind: Any) -> dict[str, Decode]:
+        """By content type; a plugin's codec stands before a built-in one for the same."""
+        codecs = {canonical(codec.content_type): codec for codec in (*_BUILT_IN, *self._of_plugins())}
+        found: dict[str, Decode] = {}
+        for name, codec in codecs.items():
+            try:
+                decode = codec.decoder(kind)
+            except UnfitTypeError:
+                continue  # another codec knows it, or the handler would have been refused
+            if decode is not None:
+                found[name] = decode
+        return found
+
+    def _codec_for(self, body: Any, content_type: str | None) -> Codec | None:
+        """The codec that encodes this body; None for JSON, text and bytes without more."""
+        plugins = self._of_plugins()
+        if content_type is None:
+            return self._claiming(type(body), plugins) if plugins else None
+        if isinstance(body, bytes | bytearray | memoryview | str):
+            return None  # encoded by the caller
+        name = canonical(content_type)
+        known = {canonical(codec.content_type): codec for codec in (*_BUILT_IN, *plugins)}
+        if name not in known:
+            raise ValueError(f"content_type={content_type!r} has no codec: known are {', '.join(sorted(known))}")
+        return known[name]
+
+    def _claiming(self, kind: type[Any], plugins: Sequence[Codec]) -> Codec | None:
+        if kind not in self._claimed:
+            self._claimed[kind] = next((codec for codec in reversed(plugins) if codec.claims(kind)), None)
+        return self._claimed[kind]
+
+
+def _by_choice(choice: Choice, reads: Mapping[str, Read]) -> Read:
+    def read(message: Message) -> Any:
+        said = message.tag if choice.property is None else message.properties.get(choice.property)
+        read_one = reads.get(said or "")
+        if read_one is None:
+            what = f"tag {said!r}" if choice.property is None else f"property {choice.property}={said!r}"
+            raise ValueError(f"{what} stands for none of its types: known are {', '.join(sorted(reads))}")
+        return read_one(message)
+
+    return read
+
+
+def _decoder(decoders: Mapping[str, Decode], content_type: str | None) -> Decode:
+    name = canonical(content_type or JsonCodec.content_type)
+    if name not in decoders:
+        if content_type is None and len(decoders) == 1:
+            return next(iter(decoders.values()))
+        raise ValueError(
+            f"{CONTENT_TYPE} {content_type!r} has no codec for it: known are {', '.join(sorted(decoders))}"
+        )
+    return decoders[name]
+
+
+def _version(text: str | None) -> int:
+    if text is None:
+        return 1
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ValueError(f"{PAYLOAD_VERSION} {text!r} is not a whole number from 1")
+    return int(text)
+
+
+def problem_of(error: Exception) -> str:
+    """Why a body is not of its type, beginning with the field where it is known."""
+    if isinstance(error, msgspec.ValidationError):
+        said, found, path = str(error).rpartition(" - at `$")
+        return f"field {path.rstrip('`').lstrip('.')}: {said}" if found and path != "`" else str(error)
+    of_pydantic = getattr(error, "errors", None)
+    if callable(of_pydantic) and hasattr(error, "error_count"):
+        parts = of_pydantic(include_url=False, include_input=False)
+        return "; ".join(f"field {'.'.join(map(str, one['loc']))}: {one['msg']}" for one in parts)
+    return str(error)
+
+
+def described(kind: Any) -> str:
+    """The type's name in messages."""
+    return name_of_type(get_args(kind)[0] if choice_in(kind) is not None else kind)

@@ -1,0 +1,34 @@
+"""How bodies of one content type become values, and values such bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class Codec(Protocol):
+    """Encodes and decodes one content type. JSON and MessagePack are built in; a plugin adds others."""
+
+    @property
+    def content_type(self) -> str:
+        """What the property `content-type` holds, in lower case: `application/x-protobuf`."""
+        ...
+
+    def claims(self, kind: type[Any]) -> bool:
+        """Whether bodies of exactly this class are encoded by this codec without `content_type=` in `publish`.
+
+        Asked once per class. A codec for classes that have another form anyway claims none.
+        """
+        ...
+
+    def decoder(self, kind: Any) -> Callable[[bytes], Any] | None:
+        """The callable that makes a `kind` of a body, or None when this codec cannot.
+
+        Asked while handlers are declared and when the app starts, never per message. What the callable raises makes
+        a dead letter with the text of the exception: it names the field.
+        """
+        ...
+
+    def encode(self, body: Any) -> bytes:
+        """The body of a message. Raises TypeError or ValueError for what has no form."""
+        ...
