@@ -48,6 +48,8 @@ class Subscribing(ABC):
         cluster: one of `RocketApp(clusters=...)`, or "" for the unnamed one.
         idempotent: handle each message once, as far as the idempotency store remembers. True tells copies by message
             id and body; a function takes the Message and returns what is the same in all copies.
+        order_by: messages with equal keys one after the other, many keys at once, under the lock of their queue: a
+            function of the message that returns its key, or the name of a property.
         enabled: False checks the declaration and leaves it out.
 
         What is left out comes from the innermost Router that says it, then from the app, then from the settings:

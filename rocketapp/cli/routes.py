@@ -68,7 +68,11 @@ def _shown_place(place: str) -> str:
 
 
 def _how_it_runs(one: Subscription) -> str:
-    parts = ["orderly, one by one per queue" if one.orderly else f"concurrently, {one.concurrency} at once"]
+    parts = [f"concurrently, {one.concurrency} at once"]
+    if one.order_by is not None:
+        parts = [f"one by one per key ({_key_name(one.order_by)}), {one.concurrency} keys at once"]
+    elif one.orderly:
+        parts = ["orderly, one by one per queue"]
     parts.append("async" if one.is_async else "sync, in threads")
     if one.batch is not None:
         parts.append(f"batches of {one.batch} or what came within {one.batch_wait:g} s")
@@ -83,17 +87,22 @@ def describe_failures(one: Subscription, *, suspend: float) -> str:
 
     if one.retries == 0:
         return f"no retry: to {dlq_topic(one.group)}"
-    if one.orderly:
+    if one.orderly or one.order_by is not None:
+        waits = "the queue waits" if one.orderly else "its key waits"
         often = "for ever" if one.retries < 0 else _times(one.retries)
         end = "" if one.retries < 0 else f", then to {dlq_topic(one.group)}"
         if one.retry is None or not one.retry.delays:
-            return f"in place, {suspend:g} s apart, {often}; the queue waits{end}"
+            return f"in place, {suspend:g} s apart, {often}; {waits}{end}"
         shown = _delays(one.retry.delays, one.retries)
-        return f"in place after {shown}: {often}; the queue waits{end}"
+        return f"in place after {shown}: {often}; {waits}{end}"
     delays: Sequence[float] = DELAY_SECONDS[2:]
     if one.retry is not None and one.retry.delays:
         delays = [DELAY_SECONDS[delay_level_at_least(delay) - 1] for delay in one.retry.delays]
     return f"again after {_delays(delays, one.retries)}: {_times(one.retries)}, then to {dlq_topic(one.group)}"
+
+
+def _key_name(order_by: object) -> str:
+    return f"property {order_by}" if isinstance(order_by, str) else getattr(order_by, "__qualname__", repr(order_by))
 
 
 def describe_answers(policy: Policy) -> str:

@@ -27,7 +27,9 @@ from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.watch import Watch, first_of
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.delivery import Way
+from rocketapp.consumer.ways.keyed import KeyedWay
 from rocketapp.consumer.ways.orderly import OrderlyWay
+from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.ways.sent_back import SentBack
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
@@ -63,8 +65,10 @@ class Group:
             group=name, store=self.store, observe=observe, interval=config.commit_interval, trust=self.trust
         )
         self.concurrently = self._new_concurrent()
-        self.orderly = self._new_orderly()
-        self.ways: tuple[Way, ...] = self.concurrently, self.orderly
+        retries = RetryContext(name, self.redelivery, observe, self.stopping, config.suspend)
+        self.orderly = self._new_orderly(retries)
+        self.keyed = self._new_keyed(retries)
+        self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed
         self.watch = self._new_watch()
         self.starts = StartOffsets(
             self.store,
@@ -95,7 +99,7 @@ class Group:
             stall_reasons=self.stall_reasons,
             random=parts.random,
             send_timeout=parts.config.send_back_timeout,
-            mixed=any(topic.orderly for topic in self._topics),
+            mixed=any(topic.needs_lock for topic in self._topics),
             app_version=parts.app_version,
         )
 
@@ -108,15 +112,23 @@ class Group:
             threads=self._parts.threads,
         )
 
-    def _new_orderly(self) -> OrderlyWay:
+    def _new_orderly(self, retries: RetryContext) -> OrderlyWay:
         return OrderlyWay(
             self._topics,
             group=self.name,
             stats=self.stats,
-            redelivery=self.redelivery,
-            stopping=self.stopping,
+            retries=retries,
             observe=self._parts.observe,
-            suspend=self._parts.config.suspend,
+            prompt=self.offsets.prompt,
+            threads=self._parts.threads,
+        )
+
+    def _new_keyed(self, retries: RetryContext) -> KeyedWay:
+        return KeyedWay(
+            self._topics,
+            stats=self.stats,
+            retries=retries,
+            observe=self._parts.observe,
             prompt=self.offsets.prompt,
             threads=self._parts.threads,
         )
@@ -151,8 +163,10 @@ class Group:
 
     def _ways(self) -> Mapping[str, Way]:
         """How the queues of each topic are consumed; retries are concurrent, they have lost their order anyway."""
-        orderly = {topic.topic for topic in self._topics if topic.orderly}
-        return {topic: self.orderly if topic in orderly else self.concurrently for topic in self.subscriptions}
+        locked: dict[str, Way] = {
+            topic.topic: self.keyed if topic.is_keyed else self.orderly for topic in self._topics if topic.needs_lock
+        }
+        return {topic: locked.get(topic, self.concurrently) for topic in self.subscriptions}
 
     def _new_context(self) -> AssignmentContext:
         return AssignmentContext(

@@ -56,3 +56,13 @@ class ConsumedTopic:
     handlers: tuple[Handler, ...]
     data: SubscriptionData
     """The union of the handlers' tags, as brokers hear it."""
+
+    @property
+    def is_keyed(self) -> bool:
+        """In order per key; its handlers agree in that."""
+        return any(handler.subscription.order_by is not None for handler in self.handlers)
+
+    @property
+    def needs_lock(self) -> bool:
+        """Its queues are consumed under locks."""
+        return self.orderly or self.is_keyed

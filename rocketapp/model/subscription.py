@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -58,6 +58,20 @@ class Subscription:
     """What follows a failed attempt; None: the usual delays, and a retry whatever was raised."""
     idempotent: bool | Callable[[Any], str] = False
     """Whether copies are handled once; a function takes the Message and returns its key."""
+    order_by: str | Callable[[Any], Hashable] | None = None
+    """Messages with equal keys are handled in order, one at a time: a function of the message, or the name of one of
+    its properties."""
+
+
+def key_function(subscription: Subscription) -> Callable[[Any], Hashable]:
+    """The key of a message, as `order_by` says. Messages without that property share the key None."""
+    order_by = subscription.order_by
+    if order_by is None:
+        raise ValueError(f"{subscription.handler_name} has no order_by")
+    if callable(order_by):
+        return order_by
+    name = order_by
+    return lambda message: message.properties.get(name)
 
 
 @dataclass(frozen=True, slots=True)

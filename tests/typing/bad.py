@@ -41,6 +41,7 @@ app.subscribe("orders")(5)  # E: type-var
 app.include("billing")  # E: arg-type
 app.pause("orders", "migration")  # E: call-arg
 app.resume(5)  # E: arg-type
+app.subscribe("orders", order_by=3)  # E: arg-type
 app.subscribe("orders", retry=3)  # E: arg-type
 Policy(delays=5)  # E: arg-type
 Policy(breaker=5)  # E: arg-type

@@ -65,6 +65,14 @@ def ship(message: Message) -> Skip | None:
     return Skip("seen") if message.attempt > 1 else None
 
 
+@app.subscribe("accounts", order_by="customer")
+async def settle_account(message: Message) -> None: ...
+
+
+@app.subscribe("accounts", group="other", order_by=lambda message: (message.tag, message.queue_id))
+async def settle_by_tag(message: Message) -> None: ...
+
+
 @app.subscribe("carts")
 async def remind(order: Order, context: Context, publisher: Publisher) -> None:
     assert_type(await context.publish("reminders", order, delay=1800), SendResult)

@@ -51,6 +51,7 @@ class Declaration:
             if problem is not None:
                 self.refuse(f"{problem}{self._from(name)}")
         self._check_batch()
+        self._check_order()
         self._check_timeout()
 
     def within(self, inherited: Inherited, around: Around, *, prefix: str = "") -> Declaration:
@@ -86,6 +87,14 @@ class Declaration:
         if self.options.get("batch") is None and "batch_wait" in self.options:
             wait = self.options["batch_wait"]
             self.refuse(f"batch_wait={wait!r} means nothing without batch=: add it, or remove batch_wait")
+
+    def _check_order(self) -> None:
+        if self.options.get("order_by") is None:
+            return
+        if self.options.get("orderly") and "orderly" not in self.origins:
+            self.refuse("order_by= keeps the order of each key, orderly=True that of the queue: remove one of them")
+        if self.options.get("batch") is not None:
+            self.refuse("order_by= handles the messages of a key one by one: remove batch=, or order_by=")
 
     def _check_timeout(self) -> None:
         timeout = self.options.get("timeout")
@@ -190,6 +199,16 @@ def _retry_problem(name: str, value: object) -> str | None:
     return f"{name}={value!r}: {mend}"
 
 
+def _order_problem(name: str, value: object) -> str | None:
+    if value is None or (isinstance(value, str) and value):
+        return None
+    if not callable(value) or isinstance(value, type):
+        return f"{name}={value!r}: give a function of the message that returns its key, or the name of a property"
+    if is_async(value):
+        return f"{name}= is an async function: its key is needed at once, make it a plain `def`"
+    return None
+
+
 def _whole_problem(name: str, value: object, least: int, most: int, of: str = "") -> str | None:
     if isinstance(value, bool) or not isinstance(value, int):
         return f"{name}={value!r}: give a whole number from {least} to {most}{of}"
@@ -212,6 +231,7 @@ _CHECKS: Mapping[str, Callable[[str, object], str | None]] = {
     "tags": _tags_problem,
     "batch": _batch_problem,
     "batch_wait": _wait_problem,
+    "order_by": _order_problem,
     "enabled": _flag_problem,
     "idempotent": _idempotent_problem,
 }

@@ -6,7 +6,7 @@ app, settings, default. Each keyword has one check in `declaration`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple, TypedDict
 
 from rocketapp.app.settings.values import nearest
@@ -50,6 +50,9 @@ class SubscribeOptions(InheritedOptions, total=False):
     """Hand over lists of this many messages, or of what came within `batch_wait` seconds."""
     batch_wait: float
     """Seconds that a smaller batch waits for more."""
+    order_by: str | Callable[[Message], Hashable] | None
+    """Messages with equal keys one after the other, many keys at once, under the lock of their queue: a function of
+    the message, or the name of one of its properties. It replaces an inherited `orderly`."""
     enabled: bool
     """False checks the declaration and leaves it out."""
 

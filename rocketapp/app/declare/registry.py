@@ -143,7 +143,8 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
         group=options.get("group", group),
         tags=parse_tags(tags),
         expression=tags,
-        orderly=options.get("orderly", False),
+        orderly=options.get("orderly", False) and options.get("order_by") is None,
+        order_by=options.get("order_by"),
         batch=options.get("batch"),
         batch_wait=float(options.get("batch_wait", BATCH_WAIT)),
         concurrency=options.get("concurrency", consumer.concurrency if binding.is_async else consumer.threads),
@@ -166,11 +167,12 @@ def _check_alone(one: Subscription) -> None:
         problem = f"{one.topic} is the group's own retry topic, which it consumes anyway: remove this subscription"
     if problem is None and one.topic.startswith(DLQ_PREFIX) and one.retries < 0:
         problem = f"{one.topic}: unlimited retries make no sense for dead letters"
-    if problem is None and one.retries < 0 and not one.orderly:
+    is_concurrent = not one.orderly and one.order_by is None
+    if problem is None and one.retries < 0 and is_concurrent:
         problem = (
             "retries=-1 (unlimited) needs orderly=True: a concurrent message would go round for ever behind the others"
         )
-    if problem is None and one.retry is not None and not one.orderly:
+    if problem is None and one.retry is not None and is_concurrent:
         problem = unfit_for_concurrent(one.retry)
     if problem is not None:
         raise SetupError(one.place, problem)
@@ -227,6 +229,8 @@ def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tup
         if one != other:
             why = f"{name}={other!r} contradicts {name}={one!r}: handlers of one topic and group agree in it"
             return first, why
+    if (first.order_by is None) != (new.order_by is None):
+        return first, "one has order_by= and the other has not: handlers of one topic and group agree in it"
     if not new.tags:
         before = owners.get(_REST)
         why = "two handlers take every tag that no other names: name tags= on one, or give it a group= of its own"

@@ -8,8 +8,6 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
@@ -37,20 +35,14 @@ class OrderlyWay:
         *,
         group: str,
         stats: GroupStats,
-        redelivery: Redelivery,
-        stopping: Stopping,
+        retries: RetryContext,
         observe: Observe,
-        suspend: float,
         prompt: Prompt = no_prompt,
         threads: MakeThreads = Threads,
     ) -> None:
-        """`suspend`: seconds until a failed message is tried again, when neither its handler nor a policy says.
-
-        `prompt` is called after every run of messages of a queue; `threads(name, most)` makes a sync handler's threads.
-        """
+        """`prompt` is called after every run of messages of a queue; `threads(name, most)` makes threads."""
         self.waits = StallReasons(group, observe, asyncio.get_running_loop().time)
         """Queues that wait for a free call of their handler. They are pulled all the same."""
-        retries = RetryContext(group, redelivery, observe, stopping, suspend)
         self._context = OrderlyContext(stats, retries, prompt, tasks=Tasks(observe), waits=self.waits)
         self._threads = threads
         self._executors: list[SerialExecutor] = []

@@ -56,27 +56,17 @@ class RetriesInPlace:
 
         Messages of a stopped topic are among them; for those the attempt does not count.
         """
-        again, unchanged, longest, context = list[Message](), list[Message](), 0.0, self._context
+        again, unchanged, longest = list[Message](), list[Message](), 0.0
         for message, failure in failures:
-            context.stopping.failed(handler, failure)
-            if failure.stop:
-                unchanged.append(message)
-                continue
-            about, times = handler.subscription, message.reconsume_times
-            delay = delay_before(about.retry, times)
-            step = orderly_step(
-                failure,
-                reconsume_times=times,
-                retries=about.retries,
-                suspend=context.suspend if delay is None else delay,
-            )
-            if isinstance(step, Dead):
+            delay = self.delay_after(handler, message, failure)
+            if delay is None:
                 if not await self._dead_lettered(handler, message, failure):
                     return None
-                continue
-            count_retry(handler, message, failure, delay=step.delay, group=context.group, observe=context.observe)
-            again.append(message)
-            longest = max(longest, step.delay)
+            elif failure.stop:
+                unchanged.append(message)
+            else:
+                again.append(message)
+                longest = max(longest, delay)
         if again:
             await asyncio.wait([self._ended], timeout=longest)
             if self._ended.done():
@@ -85,14 +75,40 @@ class RetriesInPlace:
                 self.count_attempt(message)
         return sorted((*again, *unchanged), key=attrgetter("offset")) if unchanged else again
 
+    def delay_after(self, handler: Handler, message: Message, failure: Failure) -> float | None:
+        """Seconds until the message is tried again, which is counted; None: it is to become a dead letter.
+
+        0 for a message whose topic has been stopped: its attempt does not count.
+        """
+        context, about, times = self._context, handler.subscription, message.reconsume_times
+        context.stopping.failed(handler, failure)
+        if failure.stop:
+            return 0.0
+        delay = delay_before(about.retry, times)
+        suspend = context.suspend if delay is None else delay
+        step = orderly_step(failure, reconsume_times=times, retries=about.retries, suspend=suspend)
+        if isinstance(step, Dead):
+            return None
+        count_retry(handler, message, failure, delay=step.delay, group=context.group, observe=context.observe)
+        return step.delay
+
+    def send_to_dlq(self, handler: Handler, message: Message, failure: Failure) -> asyncio.Future[None]:
+        """Done when a broker has stored the dead letter, which finishes the message."""
+        return self._context.redelivery.send_to_dlq(handler, self._process_queue, message, failure)
+
+    def is_exhausted(self, handler: Handler, message: Message) -> bool:
+        """Go on counting where earlier sessions ended; whether the message has no further attempt."""
+        times, retries = self.earlier.pop(message.offset, 0), handler.subscription.retries
+        if times:
+            message.reconsume_times = self.failed[message.offset] = times
+        return times > 0 and retries != UNLIMITED and times > retries
+
     async def without_exhausted(self, handler: Handler, messages: list[Message]) -> list[Message]:
         """Go on counting where earlier sessions ended; a message without further retries becomes a dead letter."""
-        left, retries = [], handler.subscription.retries
+        left = []
         for message in messages:
-            if times := self.earlier.pop(message.offset, 0):
-                message.reconsume_times = self.failed[message.offset] = times
-            if times and retries != UNLIMITED and times > retries:
-                reason = f"the lock of its queue was lost during the last of {times} attempts"
+            if self.is_exhausted(handler, message):
+                reason = f"the lock of its queue was lost during the last of {message.reconsume_times} attempts"
                 if not await self._dead_lettered(handler, message, Failure("LockLost", reason)):
                     return []
             else:
@@ -113,6 +129,6 @@ class RetriesInPlace:
 
     async def _dead_lettered(self, handler: Handler, message: Message, failure: Failure) -> bool:
         """Wait until a broker has stored the dead letter; False when the delivery ended before."""
-        stored = self._context.redelivery.send_to_dlq(handler, self._process_queue, message, failure)
+        stored = self.send_to_dlq(handler, message, failure)
         await asyncio.wait([stored, self._ended], return_when=asyncio.FIRST_COMPLETED)
         return stored.done()

@@ -28,10 +28,11 @@ _TURN = 0.005
 class _InHand:
     """What one worker works on."""
 
-    __slots__ = ("item",)
+    __slots__ = ("item", "task")
 
     def __init__(self) -> None:
         self.item: Any = None
+        self.task: asyncio.Task[None] | None = None
 
 
 class AsyncWorkers:
@@ -60,10 +61,12 @@ class AsyncWorkers:
         return f"<AsyncWorkers {self._name}: {len(self._workers)} workers, {len(self._idle)} idle>"
 
     def submit(self, work: Work) -> None:
-        """Hand over work; it starts at the loop's next turn."""
+        """Hand over work; it starts at the loop's next turn. An endless one may be handed over again at any time."""
         while self._ready and not self._ready[-1].left:
-            self._ready.pop()  # withdrawn, perhaps while all workers are busy
-        self._ready.append(work)
+            self._ready.pop().is_queued = False  # withdrawn, perhaps while all workers are busy
+        if not work.is_queued:
+            work.is_queued = True
+            self._ready.append(work)
         # One worker is enough as long as no call suspends; it is awake already when others are to be looked for.
         if not self._spreading and not self._yielding:
             self._wake(1)
@@ -81,6 +84,11 @@ class AsyncWorkers:
         self._ready.clear()
         await self._tasks.end(list(self._running))
 
+    async def cancel(self, is_mine: Callable[[Any], bool]) -> None:
+        """Cancel the running calls for these items. They are judged as cancelled; another worker takes their place."""
+        hands = [hand for hand in self._workers if hand.item is not None and is_mine(hand.item)]
+        await self._tasks.end([hand.task for hand in hands if hand.task is not None], f"handler {self._name}")
+
     def _wake(self, count: int) -> None:
         idle, workers = self._idle, self._workers
         while count > 0:
@@ -92,7 +100,7 @@ class AsyncWorkers:
             elif len(workers) < self._most and not self._cancelled:
                 hand = _InHand()
                 workers.append(hand)
-                task = self._tasks.start(self._work(hand), f"handler {self._name}")
+                task = hand.task = self._tasks.start(self._work(hand), f"handler {self._name}")
                 self._running[task] = None
                 task.add_done_callback(self._running.pop)
             else:
@@ -149,8 +157,11 @@ class AsyncWorkers:
                     else:
                         judge(item, result, False)
             hand.item = None
-            if ready and ready[0] is work and not work.left:
-                ready.popleft()
+            if ready and ready[0] is work:
+                if not work.left:
+                    ready.popleft().is_queued = False
+                elif work.is_endless:
+                    ready.rotate(-1)
             if now() >= self._turn_end:
                 await self._let_others_run()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from itertools import islice
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
@@ -21,6 +22,8 @@ from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.consumer.workers.work import Work, left_of
 from rocketapp.model.event import LoopFailed, Observe
 
+_CHUNK = 32
+"""Items of an endless work that a thread takes before it looks at the other works."""
 _STUCK_AFTER = 0.001
 """Seconds that a thread may be inside one call before other threads join it."""
 _THREAD_RETRY = 0.1
@@ -68,11 +71,13 @@ class ThreadWorkers:
         return f"<ThreadWorkers {self.handler.name}: {self._active()} of {self._most} active>"
 
     def submit(self, work: Work) -> None:
-        """Hand over work."""
+        """Hand over work. An endless one may be handed over again at any time."""
         with self._lock:
             while self._open and not self._open[-1].left:
-                self._open.pop()  # withdrawn, perhaps while all threads are busy
-            self._open.append(work)
+                self._open.pop().is_queued = False  # withdrawn, perhaps while all threads are busy
+            if not work.is_queued:
+                work.is_queued = True
+                self._open.append(work)
             asleep = not self._active()
         has_thread = not asleep or self._wake(1)
         if self._looking is None:
@@ -160,13 +165,17 @@ class ThreadWorkers:
                 return
             with self._lock:
                 if works and works[0] is work:
-                    works.popleft()
+                    # The lock is ours: what becomes startable from now on hands an endless work over again.
+                    if not work.is_endless or not work.left:
+                        works.popleft().is_queued = False
+                    else:
+                        works.rotate(-1)
 
     def _run(self, worker: _Worker, work: Work) -> bool:
         """In a thread: call the handler for every item that no other thread takes."""
         call, single, append = self._call, self._single, work.finished.append
         try:
-            for item in work.items:
+            for item in islice(work.items, _CHUNK) if work.is_endless else work.items:
                 worker.item = item
                 try:
                     result = call(item)

@@ -41,18 +41,36 @@ class Completion(Acknowledge, Protocol):
 class Work:
     """Items of one queue for one handler: messages, or lists of messages for a batch handler."""
 
-    __slots__ = ("_count", "_last", "completion", "finished", "is_collected", "items")
+    __slots__ = ("_count", "_last", "completion", "finished", "is_collected", "is_endless", "is_queued", "items")
 
     def __init__(self, batch: list[Any], completion: Completion) -> None:
+        self._draw(iter(batch), completion)
+        self._count, self._last = len(batch), _last_offset(batch[-1])
+
+    @classmethod
+    def endless(cls, items: Iterator[Any], completion: Completion) -> Work:
+        """A work whose items come and go: it is handed over again whenever there are new ones.
+
+        `items` is advanced in one step, goes on after a StopIteration, and its length hint is what may start now.
+        """
+        work = cls.__new__(cls)
+        work._draw(items, completion)
+        work._count, work._last, work.is_endless = 0, -1, True
+        return work
+
+    def _draw(self, items: Iterator[Any], completion: Completion) -> None:
         self.completion = completion
         """Workers report to it."""
-        self.items: Iterator[Any] = iter(batch)
+        self.items = items
         """Shared by all workers: taking an item starts it. Nothing else keeps the items alive."""
-        self._count, self._last = len(batch), _last_offset(batch[-1])
         self.finished: list[Any] = []
         """Messages that threads have finished and the loop has not collected."""
         self.is_collected = False
         """The loop will collect `finished` soon."""
+        self.is_queued = False
+        """Workers have it among their works, which they change under their lock if they have one."""
+        self.is_endless = False
+        """Workers take turns between such works: another one may wait behind it."""
 
     def __repr__(self) -> str:
         return f"<Work: {self.left} of {self._count} not started>"

@@ -150,6 +150,18 @@ def test_routes_tell_what_exceptions_mean_and_when_the_breaker_opens() -> None:
     assert lines[-1] == f"    breaker   {text}"
 
 
+@pytest.mark.parametrize(("order_by", "shown"), [("customer", "property customer"), (len, "len")])
+def test_routes_tell_the_key_of_an_order(order_by: Any, shown: str) -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", order_by=order_by, concurrency=8)
+    async def settle(message: Message) -> None: ...
+
+    lines = list(describe_routes(subscriptions(app), suspend=1.0))
+    assert f"    runs      one by one per key ({shown}), 8 keys at once; async" in lines
+    assert lines[-1] == "    failures  in place, 1 s apart, 16 times; its key waits, then to %DLQ%shop"
+
+
 def test_an_app_without_subscriptions_says_so() -> None:
     assert list(describe_routes([], suspend=1.0)) == ["nothing is subscribed"]
 

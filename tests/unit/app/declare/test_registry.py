@@ -42,6 +42,31 @@ def test_a_policy_that_a_concurrent_handler_cannot_have_is_refused_wherever_it_c
 
 
 @pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"order_by": "k", "orderly": True}, "remove one of them"),
+        ({"order_by": "k", "batch": 5}, "one by one: remove batch=, or order_by="),
+        ({"order_by": 5}, "give a function of the message that returns its key, or the name of a property"),
+        ({"order_by": ""}, "give a function of the message"),
+        ({"order_by": str}, "give a function of the message"),
+        ({"order_by": async_handler()}, "make it a plain `def`"),
+    ],
+)
+def test_an_order_that_cannot_be_kept_is_refused(options: dict[str, Any], problem: str) -> None:
+    function = handler() if "batch" not in options else (lambda messages: None)
+    with pytest.raises(SetupError) as caught:
+        RocketApp("shop").subscribe("orders", **options)(function)
+    assert problem in caught.value.problem
+
+
+def test_order_by_replaces_an_inherited_orderly_and_may_be_retried_without_end() -> None:
+    app = RocketApp("shop", orderly=True, retries=-1)
+    app.subscribe("orders", order_by="customer", retry=Policy([10_000]))(handler())
+    one = bound(app).subscription
+    assert (one.orderly, one.order_by, one.retries) == (False, "customer", -1)
+
+
+@pytest.mark.parametrize(
     ("value", "mend"), [(3, "write retries= for the number of attempts"), ([1, 5], "give a Policy"), ("x", "Policy(")]
 )
 def test_a_retry_that_is_not_a_policy_is_refused_with_the_mend(value: Any, mend: str) -> None:
@@ -59,6 +84,7 @@ def test_a_retry_that_is_not_a_policy_is_refused_with_the_mend(value: Any, mend:
         ({"tags": "a", "orderly": True}, {"tags": "b"}, "orderly=False contradicts orderly=True"),
         ({"tags": "a", "start": "first"}, {"tags": "b"}, "start='last' contradicts start='first'"),
         ({"tags": "a", "retries": 3}, {"tags": "b"}, "retries=16 contradicts retries=3"),
+        ({"tags": "a", "order_by": "k"}, {"tags": "b"}, "one has order_by= and the other has not"),
     ],
 )
 def test_a_contradiction_names_both_places(first: dict[str, Any], second: dict[str, Any], what: str) -> None:

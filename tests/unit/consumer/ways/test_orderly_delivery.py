@@ -14,6 +14,7 @@ from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.consumer.ways.orderly_delivery import OrderlyDelivery
+from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.stats import HandlerStats
@@ -74,14 +75,13 @@ class Bench:
         self.handler = Handler(subscription(orderly=True, retries=RETRIES, **options), call)
         self.dead_letters = DeadLetters()
         self.prompted: list[int] = []
+        stopping = Stopping([self.handler], Pausing(Pauses()))
         self.way = OrderlyWay(
             [consumed_by(self.handler)],
             group="group",
             stats=GroupStats([self.handler]),
-            redelivery=cast(Any, self.dead_letters),
-            stopping=Stopping([self.handler], Pausing(Pauses())),
+            retries=RetryContext("group", cast(Any, self.dead_letters), Events(), stopping, suspend=1.0),
             observe=Events(),
-            suspend=1.0,
             prompt=lambda process_queue: self.prompted.append(process_queue.commit_offset),
             threads=threads,
         )

@@ -1,0 +1,81 @@
+"""The keyed way: messages of one queue in order per key, many keys at once, under a lock that a broker holds.
+
+One `KeyedWay` per group owns the workers of all its handlers; `keyed_delivery` has the messages of one session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
+from rocketapp.consumer.ways.keyed_delivery import KeyedContext, KeyedDelivery
+from rocketapp.consumer.ways.keyed_lane import Workers
+from rocketapp.consumer.ways.retries_in_place import RetryContext
+from rocketapp.consumer.workers.async_workers import AsyncWorkers
+from rocketapp.consumer.workers.thread_workers import ThreadWorkers
+from rocketapp.consumer.workers.threads import MakeThreads, Threads
+from rocketapp.model.event import Observe
+from rocketapp.state.flow_control import QueueLimits
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.tag_table import TagTable
+from rocketapp.tasks import Tasks
+from rocketapp.wire.record import Message
+
+
+class KeyedWay:
+    """Calls the handlers with `order_by=` of one group."""
+
+    needs_lock = True
+    run_on: float | None = None
+
+    def __init__(
+        self,
+        topics: Iterable[ConsumedTopic],
+        *,
+        stats: GroupStats,
+        retries: RetryContext,
+        observe: Observe,
+        prompt: Prompt = no_prompt,
+        threads: MakeThreads = Threads,
+    ) -> None:
+        """`prompt` is called when messages of a queue were finished; `threads(name, most)` makes threads."""
+        self._observe, self._threads = observe, threads
+        self._tasks = Tasks(observe)
+        self._context = KeyedContext(stats, retries, prompt, self._tasks)
+        self._workers: list[Workers] = []
+        self._tables = {
+            topic.topic: TagTable((self._workers_of(each), each.subscription.tags) for each in topic.handlers)
+            for topic in topics
+            if topic.is_keyed
+        }
+
+    def _workers_of(self, handler: Handler) -> Workers:
+        if handler.subscription.is_async:
+            self._workers.append(AsyncWorkers(handler, self._tasks))
+        else:
+            self._workers.append(ThreadWorkers(handler, self._observe, self._threads))
+        return self._workers[-1]
+
+    def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> KeyedDelivery:
+        """The delivery of a new session under this lock."""
+        if lock is None:
+            raise ValueError(f"{process_queue} is consumed in order: it needs a lock")
+        return KeyedDelivery(process_queue, lock, self._tables[process_queue.message_queue.topic], self._context)
+
+    def limits(self, config: ConsumerConfig) -> QueueLimits:
+        """With a span: one key that is retried holds up the committed offset of all others."""
+        return QueueLimits(config.queue_max_messages, config.queue_max_bytes, config.queue_max_span)
+
+    def in_hand(self) -> list[tuple[Handler, Any]]:
+        """Every running call: its handler, and the message that it works on."""
+        return [(each.handler, item) for each in self._workers for item in each.in_hand() if item is not None]
+
+    async def stop(self) -> None:
+        """Start nothing more, and cancel what can be cancelled."""
+        await asyncio.gather(*(workers.stop() for workers in self._workers))
+        await self._tasks.close()

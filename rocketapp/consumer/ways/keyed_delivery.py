@@ -1,0 +1,217 @@
+"""Messages of one session of a keyed queue → workers: in order per key, under the queue's lock.
+
+Each handler of the topic has a lane: what may start, decided by `state.keyed`, and one endless work that its workers
+draw from. Before each start and after each call the lease is compared with the clock. When it is over, nothing starts,
+and calls that end meanwhile are judged when the lock is certain again. A message that failed rests, and is tried again
+in place: only its key waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.ways.delivery import Prompt, QueueLock
+from rocketapp.consumer.ways.keyed_lane import Lane, Workers
+from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
+from rocketapp.state.hand_over import RUN_ON
+from rocketapp.state.pauses import Take
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.tag_table import TagTable
+from rocketapp.tasks import Tasks
+from rocketapp.wire.record import Message
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedContext:
+    """What all deliveries of one group share."""
+
+    stats: GroupStats
+    retries: RetryContext
+    prompt: Prompt
+    tasks: Tasks
+
+
+class KeyedDelivery:
+    """The messages of one session on their way, one at a time per key."""
+
+    def __init__(
+        self, process_queue: ProcessQueue[Message], lock: QueueLock, table: TagTable[Workers], context: KeyedContext
+    ) -> None:
+        self.process_queue, self.lease, self.context = process_queue, lock.lease, context
+        self._lock, self._table = lock, table
+        self.loop = asyncio.get_running_loop()
+        self.over: asyncio.Future[None] = self.loop.create_future()
+        """Done when the lock is lost."""
+        self.ended: asyncio.Future[None] = self.loop.create_future()
+        self.abandoned = False
+        """Cancellations of running calls are ours."""
+        self.retries = RetriesInPlace(process_queue, self.ended, context.retries)
+        self._lanes: dict[int, Lane] = {}
+        self._is_held = False
+        self._take: Take | None = None
+        """Asked during a hold whether one message may start all the same."""
+        self._is_scheduled = False
+        self._asking: asyncio.Task[None] | None = None
+        """Waits until the lock is certain again."""
+        self._drained = asyncio.Event()
+        self._finishing: asyncio.TimerHandle | None = None
+        """After an end: when no more of the messages below the highest started one are started."""
+
+    def __repr__(self) -> str:
+        return f"<KeyedDelivery {self.process_queue}>"
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """Messages that were just put into the process queue, in offset order."""
+        for workers, share in self._table.split(messages):
+            if workers is None:
+                self.process_queue.finish_all(share)
+                self.context.stats.count_unmatched(self.process_queue.message_queue.topic, len(share))
+            else:
+                self._lane(workers).add(share)
+        self.look_soon()
+
+    def hold(self, topic: str | None = None) -> None:
+        """Start no further message; running calls go on. A keyed queue holds one topic: `topic` is ignored."""
+        self._is_held, self._take = True, None
+        for lane in self._lanes.values():
+            lane.keyed.hold()
+        self.check_drained()
+
+    def try_one(self, take: Take, topic: str | None = None) -> None:
+        """During a hold: start one message, now or when there is one."""
+        self._take = take
+        self.look_soon()
+
+    def go_on(self, topic: str | None = None) -> None:
+        """End the hold."""
+        self._is_held, self._take = False, None
+        if not self.ended.done():
+            for lane in self._lanes.values():
+                lane.keyed.go_on()
+            self.look_soon()
+
+    def end(self) -> None:
+        """Withdraw what was not started, except what lies below a started message; it gets a second to start.
+
+        So the committed offset passes all that was started, and the queue's next owner repeats nothing. Running calls
+        go on. Messages that rest after a failure are not waited for.
+        """
+        if self.ended.done():
+            return
+        self.ended.set_result(None)
+        for lane in self._lanes.values():
+            lane.end()
+        if self._asking is not None:
+            self._asking.cancel()
+        self.retries.close()
+        if not (self._is_held or self.abandoned) and self.loop.time() < self.lease.trusted_until:
+            self._finish()
+        self.check_drained()
+
+    def _finish(self) -> None:
+        not_started = {offset for lane in self._lanes.values() for offset in lane.keyed.not_started()}
+        highest = self.process_queue.end_offset - 1
+        while highest in not_started:
+            highest -= 1
+        self.process_queue.withdraw(highest + 1)
+        for lane in self._lanes.values():
+            lane.keyed.withdraw(highest + 1)
+            lane.keyed.go_on()
+            lane.hand_over()
+        self._finishing = self.loop.call_later(RUN_ON, self._finish_no_more)
+
+    def _finish_no_more(self) -> None:
+        if self._finishing is not None:
+            self._finishing.cancel()
+            self._finishing = None
+        for lane in self._lanes.values():
+            lane.keyed.hold()
+        self.check_drained()
+
+    async def drained(self) -> None:
+        """Returns when the running calls have ended. Call `end` first."""
+        self.check_drained()
+        await self._drained.wait()
+
+    async def abandon(self) -> bool:
+        """Cancel the running calls; whether they have ended. A thread goes on, and so may a handler."""
+        self.abandoned = True
+        self.end()
+        self._finish_no_more()
+        await asyncio.gather(*(lane.cancel() for lane in self._lanes.values()))
+        return not self._is_running()
+
+    def discard(self) -> None:
+        """The session is void: acknowledge nothing of it any more."""
+        self.process_queue.close()
+        self.abandoned = True
+        self.end()
+        self._finish_no_more()
+
+    # What lanes need.
+
+    def look_soon(self) -> None:
+        """Messages were finished, or may start: see to it once for all that happens in this turn of the loop."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self.loop.call_soon(self._look)
+
+    def ask(self) -> None:
+        """The lease is over: wait until the lock is certain again, or lost."""
+        if self._asking is None and not self.ended.done():
+            self._asking = self.context.tasks.start(self._ask(), f"lock {self.process_queue.message_queue}")
+
+    def check_drained(self) -> None:
+        """After an end: nothing runs any more, and nothing is about to start."""
+        if not self.ended.done() or self._drained.is_set():
+            return
+        if not any(lane.keyed.running or lane.keyed.startable for lane in self._lanes.values()):
+            self._drained.set()
+            self.retries.close()
+            self._finish_no_more()
+
+    def _is_running(self) -> bool:
+        return any(lane.keyed.running for lane in self._lanes.values())
+
+    def _lane(self, workers: Workers) -> Lane:
+        known = self._lanes.get(id(workers))
+        if known is None:
+            known = self._lanes[id(workers)] = Lane(self, workers)
+            if self._is_held:
+                known.keyed.hold()
+        return known
+
+    def _look(self) -> None:
+        self._is_scheduled = False
+        if self.ended.done():
+            if self._finishing is not None:
+                self._go_on_finishing()
+            return
+        self.context.prompt(self.process_queue)
+        for lane in self._lanes.values():
+            if self._take is not None:
+                lane.keyed.start_one(partial(self._take, lane.workers.handler.name))
+            lane.hand_over()
+
+    def _go_on_finishing(self) -> None:
+        if self.loop.time() >= self.lease.trusted_until:
+            self._finish_no_more()
+        else:
+            for lane in self._lanes.values():
+                lane.hand_over()
+
+    async def _ask(self) -> None:
+        is_usable = await self._lock.usable()
+        self._asking = None
+        if self.ended.done():
+            return
+        for lane in self._lanes.values():
+            lane.judge_doubtful(is_usable)
+        if is_usable:
+            self.look_soon()
+        elif not self.over.done():
+            self.over.set_result(None)

@@ -1,0 +1,231 @@
+"""One handler's share of a keyed queue: what may start, and what becomes of it.
+
+The lane of a delivery is the completion of one endless work, which the handler's workers draw from. Before each start
+and after each call the lease is compared with the clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, Protocol
+
+from rocketapp.consumer.ways.by_offset import ByOffset
+from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
+from rocketapp.consumer.workers.async_workers import AsyncWorkers
+from rocketapp.consumer.workers.thread_workers import ThreadWorkers
+from rocketapp.consumer.workers.work import Work
+from rocketapp.model.subscription import key_function
+from rocketapp.state.keyed import Keyed
+from rocketapp.state.lease import Lease
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.redelivery import Failure
+from rocketapp.wire.record import Message
+
+Workers = AsyncWorkers | ThreadWorkers
+
+
+class Session(Protocol):
+    """The delivery that a lane belongs to."""
+
+    process_queue: ProcessQueue[Message]
+    lease: Lease
+    loop: asyncio.AbstractEventLoop
+    ended: asyncio.Future[None]
+    retries: RetriesInPlace
+    abandoned: bool
+    """Cancellations of running calls are ours."""
+
+    def look_soon(self) -> None:
+        """Messages were finished, or may start: see to it once for all that happens in this turn of the loop."""
+        ...
+
+    def ask(self) -> None:
+        """The lease is over: wait until the lock is certain again, or lost."""
+        ...
+
+    def check_drained(self) -> None:
+        """A call has ended."""
+        ...
+
+
+class Lane:
+    """The messages of one session for one handler; the completion of its endless work."""
+
+    def __init__(self, delivery: Session, workers: Workers) -> None:
+        self._delivery, self.workers = delivery, workers
+        self.keyed: Keyed[Message] = Keyed()
+        handler = workers.handler
+        self._handler = handler
+        self._key_of: Callable[[Message], Hashable] = key_function(handler.subscription)
+        self._by_offset = ByOffset(delivery.process_queue, handler)
+        self._finish = self._by_offset.done
+        self._lease, self._now = delivery.lease, delivery.loop.time
+        self._work = Work.endless(_Startable(self), self)
+        self._doubtful: list[tuple[Message, object, bool]] = []
+        """Calls that ended when the lease was over: what they returned or raised."""
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Messages that were pulled."""
+        keyed, key_of, retries = self.keyed, self._key_of, self._delivery.retries
+        for message in messages:
+            try:
+                key = key_of(message)
+                hash(key)
+            except Exception as error:
+                problem = f"order_by= failed, so that its place is not known: {type(error).__name__}: {error}"
+                self._refuse(message, object(), Failure("OrderBy", problem))
+                continue
+            if retries.earlier and self._is_exhausted(message):
+                reason = f"the lock of its queue was lost during the last of {message.reconsume_times} attempts"
+                if self._refuse(message, key, Failure("LockLost", reason)):
+                    continue
+            keyed.add(message, key)
+
+    def hand_over(self) -> None:
+        """Have what may start started, once the lease is certain."""
+        if not self.keyed.startable:
+            return
+        if self._now() < self._lease.trusted_until:
+            self.workers.submit(self._work)
+        else:
+            self._delivery.ask()
+
+    def end(self) -> None:
+        """Start nothing more, and forget what rests: the queue's next owner gets it again."""
+        self.keyed.hold()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self.judge_doubtful(None)
+
+    async def cancel(self) -> None:
+        """Cancel the running calls of this session."""
+        if isinstance(self.workers, AsyncWorkers):
+            queue, has = self._delivery.process_queue.message_queue, self.keyed.has
+            await self.workers.cancel(lambda item: item.queue == queue and has(item))
+
+    # What workers report, on the loop.
+
+    def done(self, message: Message) -> None:
+        """The handler returned None."""
+        if self._now() >= self._lease.trusted_until:
+            self._doubt(message, None, False)
+            return
+        self._finish(message)
+        failed = self._delivery.retries.failed
+        if failed:
+            failed.pop(message.offset, None)
+        self.release(message)
+
+    def done_all(self, messages: Sequence[Message]) -> None:
+        """The same for several messages."""
+        for message in messages:
+            self.done(message)
+
+    def judge(self, item: Any, result: object, raised: bool) -> None:
+        """Decide about a returned value or an exception."""
+        message: Message = item
+        is_ours = self._delivery.abandoned and isinstance(result, asyncio.CancelledError)
+        if is_ours or self._delivery.process_queue.closed:
+            self._leave(message)
+        elif self._now() >= self._lease.trusted_until:
+            self._doubt(message, result, raised)
+        else:
+            self._settle(message, result, raised)
+
+    def judge_doubtful(self, is_usable: bool | None) -> None:
+        """Decide about calls that ended in doubt: the lock was ours all the time, or was lost; None: not known."""
+        doubtful, self._doubtful = self._doubtful, []
+        for message, result, raised in doubtful:
+            if is_usable:
+                self.judge(message, result, raised)
+                continue
+            if is_usable is False:
+                # Another member may have had the queue meanwhile. The attempt counts all the same: a handler that
+                # blocks the loop for longer than its lock lives would block it for ever.
+                self._delivery.retries.count_attempt(message)
+            self._leave(message)
+
+    def release(self, message: Message) -> None:
+        """It is finished: the next one of its key may start."""
+        self.keyed.release(message)
+        delivery = self._delivery
+        delivery.look_soon()
+        if delivery.ended.done():
+            delivery.check_drained()
+
+    def _settle(self, message: Message, result: object, raised: bool) -> None:
+        delivery, retries = self._delivery, self._delivery.retries
+        failures = self._by_offset.settle(message, result, raised)
+        if not failures:
+            retries.failed.pop(message.offset, None)
+            self.release(message)
+            return
+        ((_, failure),) = failures
+        self.keyed.rest(message)
+        delay = retries.delay_after(self._handler, message, failure)
+        if delay is None:
+            stored = retries.send_to_dlq(self._handler, message, failure)
+            stored.add_done_callback(lambda _: self.release(message))
+        elif failure.stop:
+            self.keyed.start_again(message)
+        elif not delivery.ended.done():
+            self._timers[message.offset] = delivery.loop.call_later(delay, self._again, message)
+        delivery.check_drained()
+
+    def _again(self, message: Message) -> None:
+        self._timers.pop(message.offset, None)
+        self._delivery.retries.count_attempt(message)
+        self.keyed.start_again(message)
+        self._delivery.look_soon()
+
+    def _doubt(self, message: Message, result: object, raised: bool) -> None:
+        if self._delivery.ended.done():
+            self._leave(message)
+        else:
+            self._doubtful.append((message, result, raised))
+            self._delivery.ask()
+
+    def _leave(self, message: Message) -> None:
+        """It is not acknowledged, and not started again in this session."""
+        self.keyed.rest(message)
+        self._delivery.check_drained()
+
+    def _is_exhausted(self, message: Message) -> bool:
+        return self._delivery.retries.is_exhausted(self._handler, message)
+
+    def _refuse(self, message: Message, key: Hashable, failure: Failure) -> bool:
+        """Send it to the dead letters without a call; False when another one of its key comes first."""
+        if not self.keyed.add_resting(message, key):
+            return False
+        stored = self._delivery.retries.send_to_dlq(self._handler, message, failure)
+        stored.add_done_callback(lambda _: self.release(message))
+        return True
+
+
+class _Startable(Iterator[Message]):
+    """What workers draw from: messages that may start, as long as the lease is certain. Threads draw as well."""
+
+    __slots__ = ("_delivery", "_lease", "_now", "_startable")
+
+    def __init__(self, lane: Lane) -> None:
+        self._delivery = lane._delivery
+        self._lease: Lease = lane._lease
+        self._now = lane._now
+        self._startable: deque[Message] = lane.keyed.startable
+
+    def __next__(self) -> Message:
+        if self._now() >= self._lease.trusted_until:
+            if self._startable:
+                self._delivery.loop.call_soon_threadsafe(self._delivery.look_soon)
+            raise StopIteration
+        try:
+            return self._startable.popleft()
+        except IndexError:
+            raise StopIteration from None
+
+    def __length_hint__(self) -> int:
+        return len(self._startable) if self._now() < self._lease.trusted_until else 0
