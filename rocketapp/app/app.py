@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 Upcast = TypeVar("Upcast", bound=Callable[[dict[str, Any]], dict[str, Any]])
-_TAKEN = INHERITED | {"clusters", "plugins", "container", "version", "settings"}
+T = TypeVar("T")
+_TAKEN = INHERITED | {"clusters", "plugins", "container", "version", "settings", "options"}
 
 
 class RocketApp(Subscribing, TwoPhases):
@@ -39,6 +40,9 @@ class RocketApp(Subscribing, TwoPhases):
     container: a dependency_injector container; it overrides our parts and provides arguments.
     version: of your app; dead letters carry it.
     settings: options by table, as settings.toml says them; file, environment and command line override them.
+    options: a table of settings of your own: a frozen dataclass whose fields are `rocketapp.plugin.option(...)`. Its
+        table is named as the app, with underscores for dashes, or as in `("table", TheClass)`. `app.options(TheClass)`
+        and an argument of this type give the values.
     The other options (`group`, `cluster`, `orderly`, `concurrency`, `retries`, `start`, `timeout`) are for
     subscriptions that neither say them nor are in a Router that does. They mean what they mean in `subscribe`.
     """
@@ -52,10 +56,11 @@ class RocketApp(Subscribing, TwoPhases):
         container: object = None,
         version: str = "",
         settings: Mapping[str, Mapping[str, Any]] | None = None,
-        **options: Unpack[InheritedOptions],
+        options: type[Any] | tuple[str, type[Any]] | None = None,
+        **inherited: Unpack[InheritedOptions],
     ) -> None:
         place = place_of_call()
-        self._inherited = Inherited("RocketApp", options_given("RocketApp", options, _TAKEN, place), place)
+        self._inherited = Inherited("RocketApp", options_given("RocketApp", inherited, _TAKEN, place), place)
         check_inherited(self._inherited)
         self._around = Around()
         declared = Declared(
@@ -65,6 +70,7 @@ class RocketApp(Subscribing, TwoPhases):
             container=container,
             version=version,
             settings=settings or {},
+            options=options,
             place=place,
         )
         super().__init__(declared)
@@ -85,6 +91,13 @@ class RocketApp(Subscribing, TwoPhases):
         """Enter this async context manager at start and leave it at stop; an async generator function will do."""
         self._add_hook(LifecycleHook.LIFESPAN, function)
         return function
+
+    def options(self, kind: type[T]) -> T:
+        """The values of a table of settings: the app's own, or `ConsumerConfig` and the like.
+
+        Raises SetupError while the app does not run: settings are read when it starts.
+        """
+        return self._declared.options(kind)
 
     async def __aenter__(self) -> Self:
         """Start in the running loop, as `rocketapp run` would; returns when messages flow.

@@ -95,6 +95,7 @@ class Lifecycle:
         prepare(self._app, self._settings.app)
         self._early_changes = list(pauses_of(self._app))
         begin(self._app, self)
+        declared_of(self._app).settings_in_use = self._settings
         self._began = True
         try:
             await self._start()
@@ -298,6 +299,7 @@ class Lifecycle:
                 log.error("a resource of the container did not close: %s", error, exc_info=error)
             self._assembly.wiring.release()
         end(self._app)
+        declared_of(self._app).settings_in_use = None
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
