@@ -18,6 +18,7 @@ from rocketapp.hooks.judged import is_done, outcomes_of
 from rocketapp.hooks.keys import MakeKey, keys_of
 from rocketapp.hooks.markers import hookimpl
 from rocketapp.hooks.publish import PublishCall, PublishWrapper, Sending
+from rocketapp.hooks.remote import Answered, Calling, RemoteAnswer, RemoteCall
 from rocketapp.hooks.surface import Surface
 from rocketapp.hooks.wrapper import AsyncCall, Predicate, SyncCall, Wrapper
 from rocketapp.model.event import (
@@ -60,10 +61,12 @@ __all__ = [
     "CLAIMED",
     "DONE",
     "Answer",
+    "Answered",
     "AppConfig",
     "AppSnapshot",
     "Assigned",
     "AsyncCall",
+    "Calling",
     "Claim",
     "ClientConfig",
     "Codec",
@@ -102,6 +105,8 @@ __all__ = [
     "QueueSnapshot",
     "RecordDamaged",
     "Released",
+    "RemoteAnswer",
+    "RemoteCall",
     "Retried",
     "Retry",
     "RocketAppError",

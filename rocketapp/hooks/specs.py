@@ -13,6 +13,7 @@ from rocketapp.hooks.codec import Codec
 from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.markers import hookspec
 from rocketapp.hooks.publish import PublishWrapper
+from rocketapp.hooks.remote import Calling
 from rocketapp.hooks.surface import Surface
 from rocketapp.hooks.wrapper import Predicate, Wrapper
 from rocketapp.model.event import Observe
@@ -113,6 +114,17 @@ def idempotency_store(app: Surface) -> IdempotencyStore | None:
 
     Called once while the app starts, and only if it has such a handler. Of several stores
     the last one is used; the one of the settings `[idempotency]` is the first.
+    """
+
+
+@hookspec
+def remote_call(app: Surface) -> Calling | None:
+    """Return a function that sees every request to brokers and name servers, or None to decline (Java: RPCHook).
+
+    Called once, while the app starts, before it connects. The function is called on the event loop per request, before
+    it is written; it may add header fields, and returns what hears the answer, or None. It must not block; what it
+    raises is logged with the plugin's name, and the request goes on. In the order of registration, answers in the
+    reverse. Without such a function connections are made that know nothing of it.
     """
 
 

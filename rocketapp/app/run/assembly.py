@@ -19,6 +19,7 @@ from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.run.container import Wiring
 from rocketapp.app.run.parts import GivenParts
 from rocketapp.app.run.periodic import Periodic
+from rocketapp.app.run.remote_calls import connections
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
 from rocketapp.consumer.handler import ConsumedTopic, Handler
@@ -76,7 +77,13 @@ def assemble(
     )
     surface.observers = _observers(plugins, surface)
     given = GivenParts(
-        settings=settings, observe=surface.observe, dial=dial, clock=clock, random=random, threads=threads
+        settings=settings,
+        observe=surface.observe,
+        dial=dial,
+        clock=clock,
+        random=random,
+        threads=threads,
+        new_connection=connections(plugins, surface),
     )
     wiring = Wiring(declared.container, given)
     version = int(wiring.clock.now() * 1000)
@@ -94,7 +101,7 @@ def _consumed(plan: TopicPlan, plugins: Plugins, publishing: Publishing) -> Cons
 
 
 def _handler(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handler:
-    """The function behind all that stands in front of it. Code that is no plugin's is the user's."""
+    """The function behind all that stands in front of it. Code without an owner is the user's."""
     call = bound.binding.call(bound.subscription, publishing)
     user_code = code_of(bound.binding.function)
     owners = {} if user_code is None else {user_code: ""}
