@@ -90,6 +90,7 @@ async def repeat(seconds: float, call: Callable[[], object]) -> None:
     """
     loop = asyncio.get_running_loop()
     failed: asyncio.Future[None] = loop.create_future()
+    timer: asyncio.TimerHandle | None = None
 
     def due() -> None:
         nonlocal timer

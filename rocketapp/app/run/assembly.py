@@ -96,11 +96,11 @@ def assemble(
 
 def _consumed(plan: TopicPlan, plugins: Plugins, publishing: Publishing) -> ConsumedTopic:
     first = plan.bound[0].subscription
-    handlers = tuple(_handler(bound, plugins, publishing) for bound in plan.bound)
+    handlers = tuple(handler_of(bound, plugins, publishing) for bound in plan.bound)
     return ConsumedTopic(plan.topic, first.orderly, first.start, first.retries, handlers, plan.data)
 
 
-def _handler(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handler:
+def handler_of(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handler:
     """The function behind all that stands in front of it. Code without an owner is the user's."""
     call = bound.binding.call(bound.subscription, publishing)
     user_code = code_of(bound.binding.function)
