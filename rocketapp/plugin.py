@@ -48,8 +48,9 @@ from rocketapp.model.event import (
     Unmatched,
 )
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
+from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
 from rocketapp.model.outgoing import Outgoing, SendResult, SendStatus
+from rocketapp.model.policy import Breaker, Policy
 from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
 from rocketapp.model.stats import HandlerStats
@@ -66,6 +67,7 @@ __all__ = [
     "AppSnapshot",
     "Assigned",
     "AsyncCall",
+    "Breaker",
     "Calling",
     "Claim",
     "ClientConfig",
@@ -97,6 +99,7 @@ __all__ = [
     "Outcomes",
     "Outgoing",
     "PluginError",
+    "Policy",
     "Predicate",
     "ProducerConfig",
     "PublishCall",
@@ -120,6 +123,7 @@ __all__ = [
     "Skip",
     "StandingStill",
     "Start",
+    "Stop",
     "StoreReadOnly",
     "StoreRecovered",
     "Subscription",

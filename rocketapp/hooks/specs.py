@@ -17,6 +17,7 @@ from rocketapp.hooks.remote import Calling
 from rocketapp.hooks.surface import Surface
 from rocketapp.hooks.wrapper import Predicate, Wrapper
 from rocketapp.model.event import Observe
+from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Subscription
 
 
@@ -74,6 +75,16 @@ def message_filter(subscription: Subscription) -> Predicate | None:
     Called once per subscription while the app starts. The predicate runs per message,
     before any wrapper, in the thread of a sync handler or on the loop of an async one.
     A message that one predicate refuses is done, and counts as handled.
+    """
+
+
+@hookspec
+def failure_policy(subscription: Subscription) -> Policy | None:
+    """Return what follows the failures of one handler, or None to decline.
+
+    Called once per subscription for which neither the handler nor a router nor the app has a `retry=`, while the
+    app starts and by `rocketapp routes`; never per message. Of several answers the first one, in the order of
+    plugins, is used.
     """
 
 

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar, Unpack
 
 from rocketapp.app.call.chain import fold
+from rocketapp.app.call.policies import Policies
 from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.app.declare.registry import Bound, GroupPlan, TopicPlan
 from rocketapp.app.publish.publishing import Publishing
@@ -71,7 +72,8 @@ def assemble(
     """`publishing`: for handlers that publish. Raises SetupError or PluginError."""
     declared = declared_of(app)
     group = settings.app.group or app.name
-    subscriptions = declared.registry.subscriptions(group, settings.consumer)
+    policies = Policies(plugins)
+    subscriptions = [policies.complete(one) for one in declared.registry.subscriptions(group, settings.consumer)]
     surface = AppSurface(
         app, settings, subscriptions, publishing=publishing, periodic=periodic, plugins=plugins, snapshot=snapshot
     )
@@ -88,15 +90,16 @@ def assemble(
     wiring = Wiring(declared.container, given)
     version = int(wiring.clock.now() * 1000)
     groups = tuple(
-        PlannedConsumer(plan, tuple(_consumed(topic, plugins, publishing) for topic in plan.topics))
+        PlannedConsumer(plan, tuple(_consumed(topic, plugins, policies, publishing) for topic in plan.topics))
         for plan in declared.registry.plans(group, settings.consumer, version=version)
     )
     return Assembly(groups, surface, wiring)
 
 
-def _consumed(plan: TopicPlan, plugins: Plugins, publishing: Publishing) -> ConsumedTopic:
+def _consumed(plan: TopicPlan, plugins: Plugins, policies: Policies, publishing: Publishing) -> ConsumedTopic:
     first = plan.bound[0].subscription
-    handlers = tuple(handler_of(bound, plugins, publishing) for bound in plan.bound)
+    bound = (one._replace(subscription=policies.complete(one.subscription)) for one in plan.bound)
+    handlers = tuple(handler_of(one, plugins, publishing) for one in bound)
     return ConsumedTopic(plan.topic, first.orderly, first.start, first.retries, handlers, plan.data)
 
 
