@@ -16,7 +16,7 @@ import rocketapp.testing
 
 PUBLIC = {
     # What a user writes.
-    "RocketApp", "Router", "Message", "Context", "Publisher", "TypeByTag", "TypeByProperty",
+    "RocketApp", "Router", "Message", "Context", "Publisher", "TypeByTag", "TypeByProperty", "Topic", "TopicPublisher",
     # What a handler says, and what publishing answers.
     "Retry", "Skip", "DeadLetter", "Stop", "Outcomes", "Policy", "Breaker", "SendResult",
     # What a plugin writes.
