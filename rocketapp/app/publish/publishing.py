@@ -76,6 +76,10 @@ class Publishing:
         """The same for another cluster."""
         return Publishing(self._running, cluster, self._origin, payloads=self._payloads)
 
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running app's. Raises SetupError while it does not run."""
+        return self._running().loop
+
     def following(self, origin: Message) -> Publishing:
         """The same for what a handler publishes while it handles `origin`."""
         return Publishing(self._running, self._cluster, origin, payloads=self._payloads)

@@ -16,6 +16,7 @@ from rocketapp.app.call.chain import fold
 from rocketapp.app.call.policies import Policies
 from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.app.declare.registry import Bound, GroupPlan, TopicPlan
+from rocketapp.app.inject.providers import ContainerProviders
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.run.container import Wiring
 from rocketapp.app.run.parts import GivenParts
@@ -151,6 +152,12 @@ class AppSurface:
 
     def options(self, table: type[T]) -> T:
         return self._settings.options(table)
+
+    def provider(self, what: type[Any] | str) -> Callable[[], Any]:
+        container = declared_of(self._app).container
+        if container is None:
+            raise LookupError(f"{what!r}: the app has no container, RocketApp(container=...)")
+        return ContainerProviders(container).provider(what)
 
     def every(self, seconds: float, call: Callable[[], None]) -> None:
         self._periodic.add(seconds, call)
