@@ -1,0 +1,175 @@
+"""The plugin: handlers whose effect, mark and outbox are one transaction of the user's database."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
+
+from rocketapp.plugin import (
+    MakeKey,
+    Message,
+    PluginError,
+    RocketAppError,
+    Subscription,
+    Surface,
+    Tasks,
+    Wrapper,
+    hookimpl,
+    keys_of,
+)
+from rocketapp_sqlalchemy import marking
+from rocketapp_sqlalchemy.once import Once, current, engine_of
+from rocketapp_sqlalchemy.tables import metadata
+
+log = logging.getLogger("rocketapp_sqlalchemy")
+_SWEEP = 600.0
+"""Seconds between two removals of expired marks."""
+_MOST_SWEPT = 10_000
+
+
+class InDatabase:
+    """What `idempotent=` gets: the marks are in this database, and the key is made by this function."""
+
+    def __init__(self, database: Database, key: Callable[[Message], str] | None) -> None:
+        self.database, self.key = database, key
+
+    @property
+    def keeps_marks(self) -> bool:
+        """False without the plugin: then `idempotent=` takes this for a plain key function, and calls it."""
+        return self.database.is_plugin
+
+    def __call__(self, message: Message) -> str:
+        """The user's key; `idempotent=` asks for a function."""
+        raise RocketAppError("give the Database to the app as a plugin: RocketApp(plugins=[database])")
+
+
+class Database:
+    """One database, by its engines: an Engine for sync handlers, an AsyncEngine for async ones, or both.
+
+    keep: seconds for which a handled message is remembered.
+    create_tables: create those that are missing when the app starts; False leaves them to migrations, which find
+        them in `rocketapp_sqlalchemy.tables.metadata`.
+    """
+
+    def __init__(self, *engines: Engine | AsyncEngine, keep: float = 604_800.0, create_tables: bool = True) -> None:
+        for engine in engines:
+            if not isinstance(engine, Engine | AsyncEngine):
+                raise TypeError(f"Database({engine!r}): give engines, of create_engine or create_async_engine")
+        if not engines:
+            raise TypeError("Database() needs an engine: of create_engine, create_async_engine, or both")
+        self.engines = engines
+        self.once = InDatabase(self, None)
+        """`subscribe(..., idempotent=database.once)`: copies are told by message id and body."""
+        self._keep, self._create_tables = keep, create_tables
+        self._tasks = Tasks()
+        self.is_plugin = False
+        """An app has it among its plugins."""
+
+    def __repr__(self) -> str:
+        return f"<Database {self.engines[0].url!r}>"  # SQLAlchemy hides the password
+
+    def once_by(self, key: Callable[[Message], str]) -> InDatabase:
+        """`subscribe(..., idempotent=database.once_by(lambda message: ...))`: copies have the same key."""
+        return InDatabase(self, key)
+
+    @hookimpl
+    def observe_events(self) -> None:
+        """Called before the handlers are wrapped; nothing is observed."""
+        self.is_plugin = True
+
+    @hookimpl(tryfirst=True)  # outermost: what other wrappers raise after the handler undoes its transaction
+    def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
+        wanted = subscription.idempotent
+        if not isinstance(wanted, InDatabase) or wanted.database is not self:
+            return None
+        engine = engine_of(self.engines, is_async=subscription.is_async)
+        if engine is None:
+            kind, maker = ("async", "create_async_engine") if subscription.is_async else ("sync", "create_engine")
+            raise PluginError(
+                repr(self),
+                f"{subscription.handler_name} ({subscription.place}) is {kind}, and this database has no engine for "
+                f"it: give it one more, Database(..., {maker}(...))",
+            )
+        once = Once(subscription, self._keys(subscription, wanted))
+        if subscription.is_async:
+            return Wrapper(for_async=once.for_async(async_sessionmaker(engine, expire_on_commit=False)))
+        return Wrapper(for_sync=once.for_sync(sessionmaker(engine, expire_on_commit=False)))
+
+    @hookimpl
+    def argument_provider(self, kind: Any) -> Callable[[], Any] | None:
+        """Handlers ask for Session, AsyncSession, Connection or AsyncConnection."""
+        if kind in (Session, AsyncSession):
+            return lambda: _running(kind)
+        if kind is Connection:
+            return lambda: _running(Session).connection()
+        if kind is AsyncConnection:
+            return lambda: _running(AsyncSession).connection()
+        return None
+
+    @hookimpl
+    async def app_startup(self, app: Surface) -> None:
+        if self._create_tables:
+            await _create_tables(self.run)
+        self._tasks.start(self._sweep(), "expired marks")
+
+    @hookimpl
+    async def app_shutdown(self) -> None:
+        await self._tasks.close()
+
+    async def run(self, work: Callable[[Connection], Any]) -> Any:
+        """Do this in a transaction of its own; in a thread, where there is an engine for that.
+
+        A test in virtual time knows of threads that work for the app, and of no other work in the background.
+        """
+        engine = engine_of(self.engines, is_async=False)
+        if engine is not None:
+            return await asyncio.to_thread(_run_in_thread, engine, work)
+        async with engine_of(self.engines, is_async=True).begin() as connection:
+            return await connection.run_sync(work)
+
+    def _keys(self, subscription: Subscription, wanted: InDatabase) -> MakeKey:
+        return keys_of(subscription, wanted.key)
+
+    def _remove_expired(self, connection: Connection) -> None:
+        connection.execute(marking.expired(marking.now() - self._keep, _MOST_SWEPT))
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(_SWEEP)
+            try:
+                await self.run(self._remove_expired)
+            except (SQLAlchemyError, OSError) as error:
+                log.warning("expired marks were not removed: %s", error)
+
+
+def _run_in_thread(engine: Engine, work: Callable[[Connection], Any]) -> Any:
+    with engine.begin() as connection:
+        return work(connection)
+
+
+async def _create_tables(run: Callable[..., Awaitable[Any]]) -> None:
+    """Several processes may start at once: one that loses the race finds the tables at its next try."""
+    for tries_left in (2, 1, 0):
+        try:
+            await run(metadata.create_all)
+            return
+        except SQLAlchemyError:
+            if not tries_left:
+                raise
+
+
+def _running(kind: type[Any]) -> Any:
+    """The session of this call. Raises RocketAppError when there is none of this kind."""
+    session = current.get()
+    if isinstance(session, kind):
+        return session
+    if session is None:
+        raise RocketAppError("there is no transaction: say idempotent=database.once on this handler")
+    raise RocketAppError(f"this handler's session is of type {type(session).__name__}: ask for that")

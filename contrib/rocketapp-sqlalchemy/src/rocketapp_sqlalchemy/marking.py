@@ -1,0 +1,65 @@
+"""Marks: the statements that take a key, once and for all, within a transaction.
+
+A second transaction that inserts the same key waits in the database for the first one: it
+finds the key taken when that commits, and free when that is rolled back. So there is no lease,
+and nothing is left behind by a process that dies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Delete, Insert, delete, insert, select
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy.engine import Connection
+from sqlalchemy.exc import IntegrityError
+
+from rocketapp_sqlalchemy.tables import marks
+
+
+def take(connection: Connection, keys: Sequence[str]) -> set[str]:
+    """Mark these keys as done; returns those that were not marked before."""
+    # In one order everywhere, so that two batches do not wait for each other.
+    rows: list[dict[str, Any]] = [{"key": key, "done_at": now()} for key in sorted(set(keys))]
+    statement = _insert_missing(connection.dialect.name)
+    if statement is not None:
+        found = connection.execute(statement.returning(marks.c.key).values(rows))
+        return {key for (key,) in found}
+    return {row["key"] for row in rows if _inserted(connection, row)}
+
+
+def leave(keys: Sequence[str]) -> Delete:
+    """Take the marks away again, in the same transaction: these messages were not done."""
+    return delete(marks).where(marks.c.key.in_(keys))
+
+
+def expired(before: float, most: int) -> Delete:
+    """Remove at most this many marks from before that time."""
+    return delete(marks).where(marks.c.key.in_(select(marks.c.key).where(marks.c.done_at < before).limit(most)))
+
+
+def now() -> float:
+    """Seconds since 1970."""
+    return datetime.now(UTC).timestamp()
+
+
+def _insert_missing(dialect: str) -> Any:
+    """An INSERT that leaves out what is there, where the database has one."""
+    if dialect == "postgresql":
+        return postgresql_insert(marks).on_conflict_do_nothing()
+    if dialect == "sqlite":
+        return sqlite_insert(marks).on_conflict_do_nothing()
+    return None
+
+
+def _inserted(connection: Connection, row: dict[str, Any]) -> bool:
+    statement: Insert = insert(marks).values(row)
+    try:
+        with connection.begin_nested():
+            connection.execute(statement)
+    except IntegrityError:
+        return False
+    return True

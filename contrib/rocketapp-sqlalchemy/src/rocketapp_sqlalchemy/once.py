@@ -1,0 +1,144 @@
+"""One transaction per call of a handler: its mark, its effect and its outbox commit together or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.orm import Session
+
+from rocketapp.plugin import AsyncCall, MakeKey, Message, Outcomes, Skip, Subscription, SyncCall, is_done, outcomes_of
+from rocketapp_sqlalchemy import marking
+
+SKIPPED = Skip("handled before")
+current: ContextVar[Session | AsyncSession | None] = ContextVar("rocketapp_sqlalchemy.session", default=None)
+"""The session of the call that runs here."""
+
+
+class Once:
+    """Handles each message of one subscription once, for good."""
+
+    def __init__(self, subscription: Subscription, key: MakeKey) -> None:
+        self._subscription, self._key = subscription, key
+
+    def for_sync(self, make_session: Callable[[], Session]) -> Callable[[SyncCall], SyncCall]:
+        """`make_session`: opens one that is not in a transaction."""
+
+        def wrap(call: SyncCall) -> SyncCall:
+            def once(handed: Any) -> Any:
+                part = self._part(handed)
+                with make_session() as session:
+                    todo = part.todo(marking.take(session.connection(), part.keys))
+                    if not todo:
+                        return part.outcome(None, is_called=False)
+                    with _current(session):
+                        result = call(part.shape(todo))
+                    undone = part.undone(result)
+                    if undone == part.claimed:
+                        session.rollback()
+                    else:
+                        if undone:
+                            session.execute(marking.leave(undone))
+                        session.commit()
+                    return part.outcome(result)
+
+            return once
+
+        return wrap
+
+    def for_async(self, make_session: Callable[[], AsyncSession]) -> Callable[[AsyncCall], AsyncCall]:
+        """The same, awaited."""
+
+        def wrap(call: AsyncCall) -> AsyncCall:
+            async def once(handed: Any) -> Any:
+                part = self._part(handed)
+                async with make_session() as session:
+                    connection = await session.connection()
+                    todo = part.todo(await connection.run_sync(marking.take, part.keys))
+                    if not todo:
+                        return part.outcome(None, is_called=False)
+                    with _current(session):
+                        result = await call(part.shape(todo))
+                    undone = part.undone(result)
+                    if undone == part.claimed:
+                        await session.rollback()
+                    else:
+                        if undone:
+                            await session.execute(marking.leave(undone))
+                        await session.commit()
+                    return part.outcome(result)
+
+            return once
+
+        return wrap
+
+    def _part(self, handed: Any) -> _Part:
+        is_batch = self._subscription.batch is not None
+        messages = list(handed) if is_batch else [handed]
+        return _Part(self._subscription, messages, [self._key(message) for message in messages])
+
+
+class _Part:
+    """The messages of one call, and what is decided about them."""
+
+    def __init__(self, subscription: Subscription, messages: list[Message], keys: list[str]) -> None:
+        self._subscription, self._messages, self.keys = subscription, messages, keys
+        self._is_batch = subscription.batch is not None
+        self._given: dict[str, Message] = {}
+        """By key: the first copy of what is to be handled."""
+        self._outcomes: list[Any] = []
+
+    @property
+    def claimed(self) -> list[str]:
+        return list(self._given)
+
+    def todo(self, taken: set[str]) -> list[Message]:
+        """The first copy of each key that was taken now."""
+        for key, message in zip(self.keys, self._messages, strict=True):
+            if key in taken:
+                self._given.setdefault(key, message)
+        return list(self._given.values())
+
+    def shape(self, todo: list[Message]) -> Any:
+        """As the handler takes it."""
+        return todo if self._is_batch else todo[0]
+
+    def undone(self, result: object) -> list[str]:
+        """The keys of the given messages that the handler's answer leaves not done."""
+        given = list(self._given.values())
+        self._outcomes = outcomes_of(result, given) if self._is_batch else [result]
+        return [
+            key
+            for key, outcome in zip(self._given, self._outcomes, strict=True)
+            if not is_done(outcome, self._subscription)
+        ]
+
+    def outcome(self, result: object, *, is_called: bool = True) -> Any:
+        """For the engine: the handler's own answer where it says everything."""
+        if not self._is_batch:
+            return result if is_called else SKIPPED
+        if is_called and len(self._given) == len(self._messages):
+            return result
+        said = dict(zip(self._given, self._outcomes, strict=is_called))
+        outcomes = Outcomes()
+        for key, message in zip(self.keys, self._messages, strict=True):
+            outcome = said.get(key, SKIPPED)
+            outcomes[message] = SKIPPED if is_done(outcome, self._subscription) else outcome
+        return outcomes
+
+
+@contextmanager
+def _current(session: Session | AsyncSession) -> Iterator[None]:
+    token = current.set(session)
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
+def engine_of(engines: Sequence[Any], *, is_async: bool) -> Any:
+    """The first engine of this kind, or None."""
+    return next((engine for engine in engines if isinstance(engine, AsyncEngine) is is_async), None)

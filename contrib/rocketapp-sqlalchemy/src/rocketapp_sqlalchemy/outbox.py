@@ -1,0 +1,108 @@
+"""The transactional outbox: a message is written beside the effect, and sent when both are committed.
+
+A relay in every process sends what is there. Messages with equal order keys are in one slot; a slot
+belongs to one relay at a time, by a lease in the database, and is sent in the order of writing. A
+process that dies leaves its slots to others when its leases end. Sending is at least once.
+"""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from typing import Any, Final, TypedDict, Unpack
+
+import msgspec
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import Session
+
+from rocketapp.plugin import Surface, Tasks, hookimpl
+from rocketapp_sqlalchemy.database import Database
+from rocketapp_sqlalchemy.relay import Relay
+from rocketapp_sqlalchemy.tables import OutboxMessage
+
+SLOTS: Final = 16
+"""The most messages that are sent at one time, over all relays. A database keeps to the number it began with."""
+OUTBOX_ID: Final = "outbox_id"
+"""The property by which consumers tell a message that was sent twice."""
+
+
+class OutboxOptions(TypedDict, total=False):
+    """What `Outbox.publish` takes beside topic and body: the keywords of `RocketApp.publish`."""
+
+    tag: str | None
+    keys: list[str]
+    properties: dict[str, str]
+    order_key: str
+    delay: float
+    cluster: str
+
+
+class Outbox:
+    """Writes messages within a session's transaction, and sends them while the app runs.
+
+    A plugin: `RocketApp(plugins=[database, outbox])`. An app that only writes leaves it out of its plugins;
+    another app then sends.
+
+    lease: seconds after which another relay sends the messages of one that died.
+    interval: seconds between two looks at the table. What is committed in this process is sent at once.
+    """
+
+    def __init__(self, database: Database, *, lease: float = 15.0, interval: float = 1.0) -> None:
+        if lease < 5.0:
+            raise ValueError(f"Outbox(lease={lease}): give 5 seconds or more, a send may take 3")
+        self._database, self._lease, self._interval = database, lease, interval
+        self._tasks = Tasks()
+        self._relay: Relay | None = None
+
+    def __repr__(self) -> str:
+        return f"<Outbox in {self._database!r}>"
+
+    def publish(self, session: Session | AsyncSession, topic: str, body: Any, **options: Unpack[OutboxOptions]) -> None:
+        """Send this message when the session's transaction is committed, and never when it is rolled back.
+
+        body: bytes, str (UTF-8), or a dict, list, msgspec Struct, dataclass or pydantic model (JSON).
+        The options mean what they mean in `RocketApp.publish`. Messages with equal `order_key` are sent in the
+        order of writing; let their transactions exclude each other, by a row that all of them change.
+
+        The message carries the property `outbox_id`: a consumer with
+        `idempotent=lambda message: message.properties["outbox_id"]` handles it once, although it may be sent twice.
+        """
+        unknown = set(options) - set(OutboxOptions.__annotations__)
+        if unknown:
+            raise TypeError(f"Outbox.publish takes no keyword {min(unknown)!r}")
+        message_id = uuid.uuid4().hex
+        stored = dict(options)
+        stored["properties"] = {**options.get("properties", {}), OUTBOX_ID: message_id}
+        row = OutboxMessage()
+        row.slot = zlib.crc32((options.get("order_key") or message_id).encode()) % SLOTS
+        row.topic, row.body, row.options = topic, _encoded(body), stored
+        session.add(row)
+        relay = self._relay
+        if relay is not None:
+            sync_session = session.sync_session if isinstance(session, AsyncSession) else session
+            event.listen(sync_session, "after_commit", relay.hurry, once=True)
+
+    @hookimpl
+    async def app_startup(self, app: Surface) -> None:
+        self._relay = Relay(self._database.run, app.publish, slots=SLOTS, lease=self._lease, interval=self._interval)
+        await self._relay.prepare()
+        self._tasks.start(self._relay.run(), "outbox relay")
+
+    @hookimpl
+    async def app_shutdown(self) -> None:
+        await self._tasks.close()
+        if self._relay is not None:
+            await self._relay.leave()
+            self._relay = None
+
+
+def _encoded(body: Any) -> bytes:
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    if isinstance(body, str):
+        return body.encode()
+    if hasattr(body, "model_dump_json"):
+        text: str = body.model_dump_json()
+        return text.encode()
+    return msgspec.json.encode(body)

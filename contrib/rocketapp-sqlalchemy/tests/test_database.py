@@ -1,0 +1,269 @@
+"""One transaction for effect and mark: against SQLite and PostgreSQL, with sync and async handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, insert, select
+from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.orm import Session
+
+from rocketapp import DeadLetter, Message, Outcomes, PluginError, Retry, RocketApp, Skip
+from rocketapp.testing import TestApp
+from rocketapp_sqlalchemy import Database
+from rocketapp_sqlalchemy.tables import marks
+
+effects = Table("effects", MetaData(), Column("number", Integer, nullable=False))
+
+
+@pytest.fixture
+def database(engine: Engine, async_engine: AsyncEngine) -> Database:
+    effects.create(engine)
+    return Database(engine, async_engine)
+
+
+def stored(engine: Engine) -> list[int]:
+    """The effects that are committed."""
+    with engine.connect() as connection:
+        return sorted(connection.execute(select(effects.c.number)).scalars())
+
+
+def marked(engine: Engine) -> int:
+    with engine.connect() as connection:
+        return len(connection.execute(select(marks)).all())
+
+
+def by_body(message: Message) -> str:
+    return message.text()
+
+
+class Shop:
+    """An app whose handler writes an effect, and then does what the test says."""
+
+    def __init__(self, database: Database, *, is_async: bool, **options: Any) -> None:
+        self.app = RocketApp("shop", plugins=[database])
+        self.then: Callable[[Message], Any] = lambda message: None
+        options = {"idempotent": database.once_by(by_body), **options}
+        if is_async:
+
+            @self.app.subscribe("orders", **options)
+            async def take(message: Message, session: AsyncSession) -> Any:
+                await session.execute(insert(effects).values(number=int(message.text())))
+                return self.then(message)
+        else:
+
+            @self.app.subscribe("orders", **options)
+            def take_sync(message: Message, session: Session) -> Any:
+                session.execute(insert(effects).values(number=int(message.text())))
+                return self.then(message)
+
+
+@pytest.fixture(params=["async", "sync"])
+def shop(request: pytest.FixtureRequest, database: Database) -> Shop:
+    return Shop(database, is_async=request.param == "async")
+
+
+def test_the_effect_of_copies_is_there_once(shop: Shop, engine: Engine) -> None:
+    with TestApp(shop.app) as t:
+        t.publish_many("orders", ["1", "1", "2", "1", "2"])
+        t.settle()
+        assert len(t.handled) == 5
+    assert stored(engine) == [1, 2]
+    assert marked(engine) == 2
+
+
+def test_an_attempt_that_raises_leaves_neither_effect_nor_mark(shop: Shop, engine: Engine) -> None:
+    def then(message: Message) -> None:
+        assert stored(engine) == []
+        if message.attempt == 1:
+            raise ValueError("after the effect")
+
+    shop.then = then
+    with TestApp(shop.app) as t:
+        t.publish("orders", "1")
+        t.advance(1)
+        assert (stored(engine), marked(engine)) == ([], 0)
+        t.settle()
+        assert len(t.retried) == 1
+    assert (stored(engine), marked(engine)) == ([1], 1)
+
+
+@pytest.mark.parametrize("outcome", [Retry(), DeadLetter("no")], ids=["retry", "dead letter"])
+def test_a_returned_outcome_that_is_not_done_leaves_neither(shop: Shop, engine: Engine, outcome: Any) -> None:
+    shop.then = lambda message: outcome if message.attempt == 1 else None
+    with TestApp(shop.app) as t:
+        t.publish("orders", "1")
+        t.advance(1)
+        assert (stored(engine), marked(engine)) == ([], 0)
+
+
+def test_a_returned_skip_keeps_what_was_done(shop: Shop, engine: Engine) -> None:
+    shop.then = lambda message: Skip("nothing more to do")
+    with TestApp(shop.app) as t:
+        t.publish_many("orders", ["1", "1"])
+        t.settle()
+    assert (stored(engine), marked(engine)) == ([1], 1)
+
+
+def test_copies_at_the_same_time_wait_for_each_other(database: Database, engine: Engine) -> None:
+    shop = Shop(database, is_async=True)
+    with TestApp(shop.app) as t:
+        for number in range(30):
+            t.publish("orders", str(number % 3))
+        t.settle()
+        assert len(t.handled) + len(t.dead) == 30
+    assert stored(engine) == [0, 1, 2]
+
+
+def test_without_a_key_function_copies_are_told_by_id_and_body(database: Database, engine: Engine) -> None:
+    shop = Shop(database, is_async=True, idempotent=database.once)
+    with TestApp(shop.app) as t:
+        t.publish_many("orders", ["1", "2"])
+        t.publish("orders", "1")
+        t.settle()
+    assert stored(engine) == [1, 1, 2]
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_a_connection_is_that_of_the_transaction(database: Database, engine: Engine, is_async: bool) -> None:
+    app = RocketApp("shop", plugins=[database])
+    if is_async:
+
+        @app.subscribe("orders", idempotent=database.once)
+        async def take(message: Message, connection: AsyncConnection) -> None:
+            await connection.execute(insert(effects).values(number=1))
+            if message.attempt == 1:
+                raise ValueError
+    else:
+
+        @app.subscribe("orders", idempotent=database.once)
+        def take_sync(message: Message, connection: Connection) -> None:
+            connection.execute(insert(effects).values(number=1))
+            if message.attempt == 1:
+                raise ValueError
+
+    with TestApp(app) as t:
+        t.publish("orders", "1")
+        t.settle()
+    assert stored(engine) == [1]
+
+
+class BatchShop:
+    """An app whose batch handler writes an effect per message."""
+
+    def __init__(self, database: Database, *, is_async: bool) -> None:
+        self.app = RocketApp("shop", plugins=[database])
+        self.then: Callable[[list[Message]], Any] = lambda messages: None
+        self.given: list[list[str]] = []
+        key = database.once_by(by_body)
+        if is_async:
+
+            @self.app.subscribe("orders", batch=10, idempotent=key)
+            async def take(messages: list[Message], session: AsyncSession) -> Any:
+                await session.execute(insert(effects), self._rows(messages))
+                return self.then(messages)
+        else:
+
+            @self.app.subscribe("orders", batch=10, idempotent=key)
+            def take_sync(messages: list[Message], session: Session) -> Any:
+                session.execute(insert(effects), self._rows(messages))
+                return self.then(messages)
+
+    def _rows(self, messages: list[Message]) -> list[dict[str, int]]:
+        self.given.append([message.text() for message in messages])
+        return [{"number": int(message.text())} for message in messages]
+
+
+@pytest.fixture(params=["async", "sync"])
+def batch_shop(request: pytest.FixtureRequest, database: Database) -> BatchShop:
+    return BatchShop(database, is_async=request.param == "async")
+
+
+def test_a_batch_leaves_out_what_was_done(batch_shop: BatchShop, engine: Engine) -> None:
+    with TestApp(batch_shop.app) as t:
+        t.publish_many("orders", ["1", "2", "1"], order_key="one queue")
+        t.settle()
+        t.publish_many("orders", ["2", "3"], order_key="one queue")
+        t.settle()
+        assert len(t.handled) == 5
+    assert batch_shop.given == [["1", "2"], ["3"]]
+    assert stored(engine) == [1, 2, 3]
+
+
+def test_a_batch_that_raises_is_undone_whole(batch_shop: BatchShop, engine: Engine) -> None:
+    def then(messages: list[Message]) -> None:
+        if messages[0].attempt == 1:
+            raise ValueError("after the effects")
+
+    batch_shop.then = then
+    with TestApp(batch_shop.app) as t:
+        t.publish_many("orders", ["1", "2"], order_key="one queue")
+        t.advance(1)
+        assert (stored(engine), marked(engine)) == ([], 0)
+        t.settle()
+    assert (stored(engine), marked(engine)) == ([1, 2], 2)
+
+
+def test_single_messages_of_a_batch_may_stay_undone(batch_shop: BatchShop, engine: Engine) -> None:
+    batch_shop.then = lambda messages: Outcomes({one: DeadLetter("no") for one in messages if one.text() == "2"})
+    with TestApp(batch_shop.app) as t:
+        t.publish_many("orders", ["1", "2", "2"], order_key="one queue")
+        t.settle()
+        assert len(t.dead) == 2
+    assert marked(engine) == 1
+
+
+def test_a_handler_without_an_engine_of_its_kind_is_refused_at_start(engine: Engine) -> None:
+    database = Database(engine)
+    effects.create(engine)
+    app = Shop(database, is_async=True).app
+    problem = r"take .*is async, and this database has no engine for it: .*create_async"
+    with pytest.raises(PluginError, match=problem), TestApp(app):
+        pass
+
+
+def test_a_session_without_a_transaction_is_an_error_that_says_so(database: Database) -> None:
+    app = RocketApp("shop", plugins=[database])
+
+    @app.subscribe("orders", retries=0)
+    async def take(message: Message, session: AsyncSession) -> None: ...
+
+    with TestApp(app) as t:
+        t.publish("orders", "1")
+        t.settle()
+        assert "there is no transaction: say idempotent=database.once on this handler" in t.dead[0].reason
+
+
+def test_a_database_that_no_app_has_as_a_plugin_lets_nothing_be_handled_unmarked(database: Database) -> None:
+    app, taken = RocketApp("shop"), list[Message]()
+
+    @app.subscribe("orders", retries=0, idempotent=database.once)
+    async def take(message: Message) -> None:
+        taken.append(message)
+
+    with TestApp(app, settings={"idempotency": {"store": "memory"}}) as t:
+        t.publish("orders", "1")
+        t.settle()
+        assert "give the Database to the app as a plugin" in t.dead[0].reason
+    assert taken == []
+
+
+def test_expired_marks_are_removed(engine: Engine, async_engine: AsyncEngine) -> None:
+    effects.create(engine)
+    shop = Shop(Database(engine, async_engine, keep=0.0), is_async=True)
+    with TestApp(shop.app) as t:
+        t.publish("orders", "1")
+        t.settle()
+        assert marked(engine) == 1
+        t.advance(minutes=11)
+    assert marked(engine) == 0
+
+
+def test_what_is_no_engine_is_refused() -> None:
+    with pytest.raises(TypeError, match="give engines, of create_engine"):
+        Database("sqlite://")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="needs an engine"):
+        Database()
