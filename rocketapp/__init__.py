@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.call.context import Context
+    from rocketapp.app.publish.topic_publisher import TopicPublisher
     from rocketapp.app.router import Router
     from rocketapp.errors import (
         BrokerError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from rocketapp.model.payload import TypeByProperty, TypeByTag
     from rocketapp.model.policy import Breaker, Policy
     from rocketapp.model.publisher import Publisher
+    from rocketapp.model.topic import Topic
     from rocketapp.wire.record import Message
 
 _HOMES = {
@@ -55,6 +57,8 @@ _HOMES = {
     "SetupError": "rocketapp.errors",
     "Skip": "rocketapp.model.outcome",
     "Stop": "rocketapp.model.outcome",
+    "Topic": "rocketapp.model.topic",
+    "TopicPublisher": "rocketapp.app.publish.topic_publisher",
     "TransportError": "rocketapp.errors",
     "TypeByProperty": "rocketapp.model.payload",
     "TypeByTag": "rocketapp.model.payload",
@@ -85,6 +89,8 @@ __all__ = [
     "SetupError",
     "Skip",
     "Stop",
+    "Topic",
+    "TopicPublisher",
     "TransportError",
     "TypeByProperty",
     "TypeByTag",

@@ -18,6 +18,7 @@ from rocketapp.hooks.judged import is_done, outcomes_of
 from rocketapp.hooks.keys import MakeKey, keys_of
 from rocketapp.hooks.markers import hookimpl
 from rocketapp.hooks.publish import PublishCall, PublishWrapper, Sending
+from rocketapp.hooks.remote import Answered, Calling, RemoteAnswer, RemoteCall
 from rocketapp.hooks.surface import Surface
 from rocketapp.hooks.wrapper import AsyncCall, Predicate, SyncCall, Wrapper
 from rocketapp.model.event import (
@@ -47,8 +48,9 @@ from rocketapp.model.event import (
     Unmatched,
 )
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
+from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
 from rocketapp.model.outgoing import Outgoing, SendResult, SendStatus
+from rocketapp.model.policy import Breaker, Policy
 from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
 from rocketapp.model.stats import HandlerStats
@@ -60,10 +62,13 @@ __all__ = [
     "CLAIMED",
     "DONE",
     "Answer",
+    "Answered",
     "AppConfig",
     "AppSnapshot",
     "Assigned",
     "AsyncCall",
+    "Breaker",
+    "Calling",
     "Claim",
     "ClientConfig",
     "Codec",
@@ -94,6 +99,7 @@ __all__ = [
     "Outcomes",
     "Outgoing",
     "PluginError",
+    "Policy",
     "Predicate",
     "ProducerConfig",
     "PublishCall",
@@ -102,6 +108,8 @@ __all__ = [
     "QueueSnapshot",
     "RecordDamaged",
     "Released",
+    "RemoteAnswer",
+    "RemoteCall",
     "Retried",
     "Retry",
     "RocketAppError",
@@ -115,6 +123,7 @@ __all__ = [
     "Skip",
     "StandingStill",
     "Start",
+    "Stop",
     "StoreReadOnly",
     "StoreRecovered",
     "Subscription",

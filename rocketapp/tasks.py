@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any
 
 from rocketapp.model.event import LoopFailed, Observe
@@ -81,6 +81,31 @@ async def scope(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asy
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def repeat(seconds: float, call: Callable[[], object]) -> None:
+    """Call this every `seconds`, until cancelled. What it raises ends the repetition, and is raised.
+
+    For calls that do not wait. Cheaper than a loop that sleeps: no task is woken, only a timer fires.
+    """
+    loop = asyncio.get_running_loop()
+    failed: asyncio.Future[None] = loop.create_future()
+    timer: asyncio.TimerHandle | None = None
+
+    def due() -> None:
+        nonlocal timer
+        timer = loop.call_later(seconds, due)
+        try:
+            call()
+        except Exception as error:
+            if not failed.done():
+                failed.set_exception(error)
+
+    timer = loop.call_later(seconds, due)
+    try:
+        await failed
+    finally:
+        timer.cancel()
 
 
 def forget_cancellation() -> None:

@@ -7,7 +7,7 @@ remembers anything, so two apps in one process do not meet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from rocketapp.app.call.around import Around
 from rocketapp.app.declare.declaration import Declaration, check_inherited
@@ -17,17 +17,20 @@ from rocketapp.app.declare.options import INHERITED, Inherited, InheritedOptions
 from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange
 from rocketapp.app.declare.phases import TwoPhases
 from rocketapp.app.places import place_of_call
+from rocketapp.app.publish.topic_publisher import TopicPublisher
 from rocketapp.app.router import Router, Subscribing
-from rocketapp.errors import RocketAppError
+from rocketapp.errors import RocketAppError, SetupError
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
+from rocketapp.model.topic import Topic
 
 if TYPE_CHECKING:
     from rocketapp.app.run.lifecycle import Lifecycle
 
 F = TypeVar("F", bound=Callable[..., Any])
 Upcast = TypeVar("Upcast", bound=Callable[[dict[str, Any]], dict[str, Any]])
-_TAKEN = INHERITED | {"clusters", "plugins", "container", "version", "settings"}
+T = TypeVar("T")
+_TAKEN = INHERITED | {"clusters", "plugins", "container", "version", "settings", "options"}
 
 
 class RocketApp(Subscribing, TwoPhases):
@@ -39,6 +42,9 @@ class RocketApp(Subscribing, TwoPhases):
     container: a dependency_injector container; it overrides our parts and provides arguments.
     version: of your app; dead letters carry it.
     settings: options by table, as settings.toml says them; file, environment and command line override them.
+    options: a table of settings of your own: a frozen dataclass whose fields are `rocketapp.plugin.option(...)`. Its
+        table is named as the app, with underscores for dashes, or as in `("table", TheClass)`. `app.options(TheClass)`
+        and an argument of this type give the values.
     The other options (`group`, `cluster`, `orderly`, `concurrency`, `retries`, `start`, `timeout`) are for
     subscriptions that neither say them nor are in a Router that does. They mean what they mean in `subscribe`.
     """
@@ -52,10 +58,11 @@ class RocketApp(Subscribing, TwoPhases):
         container: object = None,
         version: str = "",
         settings: Mapping[str, Mapping[str, Any]] | None = None,
-        **options: Unpack[InheritedOptions],
+        options: type[Any] | tuple[str, type[Any]] | None = None,
+        **inherited: Unpack[InheritedOptions],
     ) -> None:
         place = place_of_call()
-        self._inherited = Inherited("RocketApp", options_given("RocketApp", options, _TAKEN, place), place)
+        self._inherited = Inherited("RocketApp", options_given("RocketApp", inherited, _TAKEN, place), place)
         check_inherited(self._inherited)
         self._around = Around()
         declared = Declared(
@@ -65,6 +72,7 @@ class RocketApp(Subscribing, TwoPhases):
             container=container,
             version=version,
             settings=settings or {},
+            options=options,
             place=place,
         )
         super().__init__(declared)
@@ -85,6 +93,13 @@ class RocketApp(Subscribing, TwoPhases):
         """Enter this async context manager at start and leave it at stop; an async generator function will do."""
         self._add_hook(LifecycleHook.LIFESPAN, function)
         return function
+
+    def options(self, kind: type[T]) -> T:
+        """The values of a table of settings: the app's own, or `ConsumerConfig` and the like.
+
+        Raises SetupError while the app does not run: settings are read when it starts.
+        """
+        return self._declared.options(kind)
 
     async def __aenter__(self) -> Self:
         """Start in the running loop, as `rocketapp run` would; returns when messages flow.
@@ -127,7 +142,7 @@ class RocketApp(Subscribing, TwoPhases):
 
         return decorate
 
-    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """Send one message and say where it is stored.
 
         body: bytes, str (UTF-8), or a dict, list, msgspec Struct, dataclass or pydantic model (JSON).
@@ -143,17 +158,39 @@ class RocketApp(Subscribing, TwoPhases):
         """
         return await self._publishing.publish(topic, body, **options)
 
-    async def publish_many(self, topic: str, items: Iterable[Any], **options: Unpack[SendOptions]) -> list[SendResult]:
+    async def publish_many(
+        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
+    ) -> list[SendResult]:
         """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
         return await self._publishing.publish_many(topic, items, **options)
 
-    async def publish_one_way(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
+    async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
         """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
         await self._publishing.publish_one_way(topic, body, **options)
 
-    def publish_sync(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """`publish` for sync handlers and other threads: blocks until the answer is there."""
         return self._publishing.publish_sync(topic, body, **options)
+
+    @overload
+    def publisher(self, topic: Topic[T]) -> TopicPublisher[T]: ...
+    @overload
+    def publisher(self, topic: str, kind: type[T]) -> TopicPublisher[T]: ...
+
+    def publisher(self, topic: str | Topic[Any], kind: type[Any] | None = None) -> TopicPublisher[Any]:
+        """What publishes payloads of one type to one topic, wherever `publish` may be called.
+
+        Raises SetupError for a name that no topic has, and when the type is given twice or not at all.
+        """
+        place = place_of_call()
+        if isinstance(topic, Topic) and kind is None:
+            return TopicPublisher(self._publishing, topic)
+        if isinstance(topic, Topic) or kind is None:
+            raise SetupError(place, 'publisher needs one type: publisher("orders", Order) or publisher(a_topic)')
+        try:
+            return TopicPublisher(self._publishing, Topic(topic, kind))
+        except ValueError as error:
+            raise SetupError(place, str(error)) from None
 
     def pause(self, topic: str | None = None, *, group: str | None = None, reason: str = DEFAULT_REASON) -> None:
         """Start no more handlers of a topic, or of all topics of a group, and pull no more of their messages.

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from rocketapp.app.call.around import Around
 from rocketapp.app.declare.declaration import Declaration, check_inherited
+from rocketapp.app.declare.handler_of import HandlerOf
 from rocketapp.app.declare.options import (
     INHERITED,
     KNOWN,
@@ -19,9 +20,11 @@ from rocketapp.app.declare.options import (
 )
 from rocketapp.app.places import place_at, place_of_call
 from rocketapp.errors import SetupError
+from rocketapp.model.topic import Topic
 from rocketapp.user_line import calling_frame
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Subscribing(ABC):
@@ -30,10 +33,15 @@ class Subscribing(ABC):
     _around: Around
     """What is put around the handlers."""
 
-    def subscribe(self, topic: str, **options: Unpack[SubscribeOptions]) -> Callable[[F], F]:
+    @overload
+    def subscribe(self, topic: Topic[T], **options: Unpack[SubscribeOptions]) -> HandlerOf[T]: ...
+    @overload
+    def subscribe(self, topic: str, **options: Unpack[SubscribeOptions]) -> Callable[[F], F]: ...
+
+    def subscribe(self, topic: str | Topic[Any], **options: Unpack[SubscribeOptions]) -> Any:
         """Make a function the handler of a topic. The function itself is returned unchanged.
 
-        topic: its name; behind the router's prefix, if any.
+        topic: its name; behind the router's prefix, if any. Or a Topic, whose handlers take its type, or the Message.
         tags: `"paid || refunded"`; `"*"` (default) takes what no other handler of the topic and group names.
         group: the consumer group.
         orderly: per queue one message after the other, across the whole group.
@@ -56,14 +64,15 @@ class Subscribing(ABC):
         `group`, `cluster`, `orderly`, `concurrency`, `retries`, `retry`, `start`, `timeout` and
         `idempotent`.
         """
-        if callable(topic):
+        name, kind = (topic.name, topic.kind) if isinstance(topic, Topic) else (topic, None)
+        if callable(name):
             raise SetupError(place_of_call(), 'subscribe needs a topic: write @app.subscribe("the-topic")')
         frame = calling_frame(sys._getframe())
         place, names = place_at(frame), dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
         given = options_given("subscribe", options, KNOWN, place)
 
         def decorate(function: F) -> F:
-            self._take(Declaration(function=function, place=place, names=names, topic=topic, options=given))
+            self._take(Declaration(function=function, place=place, names=names, topic=name, kind=kind, options=given))
             return function
 
         return decorate

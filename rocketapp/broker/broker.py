@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from random import Random
 
 from rocketapp.broker.core import Core
@@ -38,31 +40,41 @@ from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import StoreError
 from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.message_id import UniqueIds
 
-EXPIRY_INTERVAL = 10.0
-"""Seconds between two scans for silent clients and expired locks (Java: scanNotActiveChannel)."""
-SAMPLE_INTERVAL = 1.0
-"""Seconds between two samples of the traffic."""
-DELAY_GRAIN = 0.5
-"""Most seconds between two scans of the delayed messages. The shortest delay is 1 s, so a message that was stored
-just after a scan is still delivered in time, and a jump of the wall clock is noticed."""
 RESTART_DELAY = 1.0
 """Seconds until delivery of delayed messages is tried again after an error."""
-DELAY_SAVE_INTERVAL = 10.0
-"""Seconds between writes of delayOffset.json (Java: flushDelayOffsetInterval)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """Seconds between the rounds of those loops that have no option. A test in virtual time takes fewer rounds."""
+
+    expiry: float = 10.0
+    """Scans for silent clients and expired locks (Java: scanNotActiveChannel)."""
+    traffic: float = 1.0
+    """Samples of the traffic."""
+    delays: float = 0.5
+    """Scans of the delayed messages that wait, at most, so that a jump of the wall clock is noticed."""
+    delay_offsets: float = 10.0
+    """Writes of delayOffset.json (Java: flushDelayOffsetInterval)."""
+
+
+USUAL_PACE = Pace()
 
 
 class Broker:
     """One master of one cluster."""
 
     def __init__(
-        self, *, core: Core, saving: Saving, lock_writer: LockWriter, observe: Observe, in_thread: bool
+        self, *, core: Core, saving: Saving, lock_writer: LockWriter, observe: Observe, in_thread: bool, pace: Pace
     ) -> None:
         self._core, self._saving, self._lock_writer, self._observe = core, saving, lock_writer, observe
+        self._pace = pace
         self._threads = ThreadPoolExecutor(1, "rocketapp-broker-disk") if in_thread else None
         loop = asyncio.get_running_loop()
         self._loop = loop
@@ -71,6 +83,10 @@ class Broker:
         self._tasks = Tasks(observe)
         core.store.on_appended = self._pulls.arrived
         core.on_topic_created = self._clients.topic_created
+        core.delays.on_scheduled = self._scheduled
+        self._scan_at = 0.0
+        """The loop's time of the next scan of the delayed messages."""
+        self._scan_sooner = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Broker {self._core.config.name} at {self._core.address or 'no address yet'}>"
@@ -85,6 +101,7 @@ class Broker:
         random: Random,
         observe: Observe,
         in_thread: bool = False,
+        pace: Pace = USUAL_PACE,
     ) -> Broker:
         """Recover the store, then the tables. Raises ConfigError when a file cannot be used.
 
@@ -98,7 +115,7 @@ class Broker:
         except BaseException:
             store.close()
             raise
-        return cls(core=core, saving=saving, lock_writer=lock_writer, observe=observe, in_thread=in_thread)
+        return cls(core=core, saving=saving, lock_writer=lock_writer, observe=observe, in_thread=in_thread, pace=pace)
 
     # Serving.
 
@@ -156,9 +173,9 @@ class Broker:
         config = self._core.config
         self._every(config.flush_interval, "flush", self._flush)
         self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
-        self._every(EXPIRY_INTERVAL, "expiry", self._expire)
-        self._every(SAMPLE_INTERVAL, "traffic", self._sample)
-        self._every(DELAY_SAVE_INTERVAL, "delay offsets", self._save_delay_offsets)
+        self._every(self._pace.expiry, "expiry", self._expire)
+        self._every(self._pace.traffic, "traffic", self._sample)
+        self._every(self._pace.delay_offsets, "delay offsets", self._save_delay_offsets)
         self._tasks.start(self._deliver_delayed(), "broker delays")
 
     def drop_held_pulls(self) -> None:
@@ -231,13 +248,25 @@ class Broker:
         while True:
             try:
                 due_ms = delays.next_due_ms()
-                wait = DELAY_GRAIN if due_ms is None else due_ms / 1000 - clock.now()
-                await asyncio.sleep(min(max(wait, 0.0), DELAY_GRAIN))
+                wait = math.inf if due_ms is None else max(due_ms / 1000 - clock.now(), 0.0)
+                await self._until_scan(min(wait, self._pace.delays))
                 delays.deliver_due(int(clock.now() * 1000))
             except Exception as error:
                 # The disk may be full, or a message unreadable. No message is lost; they are only late.
                 self._observe(LoopFailed("delays", f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(RESTART_DELAY)
+
+    async def _until_scan(self, seconds: float) -> None:
+        """Wait so long, or until a message is scheduled that is due before."""
+        self._scan_at = self._loop.time() + seconds
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._scan_at):
+                await self._scan_sooner.wait()
+        self._scan_sooner.clear()
+
+    def _scheduled(self, level: int) -> None:
+        if self._loop.time() + DELAY_SECONDS[level - 1] < self._scan_at:
+            self._scan_sooner.set()
 
 
 def _recover(

@@ -71,6 +71,8 @@ class DelayService:
         self._file = ConfigFile(files, DELAY_OFFSETS)
         self._version = DataVersion(clock.now())
         self._shifts: dict[int, _ClockWentBack] = {}
+        self.on_scheduled: Callable[[int], object] = int
+        """Called with the level of each message that is scheduled; the owner of the timer replaces it."""
         self._progress: File = files.open(PROGRESS, create=True)
         self._offsets = self._load()
         self._needs = store.recovered_end
@@ -85,7 +87,10 @@ class DelayService:
 
     def schedule(self, record: Record, level: int) -> Appended:
         """Store a message that is delivered after the delay of its level."""
-        return self._store.append(delayed(record, level))
+        level = min(level, _LEVELS[-1])
+        appended = self._store.append(delayed(record, level))
+        self.on_scheduled(level)
+        return appended
 
     def next_due_ms(self) -> int | None:
         """When the next message is due, in milliseconds since 1970; None when no message waits."""

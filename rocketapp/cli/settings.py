@@ -70,12 +70,16 @@ def subscriptions_of(app: RocketApp, settings: Settings) -> list[Subscription]:
 
     Raises CommandError for those that contradict each other, and for an annotation that names nothing.
     """
+    from rocketapp.app.call.policies import Policies
     from rocketapp.app.declare.phases import declared_of
     from rocketapp.errors import RocketAppError
 
-    registry = declared_of(app).registry
+    declared = declared_of(app)
+    registry = declared.registry
     try:
         registry.check_bindings()
-        return registry.subscriptions(settings.app.group or app.name, settings.consumer)
+        policies = Policies(declared.plugins)
+        found = registry.subscriptions(settings.app.group or app.name, settings.consumer)
+        return [policies.complete(one) for one in found]
     except RocketAppError as error:
         raise CommandError(str(error)) from error

@@ -29,6 +29,7 @@ from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import Dial
+from rocketapp.transport.watched import NewConnection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.clients import GroupChanged
@@ -53,7 +54,9 @@ class ClientInstance:
         observe: Observe,
         client_ip: str | None = None,
         pid: int | None = None,
+        new_connection: NewConnection = Connection,
     ) -> None:
+        """`new_connection` makes connections to brokers and name servers; it takes the arguments of Connection."""
         self._config, self._observe = config, observe
         name_servers = parse_name_servers(config.name_server)
         self.client_ip = client_ip or local_ip(name_servers)
@@ -77,6 +80,7 @@ class ClientInstance:
             dial_timeout=config.dial_timeout,
             max_frame_bytes=config.max_frame_bytes,
             random=random,
+            new_connection=new_connection,
         )
         self._name_server_pool = pool(serve=None, on_connected=self._connected, on_lost=self._disconnected)
         self._brokers = pool(

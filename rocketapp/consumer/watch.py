@@ -12,6 +12,7 @@ from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.model.event import Handled, HandlerSlow, LoopFailed, Observe, Unmatched
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.tasks import repeat
 from rocketapp.wire.record import Message
 
 _REPORT_INTERVAL = 1.0
@@ -68,12 +69,13 @@ class Watch:
 
     async def run(self) -> None:
         """Report until this is cancelled."""
-        while True:
-            await asyncio.sleep(_REPORT_INTERVAL)
-            try:
-                self.look()
-            except Exception as error:
-                self._observe(LoopFailed("watch", f"{type(error).__name__}: {error}"))
+        await repeat(_REPORT_INTERVAL, self._try_to_look)
+
+    def _try_to_look(self) -> None:
+        try:
+            self.look()
+        except Exception as error:
+            self._observe(LoopFailed("watch", f"{type(error).__name__}: {error}"))
 
     def look(self) -> None:
         """Report what is new since the last report."""

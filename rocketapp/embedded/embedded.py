@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from random import Random
 
-from rocketapp.broker.broker import Broker
+from rocketapp.broker.broker import USUAL_PACE, Broker, Pace
 from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles
 from rocketapp.clock import Clock
@@ -39,10 +39,11 @@ class EmbeddedBroker:
         observe: Observe,
         memory: bool = False,
         files: Files | None = None,
+        pace: Pace = USUAL_PACE,
     ) -> None:
         """`memory`: keep the store in memory. `files`: use these instead of the directory (tests with faults)."""
         self._config, self._clock, self._random, self._observe = config, clock, random, observe
-        self._memory, self._files = memory, files
+        self._memory, self._files, self._pace = memory, files, pace
         self._broker: Broker | None = None
         self._listening: Listening | None = None
         self._listener: Listener | None = None
@@ -69,6 +70,7 @@ class EmbeddedBroker:
                 observe=self._observe,
                 # Disks can be slow, so flushes wait for them in a thread.
                 in_thread=isinstance(files, DirectoryFiles),
+                pace=self._pace,
             )
         except BaseException:
             files.close()

@@ -13,9 +13,11 @@ from rocketapp.hooks.codec import Codec
 from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.markers import hookspec
 from rocketapp.hooks.publish import PublishWrapper
+from rocketapp.hooks.remote import Calling
 from rocketapp.hooks.surface import Surface
 from rocketapp.hooks.wrapper import Predicate, Wrapper
 from rocketapp.model.event import Observe
+from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Subscription
 
 
@@ -77,6 +79,16 @@ def message_filter(subscription: Subscription) -> Predicate | None:
 
 
 @hookspec
+def failure_policy(subscription: Subscription) -> Policy | None:
+    """Return what follows the failures of one handler, or None to decline.
+
+    Called once per subscription for which neither the handler nor a router nor the app has a `retry=`, while the
+    app starts and by `rocketapp routes`; never per message. Of several answers the first one, in the order of
+    plugins, is used.
+    """
+
+
+@hookspec
 def publish_wrapper(app: Surface) -> PublishWrapper | None:
     """Return a wrapper around publishing, or None to decline.
 
@@ -113,6 +125,17 @@ def idempotency_store(app: Surface) -> IdempotencyStore | None:
 
     Called once while the app starts, and only if it has such a handler. Of several stores
     the last one is used; the one of the settings `[idempotency]` is the first.
+    """
+
+
+@hookspec
+def remote_call(app: Surface) -> Calling | None:
+    """Return a function that sees every request to brokers and name servers, or None to decline (Java: RPCHook).
+
+    Called once, while the app starts, before it connects. The function is called on the event loop per request, before
+    it is written; it may add header fields, and returns what hears the answer, or None. It must not block; what it
+    raises is logged with the plugin's name, and the request goes on. In the order of registration, answers in the
+    reverse. Without such a function connections are made that know nothing of it.
     """
 
 

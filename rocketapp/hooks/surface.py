@@ -37,6 +37,14 @@ class Surface(Protocol):
         """The settings of a table: ConsumerConfig and the like, or what the plugin's `options` hook returned."""
         ...
 
+    def provider(self, what: type[Any] | str) -> Callable[[], Any]:
+        """What the app's container has under this name, or for exactly this class: call it for the value.
+
+        Overrides of the container hold in each call. An asynchronous provider gives something to await. Raises
+        LookupError, with what there is, when the app has no container or the container no such provider.
+        """
+        ...
+
     def every(self, seconds: float, call: Callable[[], None]) -> None:
         """Call this on the event loop every `seconds` while the app runs, and a last time when it has stopped."""
         ...

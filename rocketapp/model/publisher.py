@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol, Unpack
+from typing import Protocol, TypeVar, Unpack
 
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
+from rocketapp.model.topic import Topic
+
+T = TypeVar("T")
 
 
 class Publisher(Protocol):
@@ -17,18 +20,20 @@ class Publisher(Protocol):
     unless `properties=` has one. A batch has no single message to follow: it carries none.
     """
 
-    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """Send one message and say where it is stored. Raises SendRefused or SendUnknown: see RocketApp.publish."""
         ...
 
-    async def publish_many(self, topic: str, items: Iterable[Any], **options: Unpack[SendOptions]) -> list[SendResult]:
+    async def publish_many(
+        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
+    ) -> list[SendResult]:
         """Send one message for each body; results in the same order."""
         ...
 
-    async def publish_one_way(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
+    async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
         """Send without waiting for an answer."""
         ...
 
-    def publish_sync(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """`publish` for sync handlers: blocks until the answer is there."""
         ...

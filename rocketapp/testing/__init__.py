@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketapp.testing.app import AsyncTestedApp, TestApp, TestedApp
+    from rocketapp.testing.calling import call, call_sync
+    from rocketapp.testing.messages import make_context, make_message
     from rocketapp.testing.records import Dead, Done, Handled, Published, Retried
     from rocketapp.testing.virtual_time import StandstillError
 
@@ -22,6 +24,10 @@ _HOMES = {
     "StandstillError": "rocketapp.testing.virtual_time",
     "TestApp": "rocketapp.testing.app",
     "TestedApp": "rocketapp.testing.app",
+    "call": "rocketapp.testing.calling",
+    "call_sync": "rocketapp.testing.calling",
+    "make_context": "rocketapp.testing.messages",
+    "make_message": "rocketapp.testing.messages",
 }
 
 __all__ = [
@@ -34,6 +40,10 @@ __all__ = [
     "StandstillError",
     "TestApp",
     "TestedApp",
+    "call",
+    "call_sync",
+    "make_context",
+    "make_message",
 ]
 
 

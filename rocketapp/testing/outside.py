@@ -76,6 +76,8 @@ class DrivenLoop(VirtualTimeLoop):
             self._asked = False
 
     def _advance(self, seconds: float | None) -> None:
+        # What arrives for nobody's sockets is in the loop's own pipe, and only wakes a loop that waits.
+        self._jumping.looks = bool(self.jobs or self._could_be_woken())
         if self._stands_still():
             pass
         elif seconds is None and self.horizon == math.inf:

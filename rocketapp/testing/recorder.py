@@ -6,23 +6,25 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from rocketapp.consumer.ways.outcomes import failures_of
+from rocketapp.consumer.ways.outcomes import failure_of
 from rocketapp.hooks.markers import hookimpl
 from rocketapp.hooks.publish import PublishCall, PublishWrapper, Sending
 from rocketapp.hooks.surface import Surface
 from rocketapp.hooks.wrapper import Wrapper
 from rocketapp.model import event as events
-from rocketapp.model.names import DELAY_SECONDS
-from rocketapp.model.outcome import Outcomes, Skip
-from rocketapp.model.outgoing import Outgoing, SendResult
+from rocketapp.model.outcome import Outcome, Skip
+from rocketapp.model.outgoing import SendResult
 from rocketapp.model.subscription import Subscription
+from rocketapp.testing.outcomes import outcomes_of
 from rocketapp.testing.outside import DrivenLoop
-from rocketapp.testing.records import Dead, Done, Handled, Published, Retried
+from rocketapp.testing.records import Dead, Done, Handled, Published, Retried, published_of
 from rocketapp.wire.message import Message
 
 BY_TEST: ContextVar[bool] = ContextVar("published by the test", default=False)
 _Key = tuple[str, str, int]
 """Handler, message id and attempt."""
+_Call = tuple[Message, int]
+"""A message, and its attempt: an orderly one is the same object at the next attempt."""
 
 
 class Recorder:
@@ -35,7 +37,7 @@ class Recorder:
         self.dead: list[Dead] = []
         self.published: list[Published] = []
         self.unmatched = 0
-        self._failed: dict[_Key, list[tuple[Message, BaseException | None]]] = {}
+        self._begun: dict[_Key, list[tuple[Message, BaseException | None]]] = {}
         """Calls that have begun, until the engine says what becomes of their messages."""
 
     @hookimpl
@@ -58,7 +60,7 @@ class Recorder:
             results = await call(sending)
             if not BY_TEST.get():
                 now = self._loop.time()
-                self.published += (_published(message, sending.cluster, now) for message in sending.messages)
+                self.published += (published_of(message, sending.cluster, now) for message in sending.messages)
             return results
 
         return recording
@@ -96,49 +98,49 @@ class Recorder:
 
         return recording
 
-    def _begin(self, item: Any, subscription: Subscription) -> list[tuple[Message, int]]:
+    def _begin(self, item: Any, subscription: Subscription) -> list[_Call]:
         calls = [(message, message.attempt) for message in (item if subscription.batch is not None else [item])]
         for message, attempt in calls:
-            self._failed.setdefault((subscription.handler_name, message.message_id, attempt), []).append(
-                (message, None)
-            )
+            self._begun.setdefault((subscription.handler_name, message.message_id, attempt), []).append((message, None))
         return calls
 
-    def _raised(self, calls: list[tuple[Message, int]], error: BaseException, subscription: Subscription) -> None:
-        if isinstance(error, Skip):
-            self._returned(calls, error, subscription)
+    def _raised(self, calls: list[_Call], error: BaseException, subscription: Subscription) -> None:
+        if isinstance(error, Exception) and failure_of(error, True, policy=subscription.retry) is None:
+            self._done(calls, [error if isinstance(error, Skip) else Skip(error)] * len(calls), subscription)
             return
         for message, attempt in calls:
-            begun = self._failed.get((subscription.handler_name, message.message_id, attempt), [])
+            begun = self._begun.get((subscription.handler_name, message.message_id, attempt), [])
             begun[:] = [(one, error if one is message else why) for one, why in begun]
 
-    def _returned(self, calls: list[tuple[Message, int]], result: Any, subscription: Subscription) -> None:
-        messages = [message for message, _ in calls]
-        failures = failures_of(result, False, messages, subscription)
-        for (message, attempt), failure in zip(calls, failures, strict=True):
-            if failure is not None:
-                continue
+    def _returned(self, calls: list[_Call], result: Any, subscription: Subscription) -> None:
+        # Plain results are done; only the others have to be judged.
+        plain = result is None and subscription.batch is None
+        outcomes = [Done()] if plain else outcomes_of(result, False, [message for message, _ in calls], subscription)
+        self._done(calls, outcomes, subscription)
+
+    def _done(self, calls: list[_Call], outcomes: Sequence[Done | Outcome], subscription: Subscription) -> None:
+        for (message, attempt), outcome in zip(calls, outcomes, strict=True):
+            if not isinstance(outcome, Done | Skip):
+                continue  # the engine says what becomes of it
             self._taken(subscription.handler_name, message.message_id, attempt)
-            own = result.get(message) if isinstance(result, Outcomes) else result
-            own = own() if isinstance(own, type) and issubclass(own, Skip) else own
             self.handled.append(
                 Handled(
                     handler=subscription.handler_name,
                     message=message,
                     attempt=attempt,
-                    outcome=own if isinstance(own, Skip) else Done(own),
+                    outcome=outcome,
                     at=self._loop.time(),
                 )
             )
 
     def _taken(self, handler: str, message_id: str, attempt: int) -> tuple[Message | None, BaseException | None]:
         key = handler, message_id, attempt
-        begun = self._failed.get(key)
+        begun = self._begun.get(key)
         if not begun:
             return None, None
         one = begun.pop(0)
         if not begun:
-            del self._failed[key]
+            del self._begun[key]
         return one
 
     def _observe(self, event: events.Event) -> None:
@@ -174,17 +176,3 @@ class Recorder:
                 self.unmatched += event.count
             case _:
                 pass
-
-
-def _published(message: Outgoing, cluster: str, at: float) -> Published:
-    return Published(
-        topic=message.topic,
-        body=message.body,
-        tag=message.tag,
-        keys=tuple(message.keys),
-        properties=message.properties,
-        order_key=message.order_key,
-        delay=DELAY_SECONDS[message.delay_level - 1] if message.delay_level else 0.0,
-        cluster=cluster,
-        at=at,
-    )

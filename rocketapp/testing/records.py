@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.outcome import Skip
+from rocketapp.model.outgoing import Outgoing
 from rocketapp.wire.message import Message
 
 T = TypeVar("T")
@@ -99,3 +101,18 @@ class Published:
             raise TypeError(f"{kind!r} is not a type that a handler can ask for as its payload")
         decoded: T = decode(self.body)
         return decoded
+
+
+def published_of(message: Outgoing, cluster: str, at: float) -> Published:
+    """The record of one message."""
+    return Published(
+        topic=message.topic,
+        body=message.body,
+        tag=message.tag,
+        keys=tuple(message.keys),
+        properties=message.properties,
+        order_key=message.order_key,
+        delay=DELAY_SECONDS[message.delay_level - 1] if message.delay_level else 0.0,
+        cluster=cluster,
+        at=at,
+    )

@@ -16,7 +16,8 @@ from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.run.reading import read_settings
-from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings.settings import DEFAULT, Settings
+from rocketapp.broker.broker import Pace
 from rocketapp.client.name_servers import parse_name_servers
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
@@ -33,7 +34,13 @@ OWN_ADDRESS = "127.0.0.1:9876"
 """The name server of the unnamed cluster, on the streams of a stage."""
 APP = "app"
 """The app's link: its streams can be cut or held by this name."""
-_LONGEST_STEP = 5.0
+_FEWER_ROUNDS: Tables = {
+    "broker": {"flush_interval": 60.0, "offsets_flush_interval": 60.0, "topic_queues": 4},
+    "consumer": {"long_poll": 300.0, "pull_timeout": 330.0, "commit_interval": 15.0},
+}
+"""Defaults of the kit, where nothing else sets the option: hours pass faster with fewer rounds of what nobody sees."""
+_PACE = Pace(traffic=60.0, delays=60.0, delay_offsets=60.0)
+_SHORTEST_STEP, _LONGEST_STEP = 0.001, 5.0
 """Seconds of virtual time between two looks whether anything is left to do."""
 
 
@@ -86,22 +93,26 @@ class Stage:
 
     async def settle(self, limit: float) -> None:
         """Let time pass until nothing is left to do. AssertionError when that takes longer than `limit` seconds."""
-        began, step = self.loop.time(), 0.001
+        end, step = self.loop.time() + limit, _SHORTEST_STEP
         while True:
             await asyncio.sleep(step)
-            reasons = await self._reasons()
+            due = self._next_delayed()
+            reasons = await self._reasons() if due is None else [f"a delayed message is due in {due:.0f} s"]
             if not reasons:
                 return
-            if self.loop.time() - began >= limit:
+            if self.loop.time() >= end:
                 raise AssertionError(f"not settled within {limit:g} s: {'; '.join(reasons)}")
-            step = min(step * 1.5, _LONGEST_STEP)
+            step = min(step * 1.5, _LONGEST_STEP) if due is None else max(due, _SHORTEST_STEP)
+            step = min(step, end - self.loop.time())
+
+    def _next_delayed(self) -> float | None:
+        """Seconds until a delayed message is delivered, a retry for example; None when no message waits."""
+        now = self.clock.now()
+        due = [due - now for broker in self.brokers.values() if (due := broker.next_delayed()) is not None]
+        return min(due, default=None)
 
     async def _reasons(self) -> list[str]:
-        """Why something is left to do; empty: idle."""
-        now = self.clock.now()
-        due = [due for broker in self.brokers.values() if (due := broker.next_delayed()) is not None]
-        if due:
-            return [f"a delayed message is due in {min(due) - now:.0f} s"]
+        """Why something else is left to do; empty: idle."""
         idle = await self.lifecycle.idle()
         return [*idle.reasons, *(f"{queue} is not consumed" for queue in sorted(idle.wanted - idle.owned))]
 
@@ -116,6 +127,7 @@ class Stage:
             random=self.random,
             observe=unobserved,
             memory=True,
+            pace=_PACE,
         )
         await broker.start(self.network)
         self.brokers[first] = broker
@@ -142,6 +154,14 @@ def settings_of(app: RocketApp, given: Tables, file: str | None) -> Settings:
 
     The environment and ./settings.toml are left out: a test means the same on every machine.
     """
+<<<<<<< 1c55e7d
+    client = {**given.get("client", {}), "name_server": OWN_ADDRESS}
+    settings = read_settings(app, {}, file=file or os.devnull, overrides={**given, "client": client})
+    for table, options in _FEWER_ROUNDS.items():
+        left = {key: value for key, value in options.items() if settings.source_of(table, key) == DEFAULT}
+        settings = replace(settings, **{table: replace(getattr(settings, table), **left)})
+    return settings
+=======
     given = {**given, "client": {**given.get("client", {}), "name_server": OWN_ADDRESS}}
     if _is_idempotent(app) and "idempotency" not in given.get("app", {}).get("disabled_plugins", ()):
         # In memory unless the test says otherwise: marks in a file would let the next test skip its messages.
@@ -152,3 +172,4 @@ def settings_of(app: RocketApp, given: Tables, file: str | None) -> Settings:
 def _is_idempotent(app: RocketApp) -> bool:
     """Whether a handler asks for it."""
     return any(one.idempotent for one in declared_of(app).registry.subscriptions(app.name, ConsumerConfig()))
+>>>>>>> 09ef6faa4b7e1eb2beabb7f5be5ffbaa3b60e04f

@@ -34,9 +34,11 @@ class _JumpingSelector(selectors.DefaultSelector):
         super().__init__()
         self._advance, self._tick = advance, tick
         self._turns = 0
+        self.looks = True
+        """Whether it looks for what has arrived at every turn."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready: list[tuple[selectors.SelectorKey, int]] = super().select(0)
+        ready: list[tuple[selectors.SelectorKey, int]] = super().select(0) if self.looks else []
         if ready or timeout == 0:
             self._turns += 1
             if self._turns > _TURNS:

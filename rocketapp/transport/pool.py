@@ -17,6 +17,7 @@ from rocketapp.state.pending import Waiting
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Ask, Connection, Serve
 from rocketapp.transport.stream import Dial
+from rocketapp.transport.watched import NewConnection
 
 FIRST_WAIT, MOST_WAIT = 0.1, 1.0
 """Seconds between failed dials to one address. A broker that came back is found within about a second."""
@@ -39,8 +40,13 @@ class Pool:
         greet: Greet | None = None,
         on_connected: Callable[[str], None] | None = None,
         on_lost: Callable[[str, str], None] | None = None,
+        new_connection: NewConnection = Connection,
     ) -> None:
-        """`on_lost(address, reason)` is called for connections that this pool did not end."""
+        """`on_lost(address, reason)` is called for connections that this pool did not end.
+
+        `new_connection` makes them; it takes the arguments of Connection.
+        """
+        self._new_connection = new_connection
         self._dial, self._dial_timeout = dial, dial_timeout
         self._serve, self._max_frame_bytes = serve, max_frame_bytes
         self._random, self._greet = random, greet
@@ -103,7 +109,7 @@ class Pool:
         backoff, not_before = self._backoffs.get(address, (None, 0.0))
         if (wait := not_before - loop.time()) > 0:
             await asyncio.sleep(wait)
-        connection = Connection(
+        connection: Connection = self._new_connection(
             serve=self._serve,
             max_frame_bytes=self._max_frame_bytes,
             on_lost=lambda _, reason: self._lost(address, connection, reason),

@@ -29,6 +29,8 @@ NAMES = {
     "keys_of", "MakeKey",
     # Work in the background.
     "Tasks",
+    # Around remote calls.
+    "RemoteCall", "RemoteAnswer", "Calling", "Answered",
     # What the app does now.
     "AppSnapshot", "GroupSnapshot", "HandlerSnapshot", "QueueSnapshot", "LeaseState", "HandlerStats",
     # Events, and what receives them.

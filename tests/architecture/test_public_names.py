@@ -16,7 +16,7 @@ import rocketapp.testing
 
 PUBLIC = {
     # What a user writes.
-    "RocketApp", "Router", "Message", "Context", "Publisher", "TypeByTag", "TypeByProperty",
+    "RocketApp", "Router", "Message", "Context", "Publisher", "TypeByTag", "TypeByProperty", "Topic", "TopicPublisher",
     # What a handler says, and what publishing answers.
     "Retry", "Skip", "DeadLetter", "Stop", "Outcomes", "Policy", "Breaker", "SendResult",
     # What a plugin writes.
@@ -28,7 +28,7 @@ PUBLIC = {
 
 OF_TESTING = {
     # What a test makes, and what it gets.
-    "TestApp", "TestedApp", "AsyncTestedApp",
+    "TestApp", "TestedApp", "AsyncTestedApp", "call", "call_sync", "make_message", "make_context",
     # What the app did.
     "Handled", "Retried", "Dead", "Published", "Done",
     # What a test may catch.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketapp import Message, Policy, Publisher, RocketApp, Router, Skip, TypeByTag
+from rocketapp import Message, Policy, Publisher, RocketApp, Router, Skip, Topic, TypeByTag
 
 app = RocketApp("shop")
 
@@ -33,16 +33,39 @@ async def calls(message: Message, publisher: Publisher) -> None:
     print(text)
 
 
-app.subscribe("orders", tag="paid")  # E: call-arg
-app.subscribe("orders", retries="3")  # E: arg-type
-app.subscribe("orders", start="now")  # E: arg-type
-app.subscribe("orders", batch=None, orderly=1)  # E: arg-type
+numbers = Topic("numbers", int)
+Topic("numbers", 5)  # E: arg-type
+Topic("numbers")  # E: call-arg
+
+
+@app.subscribe(numbers)  # E: arg-type
+async def texts(text: str) -> None: ...
+
+
+@app.subscribe(numbers, batch=10)  # E: arg-type
+async def many_texts(text: list[str]) -> None: ...
+
+
+async def publishes(publisher: Publisher) -> None:
+    await publisher.publish(numbers, "text")  # E: misc
+    await publisher.publish_many(numbers, ["text"])  # E: misc
+    await app.publish(numbers, "text")  # E: misc
+    app.publish_sync(numbers, "text")  # E: misc
+    await app.publisher(numbers).publish("text")  # E: arg-type
+    await app.publisher("numbers", int).publish("text")  # E: arg-type
+    app.publisher("numbers")  # E: call-overload
+
+
+app.subscribe("orders", tag="paid")  # E: call-overload
+app.subscribe("orders", retries="3")  # E: call-overload
+app.subscribe("orders", start="now")  # E: call-overload
+app.subscribe("orders", batch=None, orderly=1)  # E: call-overload
 app.subscribe("orders")(5)  # E: type-var
 app.include("billing")  # E: arg-type
 app.pause("orders", "migration")  # E: call-arg
 app.resume(5)  # E: arg-type
-app.subscribe("orders", order_by=3)  # E: arg-type
-app.subscribe("orders", retry=3)  # E: arg-type
+app.subscribe("orders", order_by=3)  # E: call-overload
+app.subscribe("orders", retry=3)  # E: call-overload
 Policy(delays=5)  # E: arg-type
 Policy(breaker=5)  # E: arg-type
 Policy(on={ValueError: KeyError})  # E: dict-item

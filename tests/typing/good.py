@@ -24,6 +24,8 @@ from rocketapp import (
     SendUnknown,
     Skip,
     Stop,
+    Topic,
+    TopicPublisher,
     TypeByProperty,
     TypeByTag,
     Wrapper,
@@ -91,6 +93,32 @@ def anything_that_publishes(publisher: Publisher) -> None: ...
 
 
 anything_that_publishes(app)
+orders = Topic("orders", Order)
+names = Topic("names", str)
+to_orders = app.publisher(orders)
+assert_type(to_orders, TopicPublisher[Order])
+assert_type(app.publisher("moves", Move), TopicPublisher[Move])
+
+
+@app.subscribe(orders, group="typed")
+async def settle_typed(order: Order, context: Context, publisher: Publisher) -> int:
+    assert_type(await publisher.publish(orders, order, tag="paid"), SendResult)
+    assert_type(await context.publish(names, order.id), SendResult)
+    assert_type(await to_orders.publish(order, delay=1800), SendResult)
+    assert_type(await app.publish_many(orders, [order]), list[SendResult])
+    return 1
+
+
+@app.subscribe(orders, group="typed batches", batch=10)
+async def settle_many(batch: list[Order]) -> None: ...
+
+
+@app.subscribe(orders, group="raw")
+def settle_raw(message: Message) -> None: ...
+
+
+async def a_handler_of_a_topic_keeps_its_type(order: Order, context: Context, publisher: Publisher) -> None:
+    assert_type(await settle_typed(order, context, publisher), int)
 
 
 @billing.subscribe("stock", orderly=True, retries=-1, start="first")

@@ -48,7 +48,7 @@ class Around:
     exception_handlers: dict[type[Exception], ExceptionHandler] = field(default_factory=dict)
 
     def add_middleware(self, function: Any, also: Any, place: str) -> None:
-        """Raises SetupError for what is no middleware."""
+        """Raises SetupError unless the functions are middlewares."""
         halves: dict[bool, Callable[..., Any]] = {}
         for one in (function, also):
             if one is None:
@@ -64,7 +64,7 @@ class Around:
         self.middlewares.append(Middleware(name_of_function(function), place, halves.get(True), halves.get(False)))
 
     def add_exception_handler(self, kind: Any, function: Any, place: str) -> None:
-        """Raises SetupError for what is no class of exceptions, or has a handler already."""
+        """Raises SetupError unless it is a class of exceptions without a handler yet."""
         if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(kind, Outcome):
             raise SetupError(place, f"exception_handler({kind!r}): give a class of exceptions that handlers raise")
         _check_takes(function, ("message", "error"), "an exception handler", place)

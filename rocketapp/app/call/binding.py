@@ -15,6 +15,7 @@ from typing import Any
 
 from rocketapp.app.call.around import Around, fold_around
 from rocketapp.app.call.context import context_of, publisher_of
+from rocketapp.app.call.provided import Part, async_call, getter, sync_call
 from rocketapp.app.call.signature import Argument, Kind, Providers, UnresolvedError, read_signature
 from rocketapp.app.payloads.batches import sifted
 from rocketapp.app.payloads.payloads import MARK, Payloads, Reader, problem_of
@@ -75,9 +76,9 @@ class Binding:
         if not self.batch or payload is None:
             if len(arguments) == 1 and payload is not None and not payload.by_name:
                 return _call_with_payload(self.function, payload, subscription)
-            gets = [_getter(argument, subscription, own) for argument in arguments]
+            gets = [_getter(argument, subscription, own, publishing) for argument in arguments]
             return _call_of(self.function, arguments, gets, self.is_async)
-        gets = [_getter_of_decoded(argument, subscription, own) for argument in arguments]
+        gets = [_getter_of_decoded(argument, subscription, own, publishing) for argument in arguments]
         call = _call_of(self.function, arguments, gets, self.is_async)
         return sifted(call, _decoded(payload, subscription), is_async=self.is_async)
 
@@ -128,8 +129,12 @@ def _call_of(function: Callable[..., Any], arguments: tuple[Argument, ...], gets
     """One closure for each shape; the common ones without a loop over arguments."""
     if not arguments:
         return lambda _message: function()
-    if is_async and any(argument.kind is Kind.PROVIDER for argument in arguments):
-        return _awaiting_providers(function, arguments, gets)
+    if any(argument.kind is Kind.PROVIDER for argument in arguments):
+        parts = tuple(
+            Part(argument.name if argument.by_name else None, argument.kind is Kind.PROVIDER, get)
+            for argument, get in zip(arguments, gets, strict=True)
+        )
+        return async_call(function, parts) if is_async else sync_call(function, parts)
     if any(argument.by_name for argument in arguments):
         return _by_name(function, arguments, gets)
     first = gets[0]
@@ -168,29 +173,7 @@ def _by_name(function: Callable[..., Any], arguments: tuple[Argument, ...], gets
     )
 
 
-def _awaiting_providers(function: Callable[..., Any], arguments: tuple[Argument, ...], gets: list[Get]) -> Call:
-    """A provider of the container may be asynchronous; whether it is shows when it is asked."""
-    parts = [
-        (argument.name if argument.by_name else None, argument.kind is Kind.PROVIDER, get)
-        for argument, get in zip(arguments, gets, strict=True)
-    ]
-
-    async def call(message: Any) -> Any:
-        positional, named = [], {}
-        for name, is_provider, get in parts:
-            value = get(message)
-            if is_provider and inspect.isawaitable(value):
-                value = await value
-            if name is None:
-                positional.append(value)
-            else:
-                named[name] = value
-        return await function(*positional, **named)
-
-    return call
-
-
-def _getter(argument: Argument, subscription: Subscription, publisher: Get) -> Get:
+def _getter(argument: Argument, subscription: Subscription, publisher: Get, publishing: Publishing) -> Get:
     """Message -> the value of one argument."""
     if argument.kind is Kind.MESSAGE:
         return _itself
@@ -199,15 +182,16 @@ def _getter(argument: Argument, subscription: Subscription, publisher: Get) -> G
     if argument.kind is Kind.PUBLISHER:
         return publisher
     if argument.kind is Kind.PROVIDER:
-        return _provided(argument, subscription)
+        assert argument.provide is not None, "a provider's argument has its provider"
+        return getter(argument.name, argument.provide, subscription, publishing.loop)
     return _decoded(argument, subscription)
 
 
-def _getter_of_decoded(argument: Argument, subscription: Subscription, publisher: Get) -> Get:
+def _getter_of_decoded(argument: Argument, subscription: Subscription, publisher: Get, publishing: Publishing) -> Get:
     """The same for a batch with payloads: taken from what could be decoded."""
     if argument.kind is Kind.PAYLOAD:
         return attrgetter("payloads")
-    get, messages = _getter(argument, subscription, publisher), attrgetter("messages")
+    get, messages = _getter(argument, subscription, publisher, publishing), attrgetter("messages")
     # The handler's list is its own: what it takes out of it is still part of what failed.
     return _own_messages if argument.kind is Kind.MESSAGE else lambda decoded: get(messages(decoded))
 
@@ -239,23 +223,3 @@ def _decoded(argument: Argument, subscription: Subscription) -> Get:
 def _reader(argument: Argument) -> Reader:
     assert argument.reader is not None, "a payload's argument has its reader"
     return argument.reader()
-
-
-def _provided(argument: Argument, subscription: Subscription) -> Get:
-    provide = argument.provide
-
-    if subscription.is_async:
-        return lambda _message: provide()  # type: ignore[misc]  # a provider's argument has its provider
-
-    def get(_message: Any) -> Any:
-        value = provide()  # type: ignore[misc]
-        if inspect.isawaitable(value):
-            if inspect.iscoroutine(value):
-                value.close()
-            raise SetupError(
-                subscription.place,
-                f"argument {argument.name!r}: its provider is asynchronous, so the handler must be `async def`",
-            )
-        return value
-
-    return get

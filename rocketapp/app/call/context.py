@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions
 from rocketapp.model.publisher import Publisher
 from rocketapp.model.subscription import Subscription
+from rocketapp.model.topic import Topic
 
 if TYPE_CHECKING:
     from rocketapp.app.publish.publishing import Publishing
     from rocketapp.wire.record import Message
 
+T = TypeVar("T")
 LOGGER = "rocketapp.handlers"
 """Parent of the handlers' loggers: `rocketapp.handlers.<module>:<function>`."""
 
@@ -53,11 +55,11 @@ class Context:
         }
         return _MessageLogger(logging.getLogger(f"{LOGGER}.{self._handler}"), fields)
 
-    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """Send a message that follows the handled one: see Publisher, and RocketApp.publish."""
         return await self._publisher.publish(topic, body, **options)
 
-    def publish_sync(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """`publish` for sync handlers: blocks until the answer is there."""
         return self._publisher.publish_sync(topic, body, **options)
 

@@ -56,6 +56,8 @@ class Argument:
     reader: Callable[[], Reader] | None = None
     """How to read the payload; asked at start, when all codecs and upcasters are there."""
     type_name: str = ""
+    type: Any = None
+    """Of the payload."""
     provide: Callable[[], Any] | None = None
 
 
@@ -242,7 +244,7 @@ class _Reader:
         if not is_payload:
             return Argument(parameter.name, Kind.MESSAGE)
         reader = functools.partial(self._payloads.reader, kind)
-        return Argument(parameter.name, Kind.PAYLOAD, reader=reader, type_name=described(kind))
+        return Argument(parameter.name, Kind.PAYLOAD, reader=reader, type_name=described(kind), type=kind)
 
     def _refuse_wrong_count(self, name: str, kind: str, is_list: bool) -> None:
         if self._batch and not is_list:

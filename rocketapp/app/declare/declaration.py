@@ -34,6 +34,8 @@ class Declaration:
     names: Mapping[str, Any]
     """Local names at the decorator, for string annotations."""
     topic: str
+    kind: Any = None
+    """The payload's type, when the topic is a Topic."""
     options: Mapping[str, Any]
     """By the names of SubscribeOptions; what is absent is inherited, at last from settings."""
     origins: Mapping[str, Inherited] = field(default_factory=dict)
@@ -57,9 +59,13 @@ class Declaration:
     def within(self, inherited: Inherited, around: Around, *, prefix: str = "") -> Declaration:
         """The same inside a Router or an app: what is absent here comes from there.
 
-        RocketMQ's own topics (`%DLQ%...`) are named by groups and get no prefix.
+        RocketMQ's own topics (`%DLQ%...`) are named by groups and get no prefix, a Topic is named in full.
         """
-        own = not isinstance(self.topic, str) or self.topic.startswith((DLQ_PREFIX, RETRY_PREFIX))
+        own = (
+            self.kind is not None
+            or not isinstance(self.topic, str)
+            or self.topic.startswith((DLQ_PREFIX, RETRY_PREFIX))
+        )
         new = {name: value for name, value in inherited.options.items() if name not in self.options}
         return replace(
             self,

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, TypeVar
 
 from rocketapp.app.declare.lifecycle_hooks import HookFunction
 from rocketapp.app.declare.registry import Registry
 from rocketapp.app.inject.arguments import ArgumentSources
 from rocketapp.app.payloads.payloads import Payloads
-from rocketapp.app.settings.settings import TABLES
+from rocketapp.app.places import place_of_call
+from rocketapp.app.settings.settings import TABLES, Settings
 from rocketapp.app.settings.values import fields_of
 from rocketapp.config.app import AppConfig
 from rocketapp.errors import ConfigError, PluginError, SetupError
@@ -20,6 +21,8 @@ from rocketapp.hooks.finding import Found, choose, find
 from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.model.names import group_problem
 from rocketapp.model.subscription import Subscription
+
+T = TypeVar("T")
 
 
 def _table_problem(answer: Any, taken: Mapping[str, type[Any]]) -> str | None:
@@ -38,6 +41,16 @@ def _table_problem(answer: Any, taken: Mapping[str, type[Any]]) -> str | None:
     except TypeError as error:
         return str(error)
     return None
+
+
+def _own_table(options: Any, app_name: str, place: str) -> tuple[str, type[Any]]:
+    """The name of the app's own table, and its class. Raises SetupError."""
+    named = options if isinstance(options, tuple) else (app_name.lower().replace("-", "_"), options)
+    problem = _table_problem(named, {})
+    if problem is not None:
+        mend = 'a frozen dataclass whose fields are option(...), or ("table", TheClass)'
+        raise SetupError(place, f"options={options!r}: {problem}: give {mend}")
+    return named[0], named[1]
 
 
 def _choice(config: AppConfig) -> tuple[tuple[str, ...], ...]:
@@ -91,6 +104,7 @@ class Declared:
         container: object,
         version: str,
         settings: Mapping[str, Mapping[str, Any]],
+        options: type[Any] | tuple[str, type[Any]] | None,
         place: str,
     ) -> None:
         problem = group_problem(name) if isinstance(name, str) else f"{name!r} is not a string"
@@ -110,7 +124,12 @@ class Declared:
             self.container = instance_of(container, place)
             providers = ContainerProviders(self.container)
         self.payloads = Payloads(lambda: self.codecs)
-        self.registry = Registry(name, clusters, ArgumentSources(providers, lambda: self.plugins), self.payloads)
+        self._own_table = None if options is None else _own_table(options, name, place)
+        self.settings_in_use: Settings | None = None
+        """Those of the run, while there is one."""
+        own = None if self._own_table is None else (self._own_table[1], partial(self.options, self._own_table[1]))
+        sources = ArgumentSources(providers, lambda: self.plugins, own)
+        self.registry = Registry(name, clusters, sources, self.payloads)
         self._plugin_objects = plugins
         self._plugins_known: dict[str, object] = {}
         self._plugins_chosen_by = AppConfig()
@@ -194,8 +213,11 @@ class Declared:
 
     @cached_property
     def tables(self) -> dict[str, type[Any]]:
-        """The tables of settings that plugins declare. Raises PluginError."""
-        tables: dict[str, type[Any]] = {}
+        """The tables of settings beside rocketapp's: the app's own, and those that plugins declare.
+
+        Raises PluginError.
+        """
+        tables: dict[str, type[Any]] = dict([self._own_table] if self._own_table is not None else [])
         for answer in self.plugins.ask("options"):
             problem = _table_problem(answer.value, tables)
             if problem is not None:
@@ -203,6 +225,15 @@ class Declared:
             name, kind = answer.value
             tables[name] = kind
         return tables
+
+    def options(self, kind: type[T]) -> T:
+        """A table of the settings in use. Raises SetupError while the app does not run, and for an unknown class."""
+        if self.settings_in_use is None:
+            raise SetupError(place_of_call(), f"app {self.name!r} is not running: its settings are read when it starts")
+        try:
+            return self.settings_in_use.options(kind)
+        except LookupError as error:
+            raise SetupError(place_of_call(), str(error)) from None
 
     @property
     def settings(self) -> dict[str, dict[str, Any]]:

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from rocketapp.app.call.binding import Binding, bind
-from rocketapp.app.call.signature import Providers
+from rocketapp.app.call.signature import Kind, Providers
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.payloads.payloads import Payloads
+from rocketapp.app.payloads.payloads import Payloads, described
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic
@@ -88,6 +88,7 @@ class Registry:
             payloads=self._payloads,
             names=declaration.names,
         )
+        _check_payload(declaration, binding)
         own = _complete(declaration, binding, self._app_name, _DEFAULTS)
         _check_alone(own)
         if declaration.enabled:
@@ -109,8 +110,8 @@ class Registry:
 
     def check_bindings(self) -> None:
         """Raises SetupError for an argument that is still unknown when everything is imported."""
-        for _, binding in self._entries:
-            binding.resolved(self._providers, self._payloads)
+        for declaration, binding in self._entries:
+            _check_payload(declaration, binding.resolved(self._providers, self._payloads))
 
     def plans(self, group: str, consumer: ConsumerConfig, *, version: int) -> list[GroupPlan]:
         """What is to be consumed; `version` is told to brokers (milliseconds since 1970)."""
@@ -132,6 +133,18 @@ class Registry:
             )
             for (cluster, name), topics in by_group.items()
         ]
+
+
+def _check_payload(declaration: Declaration, binding: Binding) -> None:
+    """The handler of a Topic takes its type, if it takes a payload at all."""
+    for argument in binding.arguments or ():
+        if declaration.kind is not None and argument.kind is Kind.PAYLOAD and argument.type != declaration.kind:
+            wanted = described(declaration.kind)
+            raise SetupError(
+                binding.place,
+                f"argument {argument.name!r} is a {argument.type_name}, but topic {declaration.topic!r} holds "
+                f"{wanted}: annotate it as {wanted}, or ask for the Message",
+            )
 
 
 def _complete(declaration: Declaration, binding: Binding, group: str, consumer: ConsumerConfig) -> Subscription:

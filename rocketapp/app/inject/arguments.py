@@ -13,9 +13,17 @@ from rocketapp.hooks.manager import Plugins
 class ArgumentSources:
     """The container and the plugins of one app, as `signature` sees them."""
 
-    def __init__(self, container: Providers | None, plugins: Callable[[], Plugins]) -> None:
-        """`plugins()` is asked for an annotation that nothing else fills: finding plugins takes its time."""
-        self._container, self._plugins = container, plugins
+    def __init__(
+        self,
+        container: Providers | None,
+        plugins: Callable[[], Plugins],
+        options: tuple[type[Any], Callable[[], Any]] | None = None,
+    ) -> None:
+        """`plugins()` is asked for an annotation that nothing else fills: finding plugins takes its time.
+
+        `options`: the class of the app's own table of settings, and what gives its values while the app runs.
+        """
+        self._container, self._plugins, self._options = container, plugins, options
 
     @property
     def has_container(self) -> bool:
@@ -27,6 +35,8 @@ class ArgumentSources:
         return self._container.marked(marker)
 
     def of_type(self, kind: Any) -> Callable[[], Any] | None:
+        if self._options is not None and kind is self._options[0]:
+            return self._options[1]
         return None if self._container is None else self._container.of_type(kind)
 
     def of_plugin(self, kind: Any) -> Callable[[], Any] | None:

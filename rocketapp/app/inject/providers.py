@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from dependency_injector import containers
 
+from rocketapp.app.call.provided import is_scoped
 from rocketapp.errors import SetupError
 
 
@@ -35,6 +36,7 @@ class ContainerProviders:
         provider = ProvidersMap(self._container).resolve_provider(marker.provider, marker.modifier)
         if provider is None:
             raise LookupError(f"the container has no provider {marker.provider!r}: it has {self._names()}")
+        _refuse_nested(provider, marker.provider)
         found = cast(Callable[[], Any], provider)
         return (lambda: found) if isinstance(marker, cast(type, Provider)) else found
 
@@ -50,10 +52,31 @@ class ContainerProviders:
             raise LookupError(
                 f"{which} of the container all provide {kind.__qualname__}: choose one with = Provide[{min(named)!r}]"
             )
-        return cast(Callable[[], Any], next(iter(named.values()))) if named else None
+        if not named:
+            return None
+        ((name, provider),) = named.items()
+        _refuse_nested(provider, name)
+        return cast(Callable[[], Any], provider)
+
+    def provider(self, what: type[Any] | str) -> Callable[[], Any]:
+        """The provider of this name, or of exactly this class. Raises LookupError with what there is."""
+        found = self._container.providers.get(what) if isinstance(what, str) else self.of_type(what)
+        if found is None:
+            raise LookupError(f"the container has no provider {what!r}: it has {self._names()}")
+        return cast(Callable[[], Any], found)
 
     def _names(self) -> str:
         return ", ".join(sorted(name for name in self._container.providers if not name.startswith("__"))) or "none"
+
+
+def _refuse_nested(provider: Any, name: object) -> None:
+    """A generator is opened where a handler asks for it; as an argument of another provider it would stay closed."""
+    nested = next((one for one in provider.traverse() if is_scoped(one)), None)
+    if nested is not None:
+        raise LookupError(
+            f"{name!r} of the container depends on the generator {nested.provides.__qualname__}, which only a handler "
+            "can ask for: make both one generator function"
+        )
 
 
 def instance_of(container: object, place: str) -> Any:

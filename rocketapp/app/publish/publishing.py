@@ -10,7 +10,7 @@ import asyncio
 import concurrent.futures
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
 
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.places import place_of_call
@@ -18,10 +18,12 @@ from rocketapp.app.publish.messages import PLAIN, check_names, outgoing, timeout
 from rocketapp.errors import SendUnknown, SetupError
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions
+from rocketapp.model.topic import Topic
 
 if TYPE_CHECKING:
     from rocketapp.wire.record import Message
 
+T = TypeVar("T")
 CORRELATION_ID: Final = "rocketapp.correlation_id"
 """The property that messages have in common which follow from one first message: its message id, or a given one."""
 _ANSWER_GRACE = 5.0
@@ -74,17 +76,23 @@ class Publishing:
         """The same for another cluster."""
         return Publishing(self._running, cluster, self._origin, payloads=self._payloads)
 
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The running app's. Raises SetupError while it does not run."""
+        return self._running().loop
+
     def following(self, origin: Message) -> Publishing:
         """The same for what a handler publishes while it handles `origin`."""
         return Publishing(self._running, self._cluster, origin, payloads=self._payloads)
 
-    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """See Publisher."""
         check_names("publish", options, PublishOptions)
         message, timeout = self._outgoing(topic, body, options), timeout_of(options)
         return await self._sender(options).send(message, timeout=timeout)
 
-    async def publish_many(self, topic: str, items: Iterable[Any], **options: Unpack[SendOptions]) -> list[SendResult]:
+    async def publish_many(
+        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
+    ) -> list[SendResult]:
         """See Publisher."""
         check_names("publish_many", options, SendOptions)
         if isinstance(items, str | bytes | bytearray | Mapping) or not isinstance(items, Iterable):
@@ -92,12 +100,12 @@ class Publishing:
         messages = [self._outgoing(topic, body, options) for body in items]
         return await self._sender(options).send_many(messages)
 
-    async def publish_one_way(self, topic: str, body: Any, **options: Unpack[SendOptions]) -> None:
+    async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
         """See Publisher."""
         check_names("publish_one_way", options, SendOptions)
         await self._sender(options).send_one_way(self._outgoing(topic, body, options))
 
-    def publish_sync(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """See Publisher."""
         check_names("publish_sync", options, PublishOptions)
         running = self._running()
@@ -116,9 +124,12 @@ class Publishing:
             if future.done():
                 raise
             future.cancel()
-            raise SendUnknown(topic, f"the event loop did not answer within {limit + _ANSWER_GRACE:g} s") from None
+            raise SendUnknown(
+                message.topic, f"the event loop did not answer within {limit + _ANSWER_GRACE:g} s"
+            ) from None
 
-    def _outgoing(self, topic: str, body: Any, options: MessageOptions) -> Outgoing:
+    def _outgoing(self, topic: str | Topic[Any], body: Any, options: MessageOptions) -> Outgoing:
+        topic = topic.name_for(body) if isinstance(topic, Topic) else topic
         message = outgoing(topic, body, options, self._payloads)
         origin = self._origin
         if origin is None or CORRELATION_ID in message.properties:

@@ -13,12 +13,15 @@ from random import Random
 from typing import Any, NamedTuple, TypeVar, Unpack
 
 from rocketapp.app.call.chain import fold
+from rocketapp.app.call.policies import Policies
 from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.app.declare.registry import Bound, GroupPlan, TopicPlan
+from rocketapp.app.inject.providers import ContainerProviders
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.run.container import Wiring
 from rocketapp.app.run.parts import GivenParts
 from rocketapp.app.run.periodic import Periodic
+from rocketapp.app.run.remote_calls import connections
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
 from rocketapp.consumer.handler import ConsumedTopic, Handler
@@ -70,29 +73,41 @@ def assemble(
     """`publishing`: for handlers that publish. Raises SetupError or PluginError."""
     declared = declared_of(app)
     group = settings.app.group or app.name
-    subscriptions = declared.registry.subscriptions(group, settings.consumer)
+    policies = Policies(plugins)
+    subscriptions = [policies.complete(one) for one in declared.registry.subscriptions(group, settings.consumer)]
     surface = AppSurface(
         app, settings, subscriptions, publishing=publishing, periodic=periodic, plugins=plugins, snapshot=snapshot
     )
     surface.observers = _observers(plugins, surface)
     given = GivenParts(
-        settings=settings, observe=surface.observe, dial=dial, clock=clock, random=random, threads=threads
+        settings=settings,
+        observe=surface.observe,
+        dial=dial,
+        clock=clock,
+        random=random,
+        threads=threads,
+        new_connection=connections(plugins, surface),
     )
     wiring = Wiring(declared.container, given)
     version = int(wiring.clock.now() * 1000)
     groups = tuple(
-        PlannedConsumer(plan, tuple(_consumed(topic, plugins, publishing) for topic in plan.topics))
+        PlannedConsumer(plan, tuple(_consumed(topic, plugins, policies, publishing) for topic in plan.topics))
         for plan in declared.registry.plans(group, settings.consumer, version=version)
     )
     return Assembly(groups, surface, wiring)
 
 
-def _consumed(plan: TopicPlan, plugins: Plugins, publishing: Publishing) -> ConsumedTopic:
+def _consumed(plan: TopicPlan, plugins: Plugins, policies: Policies, publishing: Publishing) -> ConsumedTopic:
     first = plan.bound[0].subscription
-    handlers = tuple(_handler(bound, plugins, publishing) for bound in plan.bound)
+    bound = (one._replace(subscription=policies.complete(one.subscription)) for one in plan.bound)
+    handlers = tuple(handler_of(one, plugins, publishing) for one in bound)
     return ConsumedTopic(plan.topic, first.orderly, first.start, first.retries, handlers, plan.data)
 
 
+<<<<<<< 1c55e7d
+def handler_of(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handler:
+    """The function behind all that stands in front of it. Code without an owner is the user's."""
+=======
 def _check_idempotency(subscription: Subscription, plugins: Plugins) -> None:
     """A handler that asks for it and would not get it handles copies unseen."""
     wanted = subscription.idempotent
@@ -104,6 +119,7 @@ def _check_idempotency(subscription: Subscription, plugins: Plugins) -> None:
 def _handler(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handler:
     """The function behind all that stands in front of it. Code that is no plugin's is the user's."""
     _check_idempotency(bound.subscription, plugins)
+>>>>>>> 09ef6faa4b7e1eb2beabb7f5be5ffbaa3b60e04f
     call = bound.binding.call(bound.subscription, publishing)
     user_code = code_of(bound.binding.function)
     owners = {} if user_code is None else {user_code: ""}
@@ -150,6 +166,12 @@ class AppSurface:
 
     def options(self, table: type[T]) -> T:
         return self._settings.options(table)
+
+    def provider(self, what: type[Any] | str) -> Callable[[], Any]:
+        container = declared_of(self._app).container
+        if container is None:
+            raise LookupError(f"{what!r}: the app has no container, RocketApp(container=...)")
+        return ContainerProviders(container).provider(what)
 
     def every(self, seconds: float, call: Callable[[], None]) -> None:
         self._periodic.add(seconds, call)

@@ -28,6 +28,7 @@ from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.model.event import Observe
 from rocketapp.producer.producer import Producer
 from rocketapp.transport.stream import Dial
+from rocketapp.transport.watched import NewConnection
 
 
 class Container(containers.DeclarativeContainer):
@@ -44,6 +45,7 @@ class Container(containers.DeclarativeContainer):
     clock: providers.Provider[Clock] = providers.Dependency()
     random: providers.Provider[Random] = providers.Dependency()
     threads: providers.Provider[MakeThreads] = providers.Dependency()
+    new_connection: providers.Provider[NewConnection] = providers.Dependency()
     flow_control: providers.Provider[FlowControl] = providers.Singleton(parts.make_flow_control, settings)
     blocked_loop: providers.Provider[BlockedLoop] = providers.Singleton(BlockedLoop, observe)
     app_parts: providers.Provider[parts.AppParts] = providers.Factory(
@@ -54,6 +56,7 @@ class Container(containers.DeclarativeContainer):
         clock=clock,
         random=random,
         threads=threads,
+        new_connection=new_connection,
         flow_control=flow_control,
         blocked_loop=blocked_loop,
     )

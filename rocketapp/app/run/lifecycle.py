@@ -22,7 +22,7 @@ from rocketapp.app.publish.wrapped import WrappedSender, fold_publish
 from rocketapp.app.run.assembly import Assembly, assemble
 from rocketapp.app.run.idle import Idle, merge_idle
 from rocketapp.app.run.periodic import Periodic
-from rocketapp.app.run.reading import prepare
+from rocketapp.app.run.reading import complete, prepare
 from rocketapp.app.run.user_code import UserCode
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
@@ -93,8 +93,10 @@ class Lifecycle:
         """
         self.loop = asyncio.get_running_loop()
         prepare(self._app, self._settings.app)
+        self._settings = complete(self._app, self._settings)
         self._early_changes = list(pauses_of(self._app))
         begin(self._app, self)
+        declared_of(self._app).settings_in_use = self._settings
         self._began = True
         try:
             await self._start()
@@ -298,6 +300,7 @@ class Lifecycle:
                 log.error("a resource of the container did not close: %s", error, exc_info=error)
             self._assembly.wiring.release()
         end(self._app)
+        declared_of(self._app).settings_in_use = None
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:

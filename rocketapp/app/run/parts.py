@@ -18,7 +18,9 @@ from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.model.event import Observe
 from rocketapp.producer.producer import Producer
+from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import Dial
+from rocketapp.transport.watched import NewConnection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +33,7 @@ class GivenParts:
     clock: Clock
     random: Random
     threads: MakeThreads
+    new_connection: NewConnection = Connection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class AppParts:
     clock: Clock
     random: Random
     threads: MakeThreads
+    new_connection: NewConnection
     flow_control: FlowControl
     blocked_loop: BlockedLoop
 
@@ -54,7 +58,14 @@ def make_flow_control(settings: Settings) -> FlowControl:
 
 def make_client(parts: AppParts, *, config: ClientConfig) -> ClientInstance:
     """The view of one cluster; `config` names its name server."""
-    return ClientInstance(config=config, dial=parts.dial, clock=parts.clock, random=parts.random, observe=parts.observe)
+    return ClientInstance(
+        config=config,
+        dial=parts.dial,
+        clock=parts.clock,
+        random=parts.random,
+        observe=parts.observe,
+        new_connection=parts.new_connection,
+    )
 
 
 def make_producer(parts: AppParts, *, client: ClientInstance, group: str) -> Producer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -36,3 +37,9 @@ def prepare(app: TwoPhases, config: AppConfig) -> None:
     declared = declared_of(app)
     declared.choose_plugins(config)
     declared.configure(app)
+
+
+def complete(app: TwoPhases, settings: Settings) -> Settings:
+    """The same, with the defaults of every table that was not read: for settings that were made in code."""
+    missing = {name: kind() for name, kind in declared_of(app).tables.items() if name not in settings.plugins}
+    return replace(settings, plugins={**settings.plugins, **missing}) if missing else settings

@@ -57,7 +57,7 @@ class Settings:
         for table in self.tables().values():
             if type(table) is kind:
                 return table
-        raise LookupError(f"no table of settings is a {kind.__qualname__}: return it from the options hook")
+        raise LookupError(f"no table of settings is a {kind.__qualname__}: give it to RocketApp(options=...)")
 
 
 def with_name_server(settings: Settings, address: str) -> Settings:

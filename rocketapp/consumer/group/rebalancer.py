@@ -23,7 +23,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.calm import Calm
 from rocketapp.state.rebalance import change, share
 from rocketapp.state.trust import Trust
-from rocketapp.tasks import Tasks
+from rocketapp.tasks import Tasks, repeat
 from rocketapp.wire.record import Message
 
 _CLOCK_INTERVAL = 1.0
@@ -107,11 +107,12 @@ class Rebalancer:
     async def detect_freeze(self) -> None:
         """Notice that this process stood still: frozen, or kept by a handler that blocks the loop."""
         self._trust.beat(self._loop.time())
-        while True:
-            await asyncio.sleep(_CLOCK_INTERVAL)
-            if self._trust.beat(self._loop.time()):
-                self._doubts()
-                self.wake()
+        await repeat(_CLOCK_INTERVAL, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        if self._trust.beat(self._loop.time()):
+            self._doubts()
+            self.wake()
 
     # The loop.
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketapp.broker import broker as broker_module
 from rocketapp.broker.broker import Broker as WholeBroker
+from rocketapp.broker.broker import Pace
 from rocketapp.broker.delays import PROGRESS, DelayService, delayed, restored
 from rocketapp.broker.store.config_files import DELAY_OFFSETS, decode
 from rocketapp.broker.store.files import Files, MemoryFiles, read_whole
@@ -111,8 +111,7 @@ def test_offsets_are_written_when_the_save_runs_and_again_when_it_failed() -> No
     assert broker.delays.to_save() is None
 
 
-def test_the_loop_does_not_wait_for_the_disk_that_keeps_the_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_module, "DELAY_SAVE_INTERVAL", 0.001)
+def test_the_loop_does_not_wait_for_the_disk_that_keeps_the_offsets() -> None:
     files, clock = Refusing(), SetClock(START)
 
     async def story() -> None:
@@ -123,6 +122,7 @@ def test_the_loop_does_not_wait_for_the_disk_that_keeps_the_offsets(monkeypatch:
             random=Random(1),
             observe=Events(),
             in_thread=True,
+            pace=Pace(delay_offsets=0.001),
         )
         await broker.start("127.0.0.1:1")
         broker._core.delays.schedule(record(b"late"), 1)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
-from rocketapp import ConfigError, Message, RocketApp, SetupError, TransportError
+from rocketapp import ConfigError, Message, RocketApp, SetupError, Topic, TransportError
 from rocketapp.clock import SystemClock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
@@ -134,24 +134,24 @@ async def test_two_apps_in_one_loop_consume_side_by_side(address: str) -> None:
 async def test_a_thread_runs_an_app_in_a_loop_of_its_own(address: str) -> None:
     handled = list[str]()
 
-    async def script() -> None:
-        app, done = app_at(address), asyncio.Event()
+    async def script(name: str) -> None:
+        app, done = app_at(address, name), asyncio.Event()
 
-        @app.subscribe("orders", start="first")
+        @app.subscribe(f"{name}-orders", start="first")
         def settle(message: Message) -> None:
-            handled.append(threading.current_thread().name)
-            app.publish_sync("stock", "1")
+            handled.append(name)
+            app.publish_sync(f"{name}-stock", "1")
 
-        @app.subscribe("stock", start="first")
+        @app.subscribe(f"{name}-stock", start="first")
         async def move(message: Message) -> None:
             done.set()
 
         async with app:
-            await app.publish("orders", "1")
-            await done.wait()
+            await app.publish(f"{name}-orders", "1")
+            await asyncio.wait_for(done.wait(), 20)
 
-    await asyncio.gather(*(asyncio.to_thread(asyncio.run, script()) for _ in range(2)))
-    assert len(handled) == 2
+    await asyncio.gather(*(asyncio.to_thread(asyncio.run, script(name)) for name in ("one", "other")))
+    assert sorted(handled) == ["one", "other"]
 
 
 async def test_settings_are_those_of_this_folder_and_of_the_environment(
@@ -200,3 +200,26 @@ async def test_a_cluster_that_is_not_there_leaves_nothing_running() -> None:
         await app.__aenter__()
     assert asyncio.all_tasks() == tasks
     assert repr(app).endswith("not running>")
+
+
+async def test_a_topic_publisher_and_a_handler_of_one_topic_agree(address: str) -> None:
+    class Order(msgspec.Struct):
+        id: str
+
+    app, orders, handled = app_at(address), Topic("orders", Order), list[str]()
+    done = asyncio.Event()
+
+    @app.subscribe(orders, start="first")
+    async def settle(order: Order) -> None:
+        handled.append(order.id)
+        if len(handled) == 4:
+            done.set()
+
+    publisher = app.publisher(orders)
+    async with app:
+        await publisher.publish(Order("1"), keys=["1"])
+        await publisher.publish_many([Order("2")])
+        await publisher.publish_one_way(Order("3"))
+        await asyncio.to_thread(publisher.publish_sync, Order("4"))
+        await done.wait()
+    assert sorted(handled) == ["1", "2", "3", "4"]

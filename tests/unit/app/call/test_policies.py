@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rocketapp import Message, PluginError, RocketApp
+from rocketapp.app.settings.settings import Settings
+from rocketapp.cli.failure import CommandError
+from rocketapp.cli.settings import subscriptions_of
+from rocketapp.plugin import Breaker, Policy, Subscription, hookimpl
+
+
+class Cautious:
+    """Gives every handler of `orders` a breaker."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    @hookimpl
+    def failure_policy(self, subscription: Subscription) -> Policy | None:
+        self.asked.append(subscription.topic)
+        return Policy(breaker=Breaker()) if subscription.topic == "orders" else None
+
+
+class Fixed:
+    """Answers the same to everyone."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    @hookimpl
+    def failure_policy(self) -> Any:
+        return self._answer
+
+
+async def handle(message: Message) -> None: ...
+
+
+def policies(*plugins: object, **options: Any) -> dict[str, Policy | None]:
+    app = RocketApp("shop", plugins=plugins, **options)
+    app.subscribe("orders")(handle)
+    app.subscribe("stock", retry=Policy([5]))(handle)
+    app.subscribe("carts")(handle)
+    return {one.topic: one.retry for one in subscriptions_of(app, Settings())}
+
+
+def test_a_plugin_is_asked_for_handlers_without_a_policy_and_the_first_answer_holds() -> None:
+    cautious = Cautious()
+    found = policies(cautious, Fixed(Policy([60])))
+    assert found == {"orders": Policy(breaker=Breaker()), "stock": Policy([5]), "carts": Policy([60])}
+    assert cautious.asked == ["orders", "carts"]
+
+
+def test_a_policy_of_the_app_comes_before_those_of_plugins() -> None:
+    cautious = Cautious()
+    assert set(policies(cautious, retry=Policy([9])).values()) == {Policy([9]), Policy([5])}
+    assert cautious.asked == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [(3, "return a Policy, or None to decline"), (Policy([9000]), "9000 s is longer than RocketMQ's longest delay")],
+)
+def test_an_answer_that_a_handler_cannot_have_names_the_plugin_and_the_handler(answer: Any, problem: str) -> None:
+    with pytest.raises(CommandError) as caught:
+        policies(Fixed(answer))
+    assert "Fixed" in str(caught.value)
+    assert f"{__name__.rpartition('.')[2]}" in str(caught.value)
+    assert problem in str(caught.value)
+    assert isinstance(caught.value.__cause__, PluginError)
