@@ -154,22 +154,17 @@ def settings_of(app: RocketApp, given: Tables, file: str | None) -> Settings:
 
     The environment and ./settings.toml are left out: a test means the same on every machine.
     """
-<<<<<<< 1c55e7d
-    client = {**given.get("client", {}), "name_server": OWN_ADDRESS}
-    settings = read_settings(app, {}, file=file or os.devnull, overrides={**given, "client": client})
-    for table, options in _FEWER_ROUNDS.items():
-        left = {key: value for key, value in options.items() if settings.source_of(table, key) == DEFAULT}
-        settings = replace(settings, **{table: replace(getattr(settings, table), **left)})
-    return settings
-=======
     given = {**given, "client": {**given.get("client", {}), "name_server": OWN_ADDRESS}}
     if _is_idempotent(app) and "idempotency" not in given.get("app", {}).get("disabled_plugins", ()):
         # In memory unless the test says otherwise: marks in a file would let the next test skip its messages.
         given["idempotency"] = {"store": "memory", **given.get("idempotency", {})}
-    return read_settings(app, {}, file=file or os.devnull, overrides=given)
+    settings = read_settings(app, {}, file=file or os.devnull, overrides=given)
+    for table, options in _FEWER_ROUNDS.items():
+        left = {key: value for key, value in options.items() if settings.source_of(table, key) == DEFAULT}
+        settings = replace(settings, **{table: replace(getattr(settings, table), **left)})
+    return settings
 
 
 def _is_idempotent(app: RocketApp) -> bool:
     """Whether a handler asks for it."""
     return any(one.idempotent for one in declared_of(app).registry.subscriptions(app.name, ConsumerConfig()))
->>>>>>> 09ef6faa4b7e1eb2beabb7f5be5ffbaa3b60e04f

@@ -104,10 +104,6 @@ def _consumed(plan: TopicPlan, plugins: Plugins, policies: Policies, publishing:
     return ConsumedTopic(plan.topic, first.orderly, first.start, first.retries, handlers, plan.data)
 
 
-<<<<<<< 1c55e7d
-def handler_of(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handler:
-    """The function behind all that stands in front of it. Code without an owner is the user's."""
-=======
 def _check_idempotency(subscription: Subscription, plugins: Plugins) -> None:
     """A handler that asks for it and would not get it handles copies unseen."""
     wanted = subscription.idempotent
@@ -116,10 +112,9 @@ def _check_idempotency(subscription: Subscription, plugins: Plugins) -> None:
         raise SetupError(subscription.place, problem)
 
 
-def _handler(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handler:
-    """The function behind all that stands in front of it. Code that is no plugin's is the user's."""
+def handler_of(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handler:
+    """The function behind all that stands in front of it. Code without an owner is the user's."""
     _check_idempotency(bound.subscription, plugins)
->>>>>>> 09ef6faa4b7e1eb2beabb7f5be5ffbaa3b60e04f
     call = bound.binding.call(bound.subscription, publishing)
     user_code = code_of(bound.binding.function)
     owners = {} if user_code is None else {user_code: ""}
