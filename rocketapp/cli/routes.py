@@ -76,6 +76,8 @@ def _how_it_runs(one: Subscription) -> str:
     parts.append("async" if one.is_async else "sync, in threads")
     if one.batch is not None:
         parts.append(f"batches of {one.batch} or what came within {one.batch_wait:g} s")
+    if one.rate is not None:
+        parts.append(f"at most {one.rate:g} messages a second in each process")
     if one.timeout is not None:
         parts.append(f"timeout {one.timeout:g} s")
     return "; ".join(parts)

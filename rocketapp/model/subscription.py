@@ -58,6 +58,8 @@ class Subscription:
     """What follows a failed attempt; None: the usual delays, and a retry whatever was raised."""
     idempotent: bool | Callable[[Any], str] = False
     """Whether copies are handled once; a function takes the Message and returns its key."""
+    rate: float | None = None
+    """Messages that may start per second in this process; None is without a limit."""
     order_by: str | Callable[[Any], Hashable] | None = None
     """Messages with equal keys are handled in order, one at a time: a function of the message, or the name of one of
     its properties."""

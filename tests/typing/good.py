@@ -67,7 +67,7 @@ def ship(message: Message) -> Skip | None:
     return Skip("seen") if message.attempt > 1 else None
 
 
-@app.subscribe("accounts", order_by="customer")
+@app.subscribe("accounts", order_by="customer", rate=2.5)
 async def settle_account(message: Message) -> None: ...
 
 

@@ -205,6 +205,11 @@ def _retry_problem(name: str, value: object) -> str | None:
     return f"{name}={value!r}: {mend}"
 
 
+def _rate_problem(name: str, value: object) -> str | None:
+    is_right = value is None or (_is_number(value) and 0 < float(value) < math.inf)  # type: ignore[arg-type]
+    return None if is_right else f"{name}={value!r}: give messages per second, more than 0"
+
+
 def _order_problem(name: str, value: object) -> str | None:
     if value is None or (isinstance(value, str) and value):
         return None
@@ -237,6 +242,7 @@ _CHECKS: Mapping[str, Callable[[str, object], str | None]] = {
     "tags": _tags_problem,
     "batch": _batch_problem,
     "batch_wait": _wait_problem,
+    "rate": _rate_problem,
     "order_by": _order_problem,
     "enabled": _flag_problem,
     "idempotent": _idempotent_problem,

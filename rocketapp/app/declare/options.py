@@ -50,6 +50,8 @@ class SubscribeOptions(InheritedOptions, total=False):
     """Hand over lists of this many messages, or of what came within `batch_wait` seconds."""
     batch_wait: float
     """Seconds that a smaller batch waits for more."""
+    rate: float | None
+    """Messages that may start per second in each process; None is without a limit."""
     order_by: str | Callable[[Message], Hashable] | None
     """Messages with equal keys one after the other, many keys at once, under the lock of their queue: a function of
     the message, or the name of one of its properties. It replaces an inherited `orderly`."""

@@ -158,6 +158,7 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
         expression=tags,
         orderly=options.get("orderly", False) and options.get("order_by") is None,
         order_by=options.get("order_by"),
+        rate=options.get("rate"),
         batch=options.get("batch"),
         batch_wait=float(options.get("batch_wait", BATCH_WAIT)),
         concurrency=options.get("concurrency", consumer.concurrency if binding.is_async else consumer.threads),

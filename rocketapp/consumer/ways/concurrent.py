@@ -21,9 +21,10 @@ from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import QueueLock
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.batches import Batches
+from rocketapp.consumer.workers.rated import rated
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.consumer.workers.work import Completion, Work
+from rocketapp.consumer.workers.work import Completion, Work, Workers
 from rocketapp.model.event import Observe
 from rocketapp.model.names import is_retry_topic
 from rocketapp.state.flow_control import QueueLimits
@@ -34,7 +35,6 @@ from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
-Workers = AsyncWorkers | ThreadWorkers
 Keep = Callable[[Message], None]
 """Takes a message that was started and is not done: it is started again when its topic is resumed."""
 NewCompletion = Callable[[ProcessQueue[Message], Handler, Keep], Completion]
@@ -74,9 +74,9 @@ class ConcurrentWay:
 
     def _workers_of(self, handler: Handler) -> Workers:
         if handler.subscription.is_async:
-            self._workers.append(AsyncWorkers(handler, self._tasks))
+            self._workers.append(rated(AsyncWorkers(handler, self._tasks)))
         else:
-            self._workers.append(ThreadWorkers(handler, self._observe, self._threads))
+            self._workers.append(rated(ThreadWorkers(handler, self._observe, self._threads)))
         return self._workers[-1]
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None = None) -> ConcurrentDelivery:

@@ -14,11 +14,12 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
 from rocketapp.consumer.ways.keyed_delivery import KeyedContext, KeyedDelivery
-from rocketapp.consumer.ways.keyed_lane import Workers
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
+from rocketapp.consumer.workers.rated import rated
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
+from rocketapp.consumer.workers.work import Workers
 from rocketapp.model.event import Observe
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
@@ -56,9 +57,9 @@ class KeyedWay:
 
     def _workers_of(self, handler: Handler) -> Workers:
         if handler.subscription.is_async:
-            self._workers.append(AsyncWorkers(handler, self._tasks))
+            self._workers.append(rated(AsyncWorkers(handler, self._tasks)))
         else:
-            self._workers.append(ThreadWorkers(handler, self._observe, self._threads))
+            self._workers.append(rated(ThreadWorkers(handler, self._observe, self._threads)))
         return self._workers[-1]
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> KeyedDelivery:

@@ -15,8 +15,9 @@ from functools import partial
 
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
-from rocketapp.consumer.ways.keyed_lane import Lane, Workers
+from rocketapp.consumer.ways.keyed_lane import Lane
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
+from rocketapp.consumer.workers.work import Workers
 from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue

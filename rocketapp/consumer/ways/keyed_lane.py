@@ -13,17 +13,13 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
-from rocketapp.consumer.workers.async_workers import AsyncWorkers
-from rocketapp.consumer.workers.thread_workers import ThreadWorkers
-from rocketapp.consumer.workers.work import Work
+from rocketapp.consumer.workers.work import Work, Workers
 from rocketapp.model.subscription import key_function
 from rocketapp.state.keyed import Keyed
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
-
-Workers = AsyncWorkers | ThreadWorkers
 
 
 class Session(Protocol):
@@ -103,9 +99,8 @@ class Lane:
 
     async def cancel(self) -> None:
         """Cancel the running calls of this session."""
-        if isinstance(self.workers, AsyncWorkers):
-            queue, has = self._delivery.process_queue.message_queue, self.keyed.has
-            await self.workers.cancel(lambda item: item.queue == queue and has(item))
+        queue, has = self._delivery.process_queue.message_queue, self.keyed.has
+        await self.workers.cancel(lambda item: item.queue == queue and has(item))
 
     # What workers report, on the loop.
 

@@ -13,6 +13,7 @@ from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
 from rocketapp.consumer.ways.orderly_delivery import OrderlyContext, OrderlyDelivery
 from rocketapp.consumer.ways.retries_in_place import RetryContext
+from rocketapp.consumer.workers.rated import rated_serial
 from rocketapp.consumer.workers.serial import SerialExecutor, SerialInThreads, SerialOnLoop
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.event import Observe
@@ -54,7 +55,8 @@ class OrderlyWay:
 
     def _executor(self, handler: Handler) -> SerialExecutor:
         is_async = handler.subscription.is_async
-        self._executors.append(SerialOnLoop(handler) if is_async else SerialInThreads(handler, self._threads))
+        executor = SerialOnLoop(handler) if is_async else SerialInThreads(handler, self._threads)
+        self._executors.append(rated_serial(executor))
         return self._executors[-1]
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> OrderlyDelivery:

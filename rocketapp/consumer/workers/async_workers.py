@@ -158,7 +158,7 @@ class AsyncWorkers:
                         judge(item, result, False)
             hand.item = None
             if ready and ready[0] is work:
-                if not work.left:
+                if not work.startable:
                     ready.popleft().is_queued = False
                 elif work.is_endless:
                     ready.rotate(-1)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -86,6 +87,9 @@ class ThreadWorkers:
     def in_hand(self) -> list[Any]:
         """Per thread what it works on, or None."""
         return [worker.item if worker.active else None for worker in self._workers]
+
+    async def cancel(self, is_mine: Callable[[Any], bool]) -> None:
+        """Nothing can stop a function in its thread."""
 
     async def stop(self) -> None:
         """Start nothing more. Calls that still run go on unwatched: their messages are not acknowledged."""
@@ -166,7 +170,7 @@ class ThreadWorkers:
             with self._lock:
                 if works and works[0] is work:
                     # The lock is ours: what becomes startable from now on hands an endless work over again.
-                    if not work.is_endless or not work.left:
+                    if not work.is_endless or not work.startable:
                         works.popleft().is_queued = False
                     else:
                         works.rotate(-1)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import length_hint
 from typing import Any, Protocol
 
+from rocketapp.consumer.handler import Handler
 from rocketapp.wire.record import Message
 
 
@@ -38,10 +39,44 @@ class Completion(Acknowledge, Protocol):
         ...
 
 
+class Workers(Protocol):
+    """What calls one handler, for many works at once."""
+
+    handler: Handler
+    batch: tuple[int, float] | None
+    """Most messages of a batch and seconds to wait for them; None for a handler of single messages."""
+
+    def submit(self, work: Work) -> None:
+        """Hand over work; an endless one may be handed over again at any time."""
+        ...
+
+    def in_hand(self) -> list[Any]:
+        """Per worker what it works on, or None."""
+        ...
+
+    async def cancel(self, is_mine: Callable[[Any], bool]) -> None:
+        """Cancel the running calls for these items, where they can be cancelled. They are judged as cancelled."""
+        ...
+
+    async def stop(self) -> None:
+        """Start nothing more, and cancel what can be cancelled."""
+        ...
+
+
 class Work:
     """Items of one queue for one handler: messages, or lists of messages for a batch handler."""
 
-    __slots__ = ("_count", "_last", "completion", "finished", "is_collected", "is_endless", "is_queued", "items")
+    __slots__ = (
+        "_count",
+        "_last",
+        "_source",
+        "completion",
+        "finished",
+        "is_collected",
+        "is_endless",
+        "is_queued",
+        "items",
+    )
 
     def __init__(self, batch: list[Any], completion: Completion) -> None:
         self._draw(iter(batch), completion)
@@ -61,7 +96,7 @@ class Work:
     def _draw(self, items: Iterator[Any], completion: Completion) -> None:
         self.completion = completion
         """Workers report to it."""
-        self.items = items
+        self.items = self._source = items
         """Shared by all workers: taking an item starts it. Nothing else keeps the items alive."""
         self.finished: list[Any] = []
         """Messages that threads have finished and the loop has not collected."""
@@ -78,7 +113,16 @@ class Work:
     @property
     def left(self) -> int:
         """How many items are not started."""
+        return length_hint(self._source)
+
+    @property
+    def startable(self) -> int:
+        """How many of them may start now."""
         return length_hint(self.items)
+
+    def draw_through(self, metered: Callable[[Iterator[Any]], Iterator[Any]]) -> None:
+        """Let workers draw through another iterator, which may give nothing for a while."""
+        self.items = metered(self.items)
 
     @property
     def last_offset(self) -> int:
@@ -87,19 +131,19 @@ class Work:
 
     def withdraw(self) -> tuple[list[Any], int]:
         """Take back the items that are not started: those items, and an offset that no started one lies above (-1)."""
-        left = list(self.items)
+        left = list(self._source)
         if not left:
             return left, self._last
         return left, (_first_offset(left[0]) - 1 if len(left) < self._count else -1)
 
 
 def left_of(works: Iterable[Work], most: int) -> int:
-    """How many items of these works are not started, counted up to `most`: there may be very many works."""
+    """How many items of these works may start, counted up to `most`: there may be very many works."""
     count = 0
     for work in works:
         if count >= most:
             break
-        count += work.left
+        count += work.startable
     return min(count, most)
 
 

@@ -46,13 +46,15 @@ def test_a_policy_that_a_concurrent_handler_cannot_have_is_refused_wherever_it_c
     [
         ({"order_by": "k", "orderly": True}, "remove one of them"),
         ({"order_by": "k", "batch": 5}, "one by one: remove batch=, or order_by="),
+        ({"rate": 0}, "give messages per second, more than 0"),
+        ({"rate": "5/s"}, "give messages per second, more than 0"),
         ({"order_by": 5}, "give a function of the message that returns its key, or the name of a property"),
         ({"order_by": ""}, "give a function of the message"),
         ({"order_by": str}, "give a function of the message"),
         ({"order_by": async_handler()}, "make it a plain `def`"),
     ],
 )
-def test_an_order_that_cannot_be_kept_is_refused(options: dict[str, Any], problem: str) -> None:
+def test_an_order_or_a_rate_that_cannot_be_kept_is_refused(options: dict[str, Any], problem: str) -> None:
     function = handler() if "batch" not in options else (lambda messages: None)
     with pytest.raises(SetupError) as caught:
         RocketApp("shop").subscribe("orders", **options)(function)

@@ -1,0 +1,180 @@
+"""Workers and executors of a handler with `rate=`: they start no more messages a second than that.
+
+What is drawn from goes dry when there is no token, as if it had no more items, and is handed over again when there
+is one. So no call sleeps, messages stay where they can be withdrawn, and pulls stop by the limits of their queue. A
+handler without a rate has none of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from operator import length_hint
+from typing import Any
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.workers.serial import NOT_STARTED, Permit, SerialExecutor, Stopped
+from rocketapp.consumer.workers.work import Acknowledge, Work, Workers
+from rocketapp.state.token_bucket import TokenBucket
+from rocketapp.wire.record import Message
+
+_SHORTEST_WAIT, _LONGEST_SLEEP = 0.02, 0.1
+"""Seconds that tokens gather before messages start again, and after which an orderly queue without a token looks
+whether it is to end.
+"""
+
+
+def rated(workers: Workers) -> Workers:
+    """The same workers, or their rated form when the handler has a rate."""
+    rate = workers.handler.subscription.rate
+    return workers if rate is None else RatedWorkers(workers, rate)
+
+
+def rated_serial(executor: SerialExecutor) -> SerialExecutor:
+    """The same executor, or its rated form when the handler has a rate."""
+    rate = executor.handler.subscription.rate
+    return executor if rate is None else RatedSerial(executor, rate)
+
+
+class Meter:
+    """The tokens of one handler, which threads take as well."""
+
+    def __init__(self, rate: float, dry: Callable[[], None]) -> None:
+        """`dry` is called when a message could not start; in the thread that wanted to start it."""
+        self.now = asyncio.get_running_loop().time
+        self.dry = dry
+        self._bucket = TokenBucket(rate, self.now())
+        self.most = self._bucket.most
+        """Most messages that may start at once."""
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        with self._lock:
+            return self._bucket.take(self.now())
+
+    def spend(self, count: int) -> None:
+        with self._lock:
+            self._bucket.spend(count)
+
+    def has_token(self) -> bool:
+        with self._lock:
+            return self._bucket.has_token(self.now())
+
+    def wait(self) -> float:
+        with self._lock:
+            return self._bucket.wait(self.now())
+
+
+class Metered(Iterator[Any]):
+    """Items, as long as there are tokens. It goes on after it was dry."""
+
+    __slots__ = ("_items", "_meter", "is_dry")
+
+    def __init__(self, items: Iterator[Any], meter: Meter) -> None:
+        self._items, self._meter = items, meter
+        self.is_dry = False
+
+    def __next__(self) -> Any:
+        if not self._meter.take():
+            self.is_dry = True
+            self._meter.dry()
+            raise StopIteration
+        try:
+            item = next(self._items)
+        except StopIteration:
+            self._meter.spend(-1)
+            raise
+        if not isinstance(item, Message):
+            self._meter.spend(len(item) - 1)
+        return item
+
+    def __length_hint__(self) -> int:
+        return length_hint(self._items) if self._meter.has_token() else 0
+
+
+class RatedWorkers:
+    """Hands works over again when they went dry."""
+
+    def __init__(self, workers: Workers, rate: float) -> None:
+        self._workers = workers
+        self.handler: Handler = workers.handler
+        self.batch = workers.batch
+        self._loop = asyncio.get_running_loop()
+        self._meter = Meter(rate, self._ask_to_wait)
+        self._works: deque[Work] = deque()
+        """Those that may have items left."""
+        self._is_asked = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<RatedWorkers of {self._workers!r}>"
+
+    def submit(self, work: Work) -> None:
+        """Hand over work."""
+        work.draw_through(lambda items: items if isinstance(items, Metered) else Metered(items, self._meter))
+        while self._works and not self._works[0].left:
+            self._works.popleft()
+        if work not in self._works:
+            self._works.append(work)
+        self._workers.submit(work)
+
+    def in_hand(self) -> list[Any]:
+        """Per worker what it works on, or None."""
+        return self._workers.in_hand()
+
+    async def cancel(self, is_mine: Callable[[Any], bool]) -> None:
+        """Cancel the running calls for these items, where they can be cancelled."""
+        await self._workers.cancel(is_mine)
+
+    async def stop(self) -> None:
+        """Start nothing more, and cancel what can be cancelled."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._works.clear()
+        await self._workers.stop()
+
+    def _ask_to_wait(self) -> None:
+        if not self._is_asked:
+            self._is_asked = True
+            try:
+                self._loop.call_soon_threadsafe(self._wait)
+            except RuntimeError:
+                return  # the loop is closed
+
+    def _wait(self) -> None:
+        self._timer = self._loop.call_later(max(self._meter.wait(), _SHORTEST_WAIT), self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_asked, self._timer = False, None
+        enough = self._meter.most
+        for work in list(self._works):
+            if enough <= 0:
+                break
+            if left := work.left:
+                self._workers.submit(work)
+                enough -= left
+
+
+class RatedSerial:
+    """Ends a run when it went dry, and waits for a token."""
+
+    def __init__(self, executor: SerialExecutor, rate: float) -> None:
+        self._executor = executor
+        self.handler: Handler = executor.handler
+        self.free_calls, self.most = executor.free_calls, executor.most
+        self._meter = Meter(rate, lambda: None)
+
+    async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
+        """See SerialExecutor."""
+        metered = Metered(items, self._meter)
+        stopped = await self._executor.run(metered, permit, completion)
+        if stopped is None and metered.is_dry:
+            await asyncio.sleep(min(max(self._meter.wait(), _SHORTEST_WAIT), _LONGEST_SLEEP))
+            return NOT_STARTED
+        return stopped
+
+    def stop(self) -> None:
+        """See SerialExecutor."""
+        self._executor.stop()

@@ -1,0 +1,44 @@
+"""How many messages may start now, so that no more than `rate` a second do."""
+
+from __future__ import annotations
+
+_BURST = 0.1
+"""Seconds whose messages may start at once after a rest."""
+
+
+class TokenBucket:
+    """Fills with `rate` tokens a second; starting a message takes one."""
+
+    __slots__ = ("_at", "_rate", "_tokens", "most")
+
+    def __init__(self, rate: float, now: float) -> None:
+        self._rate = rate
+        self.most = max(1.0, rate * _BURST)
+        """Tokens of a full bucket."""
+        self._tokens, self._at = self.most, now
+
+    def __repr__(self) -> str:
+        return f"<TokenBucket {self._rate:g}/s: {self._tokens:.1f} tokens>"
+
+    def has_token(self, now: float) -> bool:
+        """Whether a message may start."""
+        if now > self._at:
+            self._tokens = min(self.most, self._tokens + (now - self._at) * self._rate)
+            self._at = now
+        # Less than a nanosecond of refilling: a timer may end that much too early.
+        return self._tokens >= 1.0 - 1e-9 * self._rate
+
+    def take(self, now: float) -> bool:
+        """Start one message, if it may."""
+        if not self.has_token(now):
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def spend(self, count: int) -> None:
+        """This many more started with it, a batch: the next ones wait until they are paid for. Negative gives back."""
+        self._tokens -= count
+
+    def wait(self, now: float) -> float:
+        """Seconds until a message may start."""
+        return 0.0 if self.has_token(now) else (1.0 - self._tokens) / self._rate
