@@ -24,6 +24,8 @@ FIRST_WAIT, FIRST_WAIT_AFTER_HINT = 1.0, 0.1
 LOOKS_FOR_A_MISSING_BROKER = (1.0, 2.0, 4.0)
 """Seconds between the next questions after a broker has disappeared from a route: a name server that was restarted
 knows only the brokers that have registered since."""
+HINT_PER_MISSING = 0.001
+"""Seconds by which that wait grows with each missing topic: a hint is often for one of 1,000, and all are asked for."""
 DOUBT_INTERVAL = 5.0
 """Least seconds between two questions for a route because its broker cannot be reached."""
 
@@ -48,6 +50,7 @@ class RouteCache:
         self._entries: dict[str, _Entry] = {}
         self._brokers: dict[str, dict[int, str]] = {}
         self._holds: Counter[str] = Counter()
+        self._missing: set[str] = set()
 
     def get(self, topic: str) -> TopicRoute | None:
         entry = self._entries.get(topic)
@@ -68,13 +71,14 @@ class RouteCache:
     def soon(self, topic: str, now: float) -> None:
         """The topic may have changed: ask at once, and again shortly afterwards when it is still missing.
 
-        Many hints do not add up: a missing topic is asked for at most ten times a second.
+        Many hints do not add up: a missing topic is asked for at most ten times a second, one of many less often.
         """
         entry = self._entries.get(topic)
         if entry is not None:
             was_just_missing = entry.route is None and entry.asked > 0
-            entry.due = max(now, entry.asked + FIRST_WAIT_AFTER_HINT) if was_just_missing else now
-            entry.wait = FIRST_WAIT_AFTER_HINT
+            wait = max(FIRST_WAIT_AFTER_HINT, HINT_PER_MISSING * len(self._missing))
+            entry.due = max(now, entry.asked + wait) if was_just_missing else now
+            entry.wait = wait
 
     def doubt(self, address: str, now: float) -> None:
         """This broker cannot be reached: it may have another address by now."""
@@ -99,6 +103,7 @@ class RouteCache:
         if is_missing_one:
             entry.looks = LOOKS_FOR_A_MISSING_BROKER
         entry.route, entry.asked, entry.told = route, now, now
+        self._missing.discard(topic)
         wait, *looks = entry.looks or (self._interval,)
         entry.due, entry.wait, entry.looks = now + wait, FIRST_WAIT, tuple(looks)
         if is_missing_one:
@@ -112,6 +117,8 @@ class RouteCache:
         entry = self._entries.get(topic)
         if entry is not None:
             entry.asked, entry.due = now, now + entry.wait
+            if entry.route is None:
+                self._missing.add(topic)
             entry.wait = min(2 * entry.wait, self._interval)
 
     def forget_unused(self, now: float) -> None:
@@ -123,6 +130,7 @@ class RouteCache:
         ]
         for topic in old:
             del self._entries[topic]
+            self._missing.discard(topic)
         if old:
             self._learn_brokers()
 

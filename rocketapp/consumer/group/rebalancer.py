@@ -36,6 +36,8 @@ _FIRST_CALLS_LOOK, _LONGEST_CALLS_LOOK = 0.02, 0.5
 """Seconds until the first look at the running calls during a stop, and the longest time between later looks."""
 _LEAST = 0.05
 """Seconds between two rebalances: notifications come in swarms."""
+_LEAST_PER_TOPIC = 0.0005
+"""The same for each topic of the group: each rebalance decides on all of them."""
 
 
 class Rebalancer:
@@ -130,7 +132,7 @@ class Rebalancer:
                 pass
             self._news.clear()
             await self.rebalance()
-            await asyncio.sleep(_LEAST)
+            await asyncio.sleep(max(_LEAST, _LEAST_PER_TOPIC * len(self._topics)))
 
     async def rebalance(self) -> bool:
         """Look once; whether every topic could be decided on."""

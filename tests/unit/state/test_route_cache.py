@@ -178,3 +178,20 @@ def test_the_routes_of_a_broker_that_cannot_be_reached_are_asked_for_at_most_eve
     cache.found("t", route("a", host="10.0.0.a"), 7.0)
     cache.doubt("10.0.0.a:10", 20.0)
     assert cache.due(20.0) == ["t"]
+
+
+def test_hints_for_many_missing_topics_ask_for_each_less_often() -> None:
+    cache = RouteCache(30.0)
+    topics = [f"t{number}" for number in range(500)]
+    for topic in topics:
+        cache.watch(topic, 10.0)
+        cache.missing(topic, 10.0)
+    cache.soon("t0", 10.05)
+    assert cache.due(10.4) == []
+    assert cache.due(10.6) == ["t0"]
+    for topic in topics[1:]:
+        cache.unwatch(topic)
+    cache.missing("t0", 100.0)
+    cache.forget_unused(100.0)
+    cache.soon("t0", 100.05)
+    assert cache.due(100.1) == ["t0"]
