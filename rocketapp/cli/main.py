@@ -28,16 +28,26 @@ COMMANDS = {
 
 
 class LazyGroup(click.Group):
-    """Imports a command's module when the command is asked for."""
+    """Imports a command's module when the command is asked for, be it ours or a plugin's."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            from rocketapp.cli.plugin_commands import load_command
+
+            return load_command(cmd_name)
         found: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
         return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from rocketapp.cli.plugin_commands import list_commands
+
+        super().format_commands(ctx, formatter)
+        if rows := list_commands():
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl(rows)
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
