@@ -11,6 +11,7 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.option import option
 from rocketapp.config.producer import ProducerConfig
+from rocketapp.consumer.ways.intake import Intake, NewIntake, QueueSession
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.hooks.codec import Codec
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, IdempotencyStore, MarkState, SecondCopy
@@ -86,6 +87,7 @@ __all__ = [
     "HandlerSnapshot",
     "HandlerStats",
     "IdempotencyStore",
+    "Intake",
     "LeaseState",
     "LogCut",
     "LoopBlocked",
@@ -95,6 +97,7 @@ __all__ = [
     "Message",
     "MessageQueue",
     "Moving",
+    "NewIntake",
     "Observe",
     "Outcomes",
     "Outgoing",
@@ -105,6 +108,7 @@ __all__ = [
     "PublishCall",
     "PublishOptions",
     "PublishWrapper",
+    "QueueSession",
     "QueueSnapshot",
     "RecordDamaged",
     "Released",

@@ -45,7 +45,7 @@ class LazyGroup(click.Group):
         from rocketapp.cli.plugin_commands import list_commands
 
         super().format_commands(ctx, formatter)
-        if rows := list_commands():
+        if rows := list_commands(COMMANDS):
             with formatter.section("Commands of plugins"):
                 formatter.write_dl(rows)
 

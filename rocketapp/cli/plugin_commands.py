@@ -6,6 +6,7 @@ and a plugin that cannot be loaded breaks its own command alone.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from importlib.metadata import EntryPoint, entry_points
 
 import click
@@ -15,12 +16,10 @@ from rocketapp.cli.failure import CommandError, describe
 GROUP = "rocketapp.commands"
 
 
-def list_commands() -> list[tuple[str, str]]:
+def list_commands(ours: Collection[str]) -> list[tuple[str, str]]:
     """The name of each, and which distribution brings it. Ours win over others of the same name."""
-    from rocketapp.cli.main import COMMANDS
-
     found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
-    return [(point.name, f"from {_distribution(point)}") for point in found if point.name not in COMMANDS]
+    return [(point.name, f"from {_distribution(point)}") for point in found if point.name not in ours]
 
 
 def load_command(name: str) -> click.Command | None:

@@ -29,6 +29,7 @@ from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.delivery import Way
 from rocketapp.consumer.ways.keyed import KeyedWay
 from rocketapp.consumer.ways.orderly import OrderlyWay
+from rocketapp.consumer.ways.plugged import PluggedWay
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.ways.sent_back import SentBack
 from rocketapp.model.message_queue import MessageQueue
@@ -68,7 +69,9 @@ class Group:
         retries = RetryContext(name, self.redelivery, observe, self.stopping, config.suspend)
         self.orderly = self._new_orderly(retries)
         self.keyed = self._new_keyed(retries)
-        self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed
+        self.plugged = {topic.topic: self._new_plugged(topic) for topic in topics if topic.plugged_in is not None}
+        """The ways of plugins, by topic."""
+        self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed, *self.plugged.values()
         self.watch = self._new_watch()
         self.starts = StartOffsets(
             self.store,
@@ -133,6 +136,9 @@ class Group:
             threads=self._parts.threads,
         )
 
+    def _new_plugged(self, topic: ConsumedTopic) -> PluggedWay:
+        return PluggedWay(topic.handlers[0], topic.plugged_in, redelivery=self.redelivery, observe=self._parts.observe)
+
     def _new_watch(self) -> Watch:
         return Watch(
             group=self.name,
@@ -163,10 +169,11 @@ class Group:
 
     def _ways(self) -> Mapping[str, Way]:
         """How the queues of each topic are consumed; retries are concurrent, they have lost their order anyway."""
-        locked: dict[str, Way] = {
+        own: dict[str, Way] = {
             topic.topic: self.keyed if topic.is_keyed else self.orderly for topic in self._topics if topic.needs_lock
         }
-        return {topic: locked.get(topic, self.concurrently) for topic in self.subscriptions}
+        own |= self.plugged
+        return {topic: own.get(topic, self.concurrently) for topic in self.subscriptions}
 
     def _new_context(self) -> AssignmentContext:
         return AssignmentContext(

@@ -31,6 +31,8 @@ NAMES = {
     "Tasks",
     # Around remote calls.
     "RemoteCall", "RemoteAnswer", "Calling", "Answered",
+    # Ways of consuming.
+    "Intake", "NewIntake", "QueueSession",
     # What the app does now.
     "AppSnapshot", "GroupSnapshot", "HandlerSnapshot", "QueueSnapshot", "LeaseState", "HandlerStats",
     # Events, and what receives them.

@@ -22,6 +22,7 @@ from rocketapp.app.run.container import Wiring
 from rocketapp.app.run.parts import GivenParts
 from rocketapp.app.run.periodic import Periodic
 from rocketapp.app.run.remote_calls import connections
+from rocketapp.app.run.ways import plugged_in
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
 from rocketapp.consumer.handler import ConsumedTopic, Handler
@@ -101,7 +102,8 @@ def _consumed(plan: TopicPlan, plugins: Plugins, policies: Policies, publishing:
     first = plan.bound[0].subscription
     bound = (one._replace(subscription=policies.complete(one.subscription)) for one in plan.bound)
     handlers = tuple(handler_of(one, plugins, publishing) for one in bound)
-    return ConsumedTopic(plan.topic, first.orderly, first.start, first.retries, handlers, plan.data)
+    way = plugged_in(plugins, [one.subscription for one in plan.bound])
+    return ConsumedTopic(plan.topic, first.orderly, first.start, first.retries, handlers, plan.data, way)
 
 
 def _check_idempotency(subscription: Subscription, plugins: Plugins) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, RocketApp, Wrapper, hookimpl
-from rocketapp.app.run.assembly import _handler
+from rocketapp.app.run.assembly import handler_of
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.hooks.manager import Plugins
 from rocketapp.state.process_queue import ProcessQueue
@@ -43,7 +43,7 @@ def failure_of(app: RocketApp, plugin: object) -> str:
     """Why the only handler's attempt failed."""
     plugins = Plugins()
     plugins.register(plugin, "tenants")
-    handler, queue = _handler(bound(app), plugins, NOWHERE), ProcessQueue[Message](QUEUE, 17)
+    handler, queue = handler_of(bound(app), plugins, NOWHERE), ProcessQueue[Message](QUEUE, 17)
     one = message()
     queue.put([one])
     with pytest.raises(KeyError) as caught:

@@ -1,0 +1,33 @@
+"""Ask plugins for their ways of consuming, topic by topic, at start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rocketapp.consumer.ways.plugged import PluggedIn
+from rocketapp.errors import PluginError
+from rocketapp.hooks.manager import Plugins
+from rocketapp.model.subscription import Subscription
+
+
+def plugged_in(plugins: Plugins, subscriptions: Sequence[Subscription]) -> PluggedIn | None:
+    """The way of the topic that these subscriptions share, or None. Raises PluginError for what cannot work."""
+    found = [(one, answer) for one in subscriptions for answer in plugins.ask("consuming_way", subscription=one)]
+    if not found:
+        return None
+    subscription, answer = found[0]
+    where = f"topic {subscription.topic!r} of {subscription.handler_name} ({subscription.place})"
+    if len(found) > 1 and found[1][1].plugin != answer.plugin:
+        raise PluginError(answer.plugin, f"consuming_way: plugin {found[1][1].plugin} wants to consume {where} as well")
+    if not callable(answer.value):
+        raise PluginError(answer.plugin, f"consuming_way returned {answer.value!r}: return a function, or None")
+    if len(subscriptions) > 1:
+        raise PluginError(
+            answer.plugin,
+            f"consuming_way: {where} has other handlers in its group, by tag: leave one",
+        )
+    if subscription.orderly or subscription.order_by is not None:
+        raise PluginError(
+            answer.plugin, f"consuming_way: {where} is declared in order, and a plugin's way takes no locks"
+        )
+    return PluggedIn(answer.plugin, answer.value)

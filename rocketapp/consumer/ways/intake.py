@@ -1,0 +1,71 @@
+"""What a plugin's way of consuming consists of: an intake per session of a queue, which acknowledges by itself.
+
+The engine assigns queues, pulls, holds paused topics, commits offsets and gives queues back, as for every way. The
+intake says when a message is done: at once, or much later, when a table has stored a hundred of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import Subscription
+from rocketapp.wire.record import Message
+
+
+class Intake(Protocol):
+    """Consumes one queue for one session: from its assignment until it is given back. Called on the event loop."""
+
+    def take(self, messages: Sequence[Message]) -> None:
+        """Messages of the queue in offset order. Must not block: start what takes time.
+
+        What it raises ends the session: after a second the queue is read again from what was acknowledged.
+        """
+        ...
+
+    async def drain(self) -> None:
+        """The queue is given back: finish what was taken, acknowledge it, and return. It is the time to flush.
+
+        Nothing more is taken. What is not acknowledged goes to the next owner. May be cancelled when time is over.
+        """
+        ...
+
+    def discard(self) -> None:
+        """The session is over, drained or void: start nothing more. Acknowledging has no effect now."""
+        ...
+
+
+class QueueSession(Protocol):
+    """What an intake is given: its queue, and how it acknowledges. For the event loop only."""
+
+    @property
+    def subscription(self) -> Subscription:
+        """What was declared."""
+        ...
+
+    @property
+    def queue(self) -> MessageQueue:
+        """The queue, or the one of a topic of another name that it is read from."""
+        ...
+
+    @property
+    def call(self) -> Callable[[Any], Any]:
+        """The handler behind its wrappers: an intake may call it, or do without. One of a sync handler blocks."""
+        ...
+
+    def done(self, messages: Sequence[Message]) -> None:
+        """These are done: in any order, the committed offset passes them when all below are done."""
+        ...
+
+    def failed(self, message: Message, error: BaseException) -> None:
+        """This one failed: it comes again as for other handlers, or becomes a dead letter. Then it is concurrent."""
+        ...
+
+    def broken(self, error: BaseException) -> None:
+        """Nothing can be done now: end the session. After a second the queue is read again from what is done."""
+        ...
+
+
+NewIntake = Callable[[QueueSession], Intake]
+"""Makes the intake of one session of one queue, on the event loop."""

@@ -1,0 +1,175 @@
+"""A plugin's way of consuming one topic: hands messages to its intakes, and keeps them while the topic is paused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.ways.delivery import QueueLock
+from rocketapp.consumer.ways.intake import Intake, NewIntake
+from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import Subscription
+from rocketapp.state.flow_control import QueueLimits
+from rocketapp.state.hand_over import RUN_ON
+from rocketapp.state.pauses import Take
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.redelivery import Failure
+from rocketapp.wire.record import Message
+
+
+@dataclass(frozen=True, slots=True)
+class PluggedIn:
+    """The way of one topic, and the plugin that brought it."""
+
+    plugin: str
+    new_intake: NewIntake
+
+
+class PluggedWay:
+    """The way of one topic; its retries are concurrent."""
+
+    needs_lock = False
+    run_on: float | None = RUN_ON
+
+    def __init__(self, handler: Handler, plugged_in: PluggedIn, *, redelivery: Redelivery, observe: Observe) -> None:
+        self.handler, self.plugged_in, self.redelivery, self.observe = handler, plugged_in, redelivery, observe
+
+    def limits(self, config: ConsumerConfig) -> QueueLimits:
+        return QueueLimits(config.queue_max_messages, config.queue_max_bytes, config.queue_max_span)
+
+    def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> PluggedDelivery:
+        return PluggedDelivery(process_queue, self)
+
+    def in_hand(self) -> list[tuple[Handler, Any]]:
+        """The engine does not know what an intake works on."""
+        return []
+
+    async def stop(self) -> None:
+        """Every delivery has been ended before."""
+
+    def failed(self, queue: MessageQueue, error: BaseException) -> None:
+        text = f"plugin {self.plugged_in.plugin}: {type(error).__name__}: {error}"
+        self.observe(LoopFailed(f"consuming {queue}", text))
+
+
+class PluggedDelivery:
+    """One session of one queue (consumer.ways.delivery.Delivery)."""
+
+    def __init__(self, process_queue: ProcessQueue[Message], way: PluggedWay) -> None:
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._process_queue, self._way = process_queue, way
+        self._kept: deque[Message] = deque()
+        """Messages that wait for the end of a hold."""
+        self._is_held = self._is_ended = False
+        self._take: Take | None = None
+        """During a hold, whether one message may be tried."""
+        self._intake: Intake | None = None
+        try:
+            self._intake = way.plugged_in.new_intake(_Session(process_queue, way, self._broken))
+        except Exception as error:
+            self._broken(error)
+
+    def deliver(self, messages: Sequence[Message]) -> None:
+        self._kept.extend(messages)
+        self._give()
+
+    def hold(self, topic: str | None = None) -> None:
+        """A queue of this way has messages of one topic alone: a hold of it is one of all."""
+        self._is_held, self._take = True, None
+
+    def try_one(self, take: Take, topic: str | None = None) -> None:
+        self._take = take
+        self._give()
+
+    def go_on(self, topic: str | None = None) -> None:
+        self._is_held, self._take = False, None
+        self._give()
+
+    def end(self) -> None:
+        self._is_ended = True
+        if self._kept:
+            self._process_queue.withdraw(self._kept[0].offset)
+            self._kept.clear()
+
+    async def drained(self) -> None:
+        if self._intake is None or self.over.done():
+            return
+        try:
+            await self._intake.drain()
+        except Exception as error:
+            # What it did not acknowledge is another member's, or comes again.
+            self._way.failed(self._process_queue.message_queue, error)
+
+    async def abandon(self) -> bool:
+        """False: whether anything of the intake runs on is not known."""
+        return False
+
+    def discard(self) -> None:
+        self._process_queue.close()
+        self.end()
+        if self._intake is not None:
+            try:
+                self._intake.discard()
+            except Exception as error:
+                self._way.failed(self._process_queue.message_queue, error)
+
+    def _give(self) -> None:
+        """Hand over what is kept; during a hold one message at most."""
+        if self._is_ended or not self._kept or self._intake is None or self.over.done():
+            return
+        if not self._is_held:
+            messages = list(self._kept)
+            self._kept.clear()
+        elif self._take is not None and self._take(self._way.handler.name):
+            messages = [self._kept.popleft()]
+        else:
+            return
+        try:
+            self._intake.take(messages)
+        except Exception as error:
+            self._broken(error)
+
+    def _broken(self, error: BaseException) -> None:
+        if not self.over.done():
+            self._way.failed(self._process_queue.message_queue, error)
+            self.over.set_exception(error if isinstance(error, Exception) else RuntimeError(str(error)))
+            # The owner looks at it when it waits the next time; reading it here marks it as seen.
+            self.over.exception()
+
+
+class _Session:
+    """What the intake is given (consumer.ways.intake.QueueSession)."""
+
+    def __init__(
+        self, process_queue: ProcessQueue[Message], way: PluggedWay, broken: Callable[[BaseException], None]
+    ) -> None:
+        self._process_queue, self._way, self.broken = process_queue, way, broken
+
+    @property
+    def subscription(self) -> Subscription:
+        return self._way.handler.subscription
+
+    @property
+    def queue(self) -> MessageQueue:
+        return self._process_queue.message_queue
+
+    @property
+    def call(self) -> Callable[[Any], Any]:
+        return self._way.handler.call
+
+    def done(self, messages: Sequence[Message]) -> None:
+        if not self._process_queue.closed:
+            self._way.handler.stats.handled += len(messages)
+            self._process_queue.finish_all(messages)
+
+    def failed(self, message: Message, error: BaseException) -> None:
+        if not self._process_queue.closed:
+            failure = Failure(type(error).__name__, str(error))
+            self._way.redelivery.fail(self._way.handler, self._process_queue, message, failure)

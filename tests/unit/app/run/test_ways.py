@@ -1,0 +1,249 @@
+"""A plugin's way of consuming: messages are done when a table has stored them, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from rocketapp import Message, PluginError, RocketApp
+from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.settings.settings import Settings
+from rocketapp.clock import SystemClock
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.config.client import ClientConfig
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.embedded.embedded import EmbeddedBroker
+from rocketapp.plugin import Event, LoopFailed, NewIntake, Observe, QueueSession, Retried, Subscription, hookimpl
+from rocketapp.transport.memory import MemoryNetwork
+
+
+class Sink:
+    """Adds `app.sink(topic, size)`: stores lists of `size` messages, and what is left when a queue is given back."""
+
+    def __init__(self) -> None:
+        self.stored: list[list[str]] = []
+        self.problems: list[BaseException] = []
+        """Raised by the next calls of `store`."""
+        self.events: list[Event] = []
+        self.changed = asyncio.Event()
+        self._sizes: dict[str, int] = {}
+
+    @hookimpl
+    def app_methods(self, app: RocketApp) -> Mapping[str, Callable[..., Any]]:
+        def sink(topic: str, size: int) -> None:
+            self._sizes[topic] = size
+            app.subscribe(topic, start="first", retries=1)(self.stored_alone)
+
+        return {"sink": sink}
+
+    @hookimpl
+    def consuming_way(self, subscription: Subscription) -> NewIntake | None:
+        size = self._sizes.get(subscription.topic)
+        return None if size is None else lambda session: SinkIntake(self, session, size)
+
+    @hookimpl
+    def observe_events(self) -> Observe:
+        return self.observe
+
+    def observe(self, event: Event) -> None:
+        self.events.append(event)
+        self.changed.set()
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not holds():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def stored_alone(self, message: Message) -> None:
+        """A message that comes back for a retry."""
+        self.store([message])
+
+    def store(self, messages: Sequence[Message]) -> None:
+        if self.problems:
+            raise self.problems.pop(0)
+        self.stored.append([message.text() for message in messages])
+        self.changed.set()
+
+    async def has(self, wanted: list[list[str]]) -> None:
+        await self.until(lambda: sorted(self.stored) == sorted(wanted))
+
+
+class SinkIntake:
+    def __init__(self, sink: Sink, session: QueueSession, size: int) -> None:
+        self.sink, self.session, self.size = sink, session, size
+        self.waiting: list[Message] = []
+
+    def take(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            if message.tag == "bad":
+                self.session.failed(message, ValueError("no row"))
+                continue
+            self.waiting.append(message)
+            if len(self.waiting) == self.size:
+                self.flush()
+
+    def flush(self) -> None:
+        batch, self.waiting = self.waiting, []
+        try:
+            self.sink.store(batch)
+        except OSError as error:
+            self.session.broken(error)
+        else:
+            self.session.done(batch)
+
+    async def drain(self) -> None:
+        if self.waiting:
+            self.flush()
+
+    def discard(self) -> None:
+        self.waiting.clear()
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[Callable[[RocketApp], Lifecycle]]:
+    """Makes runs of apps at one broker in memory, with one queue per topic."""
+    network, clock = MemoryNetwork(), SystemClock()
+    broker = EmbeddedBroker(
+        config=BrokerConfig(listen="127.0.0.1:1", topic_queues=1),
+        memory=True,
+        clock=clock,
+        random=Random(1),
+        observe=lambda _: None,
+    )
+    address = await broker.start(network)
+    settings = Settings(client=ClientConfig(name_server=address), consumer=ConsumerConfig(commit_interval=0.05))
+    yield lambda app: Lifecycle(app, settings, dial=network.dial, clock=clock, random=Random(2))
+    await broker.stop()
+
+
+def sinking(sink: Sink, size: int) -> RocketApp:
+    app: Any = RocketApp("shop", plugins=[sink])
+    app.sink("rows", size)
+    return app
+
+
+async def test_messages_are_done_when_they_are_stored_and_the_rest_when_the_queue_is_given_back() -> None:
+    async with cluster() as run:
+        sink = Sink()
+        app = sinking(sink, 2)
+        lifecycle = run(app)
+        await lifecycle.start()
+        for text in "abcde":
+            await app.publish("rows", text, order_key="one")
+        await sink.has([["a", "b"], ["c", "d"]])
+        assert lifecycle.counters.handled == 4
+        assert await lifecycle.stop(asyncio.Event())
+        assert sink.stored[2:] == [["e"]]
+        # Nothing comes again.
+        again = Sink()
+        app = sinking(again, 1)
+        lifecycle = run(app)
+        await lifecycle.start()
+        await app.publish("rows", "f", order_key="one")
+        await again.has([["f"]])
+        await lifecycle.stop(asyncio.Event())
+
+
+async def test_what_was_not_stored_is_read_again() -> None:
+    async with cluster() as run:
+        sink = Sink()
+        app = sinking(sink, 2)
+        lifecycle = run(app)
+        await lifecycle.start()
+        sink.problems.append(ConnectionError("table away"))
+        for text in "ab":
+            await app.publish("rows", text, order_key="one")
+        await sink.has([["a", "b"]])
+        assert await lifecycle.stop(asyncio.Event())
+        (told,) = [event for event in sink.events if isinstance(event, LoopFailed)]
+        assert told.error == f"plugin {__name__}.Sink: ConnectionError: table away"
+
+
+async def test_a_plugin_that_raises_eats_no_message() -> None:
+    async with cluster() as run:
+        sink = Sink()
+        app = sinking(sink, 1)
+        lifecycle = run(app)
+        await lifecycle.start()
+        sink.problems.append(KeyError("column"))
+        await app.publish("rows", "a")
+        await sink.has([["a"]])
+        assert await lifecycle.stop(asyncio.Event())
+        assert any("plugin" in event.error for event in sink.events if isinstance(event, LoopFailed))
+
+
+async def test_a_failed_message_is_retried_by_the_handler() -> None:
+    async with cluster() as run:
+        sink = Sink()
+        app = sinking(sink, 1)
+        lifecycle = run(app)
+        await lifecycle.start()
+        await app.publish("rows", "x", tag="bad")
+        await app.publish("rows", "a")
+        await sink.has([["a"]])
+        await sink.until(lambda: any(isinstance(event, Retried) for event in sink.events))
+        assert await lifecycle.stop(asyncio.Event())
+
+
+async def test_a_paused_topic_gives_an_intake_nothing() -> None:
+    async with cluster() as run:
+        sink = Sink()
+        app = sinking(sink, 1)
+        app.pause("rows")
+        lifecycle = run(app)
+        await lifecycle.start()
+        await app.publish("rows", "a")
+        app.resume("rows")
+        await sink.has([["a"]])
+        assert await lifecycle.stop(asyncio.Event())
+
+
+def refused(app: RocketApp) -> str:
+    async def start() -> None:
+        async with cluster() as run:
+            await run(app).start()
+
+    with pytest.raises(PluginError) as caught:
+        asyncio.run(start())
+    return str(caught.value)
+
+
+class Wants:
+    """Consumes every topic in its way."""
+
+    @hookimpl
+    def consuming_way(self) -> Any:
+        return lambda session: None
+
+
+class Also(Wants):
+    """The same."""
+
+
+class Wrong(Wants):
+    @hookimpl
+    def consuming_way(self) -> Any:
+        return 5
+
+
+@pytest.mark.parametrize(
+    ("plugins", "options", "problem"),
+    [
+        ([Wants, Also], {}, "Also wants to consume topic 'rows'"),
+        ([Wrong], {}, "returned 5: return a function"),
+        ([Wants], {"orderly": True}, "is declared in order"),
+        ([Wants], {"tags": "a"}, "has other handlers in its group"),
+    ],
+)
+def test_what_cannot_work_stops_the_start(plugins: list[Any], options: dict[str, Any], problem: str) -> None:
+    app = RocketApp("shop", plugins=plugins)
+    app.subscribe("rows", **options)(lambda message: None)
+    if "tags" in options:
+        app.subscribe("rows")(lambda message: None)
+    assert problem in refused(app)
