@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rocketapp.model.message_queue import MessageQueue
@@ -78,6 +78,8 @@ class AppSnapshot:
     cache_limit_bytes: int
     """`consumer.cache_max_bytes`."""
     groups: tuple[GroupSnapshot, ...]
+    client_ids: Mapping[str, str] = field(default_factory=dict)
+    """By cluster: what its brokers know the app by."""
 
     @property
     def cache_bytes(self) -> int:

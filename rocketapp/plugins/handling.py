@@ -12,8 +12,9 @@ from typing import Any
 from rocketapp.plugin import AsyncCall, Subscription, SyncCall, Wrapper
 from rocketapp.plugins.trace_context import trace_id
 
-Handling = tuple[Subscription, Any, str]
-"""Whose handler; its message, or the list of them with `batch=`; the trace id of a trace that began here, or empty.
+Handling = tuple[Subscription, Any, str, bool]
+"""Whose handler; its message, or the list of them with `batch=`; the trace id of a trace that began here, or empty;
+whether log lines are to tell all this.
 
 A plain tuple: it is made for every message.
 """
@@ -31,7 +32,7 @@ def _sync(subscription: Subscription) -> Callable[[SyncCall], SyncCall]:
         enter, leave = CURRENT.set, CURRENT.reset
 
         def handling(handed: Any) -> Any:
-            token = enter((subscription, handed, ""))
+            token = enter((subscription, handed, "", True))
             try:
                 return call(handed)
             finally:
@@ -47,7 +48,7 @@ def _async(subscription: Subscription) -> Callable[[AsyncCall], AsyncCall]:
         enter, leave = CURRENT.set, CURRENT.reset
 
         async def handling(handed: Any) -> Any:
-            token = enter((subscription, handed, ""))
+            token = enter((subscription, handed, "", True))
             try:
                 return await call(handed)
             finally:
@@ -63,7 +64,7 @@ def fields_of(handling: Handling) -> dict[str, Any]:
 
     Of a batch: the id of its first message, the highest attempt, and how many `messages` it has.
     """
-    subscription, handed, began = handling
+    subscription, handed, began, _ = handling
     messages = handed if isinstance(handed, list) else [handed]
     fields: dict[str, Any] = {"topic": subscription.topic, "group": subscription.group}
     fields["handler"] = subscription.handler_name

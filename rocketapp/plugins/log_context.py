@@ -11,6 +11,11 @@ from rocketapp.plugin import AppConfig, Subscription, Surface, Wrapper, hookimpl
 from rocketapp.plugins import handling
 
 
+def is_on(config: AppConfig) -> bool:
+    """Whether lines of handlers carry their message."""
+    return config.log_format == "json" if config.log_context is None else config.log_context
+
+
 class LogContext:
     """The plugin."""
 
@@ -20,8 +25,7 @@ class LogContext:
     @hookimpl
     def observe_events(self, app: Surface) -> None:
         """Observes nothing; this is where a plugin first sees the settings."""
-        config = app.options(AppConfig)
-        self._is_on = config.log_format == "json" if config.log_context is None else config.log_context
+        self._is_on = is_on(app.options(AppConfig))
 
     @hookimpl(tryfirst=True)
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
@@ -42,7 +46,7 @@ class MessageFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Always True: no line is left out."""
         current = handling.CURRENT.get()
-        found = {} if current is None else handling.fields_of(current)
+        found = handling.fields_of(current) if current is not None and current[3] else {}
         if found:
             own = getattr(record, "fields", None)
             record.fields = {**found, **own} if isinstance(own, dict) else found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple, TypeVar, Unpack
@@ -73,6 +73,9 @@ def assemble(
 ) -> Assembly:
     """`publishing`: for handlers that publish. Raises SetupError or PluginError."""
     declared = declared_of(app)
+    # Settings that were made in code may lack tables of plugins: these have their defaults.
+    others = {name: kind() for name, kind in declared.tables.items() if name not in settings.plugins}
+    settings = replace(settings, plugins={**settings.plugins, **others})
     group = settings.app.group or app.name
     policies = Policies(plugins)
     subscriptions = [policies.complete(one) for one in declared.registry.subscriptions(group, settings.consumer)]

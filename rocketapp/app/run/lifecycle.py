@@ -156,7 +156,9 @@ class Lifecycle:
         groups = [
             consumer.snapshot(plan.cluster) for consumer, plan in zip(self._consumers, self._plans(), strict=False)
         ]
-        return AppSnapshot(cache_limit_bytes=self._settings.consumer.cache_max_bytes, groups=tuple(groups))
+        limit = self._settings.consumer.cache_max_bytes
+        client_ids = {name: client.client_id for name, client in self._clients.items()}
+        return AppSnapshot(cache_limit_bytes=limit, groups=tuple(groups), client_ids=client_ids)
 
     # Starting.
 

@@ -48,6 +48,7 @@ class Attempt:
         "_current",
         "_failed",
         "_handed",
+        "_in_logs",
         "_messages",
         "_outcome",
         "_span",
@@ -62,8 +63,11 @@ class Attempt:
         messages: Sequence[Message],
         subscription: Subscription,
         failed: FailedAttempts,
+        *,
+        in_logs: bool,
     ) -> None:
-        """`context`: in which the handler runs; `failed`: where a failure is remembered."""
+        """`context`: in which the handler runs; `failed`: where a failure is remembered; `in_logs`: lines tell it."""
+        self._in_logs = in_logs
         self._span, self._context, self._subscription, self._failed = span, context, subscription, failed
         # The handler's list is its own.
         self._messages = tuple(messages)
@@ -75,7 +79,7 @@ class Attempt:
     def __enter__(self) -> Attempt:
         kept = self._span.get_span_context().trace_flags.sampled
         trace_id = format(self._span.get_span_context().trace_id, "032x") if kept else ""
-        self._current = handling.CURRENT.set((self._subscription, self._handed, trace_id))
+        self._current = handling.CURRENT.set((self._subscription, self._handed, trace_id, self._in_logs))
         self._token = contexts.attach(self._context)
         return self
 

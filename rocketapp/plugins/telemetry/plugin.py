@@ -17,8 +17,9 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from rocketapp import ConfigError
-from rocketapp.plugin import PublishWrapper, Subscription, Surface, Wrapper, hookimpl
+from rocketapp.plugin import AppConfig, PublishWrapper, Subscription, Surface, Wrapper, hookimpl
 from rocketapp.plugins.counts import Counts
+from rocketapp.plugins.log_context import is_on
 from rocketapp.plugins.telemetry.config import TelemetryConfig, Wanted, wanted
 
 if TYPE_CHECKING:
@@ -49,14 +50,14 @@ class Telemetry:
     @hookimpl
     def observe_events(self, app: Surface) -> None:
         """Observes nothing; this is where a plugin first sees the settings."""
-        self._config = app.options(TelemetryConfig)
+        self._config, self._tracing, self._counts = app.options(TelemetryConfig), None, None
         self._wanted = wanted(self._config, os.environ) or None
         if self._wanted is not None and not self._is_installed():
             self._wanted = None
         if self._wanted is not None and self._wanted.traces:
             from rocketapp.plugins.telemetry.tracing import Tracing
 
-            self._tracing = Tracing(Random())
+            self._tracing = Tracing(Random(), in_logs=is_on(app.options(AppConfig)))
         if self._wanted is not None and self._wanted.metrics:
             self._counts = Counts()
 
@@ -101,19 +102,18 @@ class Telemetry:
         endings, self._endings = self._endings, []
         if not endings:
             return
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        ended = [loop.create_future() for _ in endings]
 
-        def end() -> None:
-            for ending in endings:
-                ending()
+        def end(ending: Callable[[], object], future: asyncio.Future[None]) -> None:
+            ending()
             with contextlib.suppress(RuntimeError):  # too late: the loop is closed
-                loop.call_soon_threadsafe(ended.set)
+                loop.call_soon_threadsafe(future.set_result, None)
 
-        # A daemon: an exporter that waits for a dead collector must not keep the process.
-        threading.Thread(target=end, name="telemetry ends", daemon=True).start()
-        try:
-            await asyncio.wait_for(ended.wait(), _PATIENCE)
-        except TimeoutError:
+        for ending, future in zip(endings, ended, strict=True):
+            # A daemon: an exporter that waits for a dead collector must not keep the process.
+            threading.Thread(target=end, args=(ending, future), name="telemetry ends", daemon=True).start()
+        if (await asyncio.wait(ended, timeout=_PATIENCE))[1]:
             log.warning("the last spans and metrics were not exported within %g s", _PATIENCE)
 
     def _begin_tracing(self, tracing: Tracing, wanted: Wanted, resource: Resource, app: Surface) -> None:
@@ -127,8 +127,7 @@ class Telemetry:
             sampling = wanted.sampling
             provider = own = providers.new_tracer_provider(wanted.traces, self._config, sampling, resource)
             self._endings.append(own.shutdown)
-        clients = {group.cluster: group.client_id for group in app.snapshot().groups}
-        tracing.begin(provider, gate_of(sampling, Random()), clients)
+        tracing.begin(provider, gate_of(sampling, Random()), app.snapshot().client_ids)
 
     def _is_installed(self) -> bool:
         """Whether the extra is. What the settings ask for must be; a variable may be meant for other programs."""

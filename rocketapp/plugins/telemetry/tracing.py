@@ -41,8 +41,9 @@ _BAGGAGE = b"baggage\x01"
 class Tracing:
     """The spans of one app: none before `begin`."""
 
-    def __init__(self, random: Random) -> None:
-        self._random = random
+    def __init__(self, random: Random, *, in_logs: bool) -> None:
+        """`in_logs`: log lines of handlers carry their message."""
+        self._random, self._in_logs = random, in_logs
         self._failed = FailedAttempts()
         self._tracer: Tracer = trace.NoOpTracer()
         self._gate: Gate = lambda _raw: False
@@ -63,6 +64,7 @@ class Tracing:
             return self._of_batches(subscription)
         attach, detach = contexts.attach, contexts.detach
         enter, leave, no_span = handling.CURRENT.set, handling.CURRENT.reset, self._no_span
+        in_logs = self._in_logs
 
         def for_sync(call: SyncCall) -> SyncCall:
             def traced(message: Message) -> Any:
@@ -71,7 +73,7 @@ class Tracing:
                     with self._begin_one(message, subscription) as attempt:
                         return attempt.returned(call(message))
                 token = attach(no_span if _BAGGAGE not in raw else self._with_baggage(message))
-                current = enter((subscription, message, ""))
+                current = enter((subscription, message, "", in_logs))
                 try:
                     return call(message)
                 finally:
@@ -87,7 +89,7 @@ class Tracing:
                     with self._begin_one(message, subscription) as attempt:
                         return attempt.returned(await call(message))
                 token = attach(no_span if _BAGGAGE not in raw else self._with_baggage(message))
-                current = enter((subscription, message, ""))
+                current = enter((subscription, message, "", in_logs))
                 try:
                     return await call(message)
                 finally:
@@ -129,7 +131,7 @@ class Tracing:
         """Kept when the trace of one of its messages is."""
         kept = [message for message in messages if self._gate(message.raw_properties)]
         if not kept:
-            return Attempt(self._dropped, self._no_span, messages, subscription, self._failed)
+            return Attempt(self._dropped, self._no_span, messages, subscription, self._failed, in_logs=self._in_logs)
         found = self._of(subscription)
         found[names.COUNT] = len(messages)
         found[names.ATTEMPT] = max(message.attempt for message in messages)
@@ -165,7 +167,8 @@ class Tracing:
             record_exception=False,
             set_status_on_exception=False,
         )
-        return Attempt(span, trace.set_span_in_context(span, parent), messages, subscription, self._failed)
+        context = trace.set_span_in_context(span, parent)
+        return Attempt(span, context, messages, subscription, self._failed, in_logs=self._in_logs)
 
     # Around publishing.
 

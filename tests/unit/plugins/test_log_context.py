@@ -18,7 +18,7 @@ from rocketapp.plugins.log_context import LogContext, MessageFilter
 from rocketapp.plugins.log_format import make_formatter
 from rocketapp.wire.properties import encode
 from rocketapp.wire.record import Record, decode_records, encode_record
-from tests.unit.app.given import bound
+from tests.unit.app.given import bound, call_of
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 log = logging.getLogger("shop.orders")
@@ -51,11 +51,11 @@ def facts(written: io.StringIO) -> list[dict[str, Any]]:
 
 def wrapped(app: RocketApp) -> Callable[[Any], Any]:
     """The only handler behind the wrapper."""
-    subscription, binding = bound(app)
+    subscription, _ = bound(app)
     wrapper = handling.wrapper(subscription)
     build = wrapper.for_async if subscription.is_async else wrapper.for_sync
     assert build is not None
-    return build(binding.call(subscription))
+    return build(call_of(app))
 
 
 def test_a_sync_handler_s_line_carries_its_message(written: io.StringIO) -> None:
