@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.faults import loads, mixed, outages, restarts, scenarios, storms
+from tests.faults import effects, loads, mixed, outages, restarts, scenarios, storms
 from tests.faults.scenarios import Figures
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import Peer
@@ -92,6 +92,22 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         place = home / title.replace(" ", "-")
         run = partial(outages.three_brokers, seconds=away, orderly=orderly)
         yield "three-brokers", "", title, lambda run=run, place=place: run(parts.peer, place)
+    harm = effects.SMALL if small else effects.FULL
+    for kind in ("sqlite", "postgresql"):
+        title = f"exactly once {kind}"
+        place = home / title.replace(" ", "-")
+        run = partial(effects.exactly_once, kind=kind, damage=harm)
+        yield "effects", "embedded", title, lambda run=run, place=place: run(parts.cluster("embedded"), place)
+    for kind in ("redis", "sqlite"):
+        title = f"marks in {kind}"
+        place = home / title.replace(" ", "-")
+        run = partial(effects.marked_elsewhere, kind=kind, damage=harm)
+        yield "marks", "embedded", title, lambda run=run, place=place: run(parts.cluster("embedded"), place)
+    for kind in ("sqlite", "postgresql"):
+        title = f"outbox {kind}"
+        place = home / title.replace(" ", "-")
+        run = partial(effects.outbox, kind=kind, damage=harm)
+        yield "outbox", "embedded", title, lambda run=run, place=place: run(parts.cluster("embedded"), place)
     for cluster in BOTH:
         yield "idle-queues", cluster, "idle queues", on(loads.idle_queues, "idle", cluster)
     for cluster in BOTH:

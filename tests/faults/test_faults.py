@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults import mixed, restarts, scenarios, storms
+from tests.faults import effects, mixed, restarts, scenarios, storms
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import Peer
 
@@ -82,3 +82,18 @@ def test_a_member_that_joins_after_the_embedded_broker_restarted_does_not_overla
     peer: Peer, tmp_path: Path, tell: Tell
 ) -> None:
     tell(restarts.broker_pause(peer, tmp_path, (0.0,)))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_an_effect_with_its_mark_in_one_transaction_is_there_exactly_once(
+    embedded: Embedded, tmp_path: Path, tell: Tell, kind: str
+) -> None:
+    tell(effects.exactly_once(embedded, tmp_path, kind, effects.harm()))
+
+
+def test_a_kill_repeats_at_most_the_message_in_hand(embedded: Embedded, tmp_path: Path, tell: Tell) -> None:
+    tell(effects.marked_elsewhere(embedded, tmp_path, "redis", effects.harm()))
+
+
+def test_the_outbox_loses_nothing_and_keeps_the_order_of_keys(embedded: Embedded, tmp_path: Path, tell: Tell) -> None:
+    tell(effects.outbox(embedded, tmp_path, "postgresql", effects.harm()))
