@@ -94,12 +94,12 @@ class Published:
 
     def payload(self, kind: type[T]) -> T:
         """The body as a handler with an argument of this type would get it. Raises what its decoder raises."""
-        from rocketapp.app.payloads.decode import decoder_of
+        from rocketapp.app.payloads.payloads import Payloads
 
-        decode = decoder_of(kind)
-        if decode is None:
+        payloads = Payloads()
+        if not payloads.takes(kind):
             raise TypeError(f"{kind!r} is not a type that a handler can ask for as its payload")
-        decoded: T = decode(self.body)
+        decoded: T = payloads.reader(kind).read(self)
         return decoded
 
 

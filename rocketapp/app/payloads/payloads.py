@@ -7,7 +7,7 @@ looked at only where its property is there: `MARK` is searched in the raw proper
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, Protocol, get_args
 
 import msgspec
 
@@ -19,11 +19,23 @@ from rocketapp.app.payloads.upcasters import Upcasters
 from rocketapp.hooks.codec import Codec
 from rocketapp.model.payload import CONTENT_TYPE, PAYLOAD_VERSION
 
-if TYPE_CHECKING:
-    from rocketapp.wire.record import Message
-
 MARK = CONTENT_TYPE.encode()
-Read = Callable[["Message"], Any]
+
+
+class Encoded(Protocol):
+    """What a payload is read from: a received message, or a record of a published one."""
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def tag(self) -> str | None: ...
+
+    @property
+    def properties(self) -> Mapping[str, str]: ...
+
+
+Read = Callable[[Encoded], Any]
 """A message -> its payload. What it raises says why there is none."""
 _BUILT_IN: tuple[Codec, ...] = (JsonCodec(), MessagePackCodec())
 
@@ -94,7 +106,7 @@ class Payloads:
         decoders = self._decoders(kind)
         versions, to_dict = self.upcasters.of(kind), self._decoders(dict)
 
-        def read(message: Message) -> Any:
+        def read(message: Encoded) -> Any:
             properties = message.properties
             content_type = properties.get(CONTENT_TYPE)
             if versions is None:
@@ -140,7 +152,7 @@ class Payloads:
 
 
 def _by_choice(choice: Choice, reads: Mapping[str, Read]) -> Read:
-    def read(message: Message) -> Any:
+    def read(message: Encoded) -> Any:
         said = message.tag if choice.property is None else message.properties.get(choice.property)
         read_one = reads.get(said or "")
         if read_one is None:

@@ -11,6 +11,7 @@ from rocketapp import DeadLetter, Message, Outcomes, RocketApp, SetupError, Type
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.publish.messages import outgoing
 from rocketapp.model.publish_options import MessageOptions
+from rocketapp.testing.records import published_of
 from tests.unit.app.given import call_of, message
 
 
@@ -302,3 +303,8 @@ def test_a_plain_payload_is_decoded_without_a_look_at_its_properties() -> None:
     one = message(b'{"id": "1"}', properties={"a": "b"})
     assert handled(app, one) == Order("1")
     assert not hasattr(one, "_properties")
+
+
+def test_a_record_of_a_published_message_is_read_as_its_content_type_says() -> None:
+    made = outgoing("orders", Order("1", 5), {"content_type": "application/msgpack"})
+    assert published_of(made, "", 0.0).payload(Order) == Order("1", 5)
