@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from rocketapp.app.call.around import Around
+from rocketapp.app.call.publication import Publications
 from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.declared import Declared
 from rocketapp.app.declare.lifecycle_hooks import LifecycleHook, read_hook
@@ -64,7 +65,7 @@ class RocketApp(Subscribing, TwoPhases):
         place = place_of_call()
         self._inherited = Inherited("RocketApp", options_given("RocketApp", inherited, _TAKEN, place), place)
         check_inherited(self._inherited)
-        self._around = Around()
+        self._around, self._publications = Around(), Publications()
         declared = Declared(
             name,
             clusters=clusters or {},
@@ -229,6 +230,9 @@ class RocketApp(Subscribing, TwoPhases):
     def _take(self, declaration: Declaration) -> None:
         self._refuse_when_running("subscribe")
         self._declared.registry.add(declaration.within(self._inherited, self._around))
+
+    def _check_complete(self) -> None:
+        self._publications.check()
 
     def _may_declare(self, what: str) -> None:
         self._refuse_when_running(what)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, Unpack, overload
 
 from rocketapp.app.call.around import Around
+from rocketapp.app.call.publication import Publication, Publications
 from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.handler_of import HandlerOf
 from rocketapp.app.declare.options import (
@@ -20,6 +21,7 @@ from rocketapp.app.declare.options import (
 )
 from rocketapp.app.places import place_at, place_of_call
 from rocketapp.errors import SetupError
+from rocketapp.model.publish_options import PublishOptions
 from rocketapp.model.topic import Topic
 from rocketapp.user_line import calling_frame
 
@@ -32,6 +34,8 @@ class Subscribing(ABC):
 
     _around: Around
     """What is put around the handlers."""
+    _publications: Publications
+    """What the handlers publish."""
 
     @overload
     def subscribe(self, topic: Topic[T], **options: Unpack[SubscribeOptions]) -> HandlerOf[T]: ...
@@ -73,7 +77,33 @@ class Subscribing(ABC):
         given = options_given("subscribe", options, KNOWN, place)
 
         def decorate(function: F) -> F:
-            self._take(Declaration(function=function, place=place, names=names, topic=name, kind=kind, options=given))
+            declaration = Declaration(
+                function=function,
+                place=place,
+                names=names,
+                topic=name,
+                kind=kind,
+                options=given,
+                publication=self._publications.of(function),
+            )
+            self._take(declaration)
+            return function
+
+        return decorate
+
+    def publishes(self, topic: str | Topic[Any], **options: Unpack[PublishOptions]) -> Callable[[F], F]:
+        """Publish what a handler returns, before its message is done. The function itself is returned unchanged.
+
+        Stands below `subscribe`, next to the function, once. The keywords are those of `publish`; a str topic gets the
+        router's prefix. What is returned is one body, a list too; None and outcomes are not published. A send that
+        fails fails the attempt: the handler runs again, and a second copy may be sent. The message goes to the
+        handler's cluster and carries its correlation id, as with a Publisher. Not for `batch=`.
+        """
+        publication = Publication(topic, options, place_of_call())
+
+        def decorate(function: F) -> F:
+            self._may_declare("publishes")
+            self._publications.add(function, publication)
             return function
 
         return decorate
@@ -125,6 +155,7 @@ class Subscribing(ABC):
             raise SetupError(place_of_call(), f"include takes a Router, not {router!r}")
         self._may_include(router)
         router._homes.append(self)
+        self._publications.inside.append(router._publications)
         router.feed(self._take)
 
     @abstractmethod
@@ -156,7 +187,7 @@ class Router(Subscribing):
         self._prefix = prefix
         self._inherited = Inherited("Router", options_given("Router", options, INHERITED, place), place)
         check_inherited(self._inherited)
-        self._around = Around()
+        self._around, self._publications = Around(), Publications()
         self._declarations: list[Declaration] = []
         self._fed: list[Callable[[Declaration], None]] = []
         self._inside: list[Router] = []

@@ -109,6 +109,12 @@ async def settle_typed(order: Order, context: Context, publisher: Publisher) -> 
     return 1
 
 
+@app.subscribe(orders, group="returned")
+@app.publishes(names, tag="new", keys=["k"])
+async def name_of(order: Order) -> str | None:
+    return order.id
+
+
 @app.subscribe(orders, group="typed batches", batch=10)
 async def settle_many(batch: list[Order]) -> None: ...
 

@@ -16,6 +16,7 @@ from typing import Any
 from rocketapp.app.call.around import Around, fold_around
 from rocketapp.app.call.context import context_of, publisher_of
 from rocketapp.app.call.provided import Part, async_call, getter, sync_call
+from rocketapp.app.call.publication import Publication, published
 from rocketapp.app.call.signature import Argument, Kind, Providers, UnresolvedError, read_signature
 from rocketapp.app.payloads.batches import sifted
 from rocketapp.app.payloads.payloads import MARK, Payloads, Reader, problem_of
@@ -41,6 +42,8 @@ class Binding:
     arguments: tuple[Argument, ...] | None
     around: tuple[Around, ...] = ()
     """What its routers and its app put around it, innermost first."""
+    publication: Publication | None = None
+    """What becomes of the value that it returns."""
 
     def resolved(self, providers: Providers | None, payloads: Payloads) -> Binding:
         """The same with every argument known. Raises SetupError for what is still unknown."""
@@ -65,7 +68,11 @@ class Binding:
 
         `resolved` comes first. `publishing`: the running app's. Raises SetupError for what cannot stand around it.
         """
-        return fold_around(self._bare_call(subscription, publishing), subscription, self.around)
+        call = self._bare_call(subscription, publishing)
+        if self.publication is not None:
+            own = publisher_of(subscription, publishing)
+            call = published(call, self.publication, own, is_async=self.is_async)
+        return fold_around(call, subscription, self.around)
 
     def _bare_call(self, subscription: Subscription, publishing: Publishing) -> Call:
         arguments = self.arguments or ()

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from rocketapp.app.call.around import Around
+from rocketapp.app.call.publication import Publication
 from rocketapp.app.declare.options import Inherited
 from rocketapp.app.places import is_async, place_of_function
 from rocketapp.errors import SetupError
@@ -42,6 +43,8 @@ class Declaration:
     """The options that came from a Router or an app."""
     around: tuple[Around, ...] = ()
     """What its routers and its app put around it, innermost first."""
+    publication: Publication | None = None
+    """What becomes of the value that it returns."""
 
     def check(self) -> None:
         """Raises SetupError when this declaration is wrong by itself."""
@@ -73,6 +76,7 @@ class Declaration:
             options={**self.options, **new},
             origins={**self.origins, **dict.fromkeys(new, inherited)},
             around=(*self.around, around),
+            publication=None if self.publication is None else self.publication.within(prefix),
         )
 
     @property
@@ -90,6 +94,11 @@ class Declaration:
         return "" if origin is None else f" (from the {origin.what} at {origin.place})"
 
     def _check_batch(self) -> None:
+        if self.publication is not None and self.options.get("batch") is not None:
+            raise SetupError(
+                self.publication.place,
+                "publishes: a batch= handler returns outcomes: ask for a Publisher, or remove batch=",
+            )
         if self.options.get("batch") is None and "batch_wait" in self.options:
             wait = self.options["batch_wait"]
             self.refuse(f"batch_wait={wait!r} means nothing without batch=: add it, or remove batch_wait")

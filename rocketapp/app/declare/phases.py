@@ -31,6 +31,9 @@ class TwoPhases:
         self._running: RunningApp | None = None
         self._publishing = Publishing(self._must_run, payloads=declared.payloads)
 
+    def _check_complete(self) -> None:
+        """Raise SetupError for a declaration that lacks its other half."""
+
     def _change_pauses(self, change: PauseChange) -> None:
         running = self._running
         if running is None:
@@ -65,9 +68,13 @@ def pauses_of(app: TwoPhases) -> Sequence[PauseChange]:
 
 
 def begin(app: TwoPhases, running: RunningApp) -> None:
-    """From now on publishing works and nothing more is declared. Raises SetupError when the app runs already."""
+    """From now on publishing works and nothing more is declared.
+
+    Raises SetupError when the app runs already, and for a declaration that lacks its other half.
+    """
     if app._running is not None:
         raise SetupError(place_of_call(), f"app {app.name!r} is running already: stop it first")
+    app._check_complete()
     app._running = running
 
 

@@ -116,7 +116,14 @@ class Registry:
     def plans(self, group: str, consumer: ConsumerConfig, *, version: int) -> list[GroupPlan]:
         """What is to be consumed; `version` is told to brokers (milliseconds since 1970)."""
         bound = [
-            Bound(subscription, replace(binding.resolved(self._providers, self._payloads), around=declaration.around))
+            Bound(
+                subscription,
+                replace(
+                    binding.resolved(self._providers, self._payloads),
+                    around=declaration.around,
+                    publication=declaration.publication,
+                ),
+            )
             for subscription, (declaration, binding) in zip(
                 self.subscriptions(group, consumer), self._entries, strict=True
             )

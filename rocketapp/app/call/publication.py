@@ -1,0 +1,121 @@
+"""`@app.publishes(...)`: what a handler returns is published before its message is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rocketapp.app.publish.messages import check_names, outgoing, timeout_of
+from rocketapp.errors import SetupError
+from rocketapp.model.names import topic_problem
+from rocketapp.model.outcome import Outcome
+from rocketapp.model.publish_options import PublishOptions
+from rocketapp.model.publisher import Publisher
+from rocketapp.model.topic import Topic
+
+Call = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """The arguments of one `publishes`, and where it stands."""
+
+    topic: str | Topic[Any]
+    options: PublishOptions
+    place: str
+
+    def check(self) -> None:
+        """Raises SetupError for arguments that no message could have."""
+        name = self.topic.name if isinstance(self.topic, Topic) else self.topic
+        problem = topic_problem(name) if isinstance(name, str) else f"give a topic, not {name!r}"
+        if problem is not None:
+            raise SetupError(self.place, f"publishes: {problem}")
+        try:
+            check_names("publishes", self.options, PublishOptions)
+            outgoing(name, b"", self.options)
+            timeout_of(self.options)
+        except (TypeError, ValueError) as error:
+            raise SetupError(self.place, f"publishes: {error}") from None
+
+    def within(self, prefix: str) -> Publication:
+        """The same inside a router. A Topic is named in full."""
+        return self if isinstance(self.topic, Topic) or not prefix else replace(self, topic=prefix + self.topic)
+
+
+def published(call: Call, publication: Publication, publisher: Callable[[Any], Publisher], *, is_async: bool) -> Call:
+    """Publish what `call` returns. None and outcomes are not published; a failed send fails the attempt."""
+    topic, options = publication.topic, publication.options
+
+    async def one_async(message: Any) -> Any:
+        value = await call(message)
+        if value is None or _is_outcome(value):
+            return value
+        await publisher(message).publish(topic, value, **options)
+        return None
+
+    def one(message: Any) -> Any:
+        value = call(message)
+        if value is None or _is_outcome(value):
+            return value
+        publisher(message).publish_sync(topic, value, **options)
+        return None
+
+    return one_async if is_async else one
+
+
+def _is_outcome(value: Any) -> bool:
+    return isinstance(value, Outcome) or (isinstance(value, type) and issubclass(value, Outcome))
+
+
+@dataclass(slots=True)
+class _Said:
+    function: Any
+    publication: Publication
+    is_subscribed: bool = False
+
+
+@dataclass(slots=True)
+class Publications:
+    """Every `publishes` of one app or router, until `subscribe` takes the same function."""
+
+    inside: list[Publications] = field(default_factory=list)
+    """Those of the routers in it."""
+    _said: dict[int, _Said] = field(default_factory=dict)
+    _subscribed: dict[int, Any] = field(default_factory=dict)
+    """By id, with the function, so that no other one gets its id."""
+
+    def add(self, function: Any, publication: Publication) -> None:
+        """Raises SetupError for the wrong order, and for a second one."""
+        publication.check()
+        if id(function) in self._subscribed:
+            raise SetupError(
+                publication.place, "publishes stands above subscribe: write it below, next to the function"
+            )
+        before = self._said.get(id(function))
+        if before is not None:
+            other = before.publication.place
+            raise SetupError(
+                publication.place, f"publishes is said twice, first at {other}: ask for a Publisher to publish more"
+            )
+        self._said[id(function)] = _Said(function, publication)
+
+    def of(self, function: Any) -> Publication | None:
+        """What a function that is subscribed now publishes."""
+        self._subscribed[id(function)] = function
+        said = self._said.get(id(function))
+        if said is None:
+            return None
+        said.is_subscribed = True
+        return said.publication
+
+    def check(self) -> None:
+        """Raises SetupError for a function that is no handler: what it returns would never be published."""
+        for said in self._said.values():
+            if not said.is_subscribed:
+                raise SetupError(
+                    said.publication.place,
+                    "publishes decorates a function that is not subscribed here: write subscribe directly above it",
+                )
+        for one in self.inside:
+            one.check()

@@ -1,0 +1,167 @@
+"""`@app.publishes`: what a handler returns is published before its message is done."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from rocketapp import Message, Retry, RocketApp, Router, SendUnknown, SetupError, Skip, Topic
+from rocketapp.app.publish.publishing import CORRELATION_ID, Publishing
+from tests.unit.app.given import bound, message
+from tests.unit.app.parts import Diary, container_of, lifecycle_of
+from tests.unit.app.publish.test_publishing import Written
+
+
+class Invoice(msgspec.Struct):
+    id: str
+
+
+def call_of(app: RocketApp, written: Written) -> Callable[[Any], Any]:
+    """The callable of the app's only handler."""
+    subscription, binding = bound(app)
+    return binding.call(subscription, Publishing(lambda: written))
+
+
+async def test_what_a_handler_returns_is_published_and_follows_its_message() -> None:
+    app, written, handled = RocketApp("shop", clusters={"eu": "h:1"}), Written(), message()
+
+    @app.subscribe("orders", cluster="eu")
+    @app.publishes("invoices", tag="new", keys=["k"])
+    async def bill(message: Message) -> Invoice:
+        return Invoice("1")
+
+    assert await call_of(app, written)(handled) is None
+    ((cluster, sent),) = written.sent
+    assert (cluster, sent.topic, sent.body, sent.tag, sent.keys) == ("eu", "invoices", b'{"id":"1"}', "new", ("k",))
+    assert sent.properties == {CORRELATION_ID: handled.message_id}
+    assert await bill(handled) == Invoice("1")  # the function itself is unchanged
+
+
+async def test_a_sync_handler_s_value_is_published_from_its_thread() -> None:
+    app, written = RocketApp("shop"), Written()
+
+    @app.subscribe("orders")
+    @app.publishes("invoices")
+    def bill(message: Message) -> list[int]:
+        return [1, 2]
+
+    assert await asyncio.to_thread(call_of(app, written), message()) is None
+    assert [sent.body for _, sent in written.sent] == [b"[1,2]"]
+
+
+@pytest.mark.parametrize("value", [None, Skip("seen"), Retry(after=10)])
+async def test_nothing_and_outcomes_are_not_published(value: Any) -> None:
+    app, written = RocketApp("shop"), Written()
+
+    @app.subscribe("orders")
+    @app.publishes("invoices")
+    async def bill(message: Message) -> Any:
+        return value
+
+    assert await call_of(app, written)(message()) is value
+    assert written.sent == []
+
+
+async def test_a_send_that_fails_fails_the_attempt() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders")
+    @app.publishes("invoices")
+    async def bill(message: Message) -> str:
+        return "1"
+
+    class Failing(Written):
+        def sender(self, cluster: str) -> Any:
+            raise SendUnknown("invoices", "no answer")
+
+    with pytest.raises(SendUnknown):
+        await call_of(app, Failing())(message())
+
+
+async def test_a_typed_topic_takes_its_type_only_and_no_prefix() -> None:
+    app, router, written, values = RocketApp("shop"), Router(prefix="eu-"), Written(), iter([Invoice("1"), "text"])
+
+    @router.subscribe("orders")
+    @router.publishes(Topic("invoices", Invoice))
+    async def bill(message: Message) -> Any:
+        return next(values)
+
+    app.include(router)
+    call = call_of(app, written)
+    await call(message())
+    with pytest.raises(TypeError, match="topic 'invoices' holds Invoice, not str"):
+        await call(message())
+    assert [sent.topic for _, sent in written.sent] == ["invoices"]
+
+
+async def test_a_router_s_prefix_is_the_topic_s() -> None:
+    app, outer, inner, written = RocketApp("shop"), Router(prefix="a-"), Router(prefix="b-"), Written()
+
+    @inner.subscribe("orders")
+    @inner.publishes("invoices")
+    async def bill(message: Message) -> str:
+        return "1"
+
+    outer.include(inner)
+    app.include(outer)
+    await call_of(app, written)(message())
+    assert [sent.topic for _, sent in written.sent] == ["a-b-invoices"]
+
+
+async def nothing(message: Message) -> None: ...
+
+
+def test_publishes_above_subscribe_is_refused_with_its_line() -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders")(nothing)
+    with pytest.raises(SetupError, match="publishes stands above subscribe: write it below") as caught:
+        app.publishes("invoices")(nothing)
+    assert caught.value.place == f"{__file__}:{inspect.currentframe().f_lineno - 1}"  # type: ignore[union-attr]
+
+
+def test_a_second_publishes_is_refused_with_both_lines() -> None:
+    app = RocketApp("shop")
+    app.publishes("invoices")(nothing)
+    with pytest.raises(SetupError, match=rf"said twice, first at {__file__}:\d+: ask for a Publisher"):
+        app.publishes("receipts")(nothing)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_publishes_without_subscribe_stops_the_start(inside: bool) -> None:
+    app, router = RocketApp("shop", container=container_of(Diary())), Router()
+    app.include(router)
+    (router if inside else app).publishes("invoices")(nothing)
+    with pytest.raises(SetupError, match="a function that is not subscribed here: write subscribe directly above it"):
+        await lifecycle_of(app).start()
+
+
+def test_a_batch_handler_publishes_with_a_publisher() -> None:
+    app = RocketApp("shop")
+    with pytest.raises(SetupError, match="a batch= handler returns outcomes: ask for a Publisher"):
+
+        @app.subscribe("orders", batch=10)
+        @app.publishes("invoices")
+        async def bill(messages: list[Message]) -> str:
+            return "1"
+
+
+@pytest.mark.parametrize(
+    ("topic", "options", "problem"),
+    [
+        ("a b", {}, "only letters"),
+        (5, {}, "give a topic, not 5"),
+        ("invoices", {"tags": "new"}, "takes no keyword 'tags'"),
+        ("invoices", {"delay": 7}, "no delay level of 7 s"),
+        ("invoices", {"timeout": -1}, "give seconds above 0"),
+        ("invoices", {"keys": 5}, "keys takes str, or several"),
+    ],
+)
+def test_arguments_that_no_message_could_have_are_refused_at_their_line(topic: Any, options: Any, problem: str) -> None:
+    with pytest.raises(SetupError, match=problem) as caught:
+        RocketApp("shop").publishes(topic, **options)(nothing)
+    assert caught.value.place.startswith(__file__)
