@@ -82,3 +82,8 @@ app.on_startup(None)  # E: type-var
 app.upcaster(Order, version="1")  # E: arg-type
 app.upcaster(Order, version=1)(len)  # E: type-var
 TypeByTag(Order)  # E: arg-type
+app.sink("orders")  # E: attr-defined
+app.exception_handler("KeyError")  # E: arg-type
+app.middleware(also=5)  # E: call-overload
+app.options("shop")  # E: arg-type
+RocketApp("shop", options=5)  # E: arg-type

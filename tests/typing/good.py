@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypedDict, assert_type
 
 import msgspec
@@ -30,6 +30,21 @@ from rocketapp import (
     TypeByTag,
     Wrapper,
     hookimpl,
+)
+from rocketapp.plugin import (
+    Answered,
+    Calling,
+    NewIntake,
+    Observe,
+    PublishCall,
+    PublishWrapper,
+    QueueSession,
+    Released,
+    RemoteCall,
+    Sending,
+    Subscription,
+    Surface,
+    option,
 )
 
 
@@ -211,3 +226,85 @@ async def a_decorated_function_keeps_its_type(order: Order, message: Message, co
     assert_type(await count([message]), Outcomes)
     assert_type(message.keys, list[str])
     assert_type(message.body, bytes)
+
+
+@app.middleware
+async def timed(message: Message, call_next: Callable[[Message], Awaitable[object]]) -> object:
+    return await call_next(message)
+
+
+@app.exception_handler(KeyError)
+def unknown(message: Message, error: KeyError) -> Skip:
+    return Skip(error)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShopOptions:
+    limit: float = option(100.0, "Most of one order.", least=0.0)
+    topics: tuple[str, ...] = option((), "Where orders come from.")
+
+
+money = RocketApp("money", options=ShopOptions)
+named = RocketApp("money", options=("cash", ShopOptions))
+
+
+@money.on_startup
+def limits() -> None:
+    assert_type(money.options(ShopOptions), ShopOptions)
+    assert_type(money.options(ShopOptions).limit, float)
+
+
+class Door:
+    """Every hook of a plugin, from the front door alone."""
+
+    @hookimpl
+    def options(self) -> tuple[str, type[ShopOptions]]:
+        return "door", ShopOptions
+
+    @hookimpl
+    def configure(self, app: RocketApp) -> None:
+        app.include(billing)
+
+    @hookimpl
+    def app_methods(self, app: RocketApp) -> Mapping[str, Callable[..., Any]]:
+        return {"sink": app.subscribe}
+
+    @hookimpl
+    def observe_events(self, app: Surface) -> Observe:
+        assert_type(app.options(ShopOptions), ShopOptions)
+        return lambda event: print(event.reason) if isinstance(event, Released) else None
+
+    @hookimpl
+    def publish_wrapper(self, app: Surface) -> PublishWrapper:
+        def wrap(call: PublishCall) -> PublishCall:
+            async def stamping(sending: Sending) -> Sequence[SendResult]:
+                stamped = [replace(one, properties={**one.properties, "app": app.name}) for one in sending.messages]
+                return await call(replace(sending, messages=stamped))
+
+            return stamping
+
+        return wrap
+
+    @hookimpl
+    def remote_call(self) -> Calling:
+        def calling(call: RemoteCall) -> Answered:
+            call.fields["Signature"] = call.name
+            return lambda answer: print(answer.code, answer.error)
+
+        return calling
+
+    @hookimpl
+    def consuming_way(self, subscription: Subscription) -> NewIntake | None:
+        return Shelf if subscription.topic == "rows" else None
+
+
+class Shelf:
+    def __init__(self, session: QueueSession) -> None:
+        self._session = session
+
+    def take(self, messages: Sequence[Message]) -> None:
+        self._session.done(messages)
+
+    async def drain(self) -> None: ...
+
+    def discard(self) -> None: ...
