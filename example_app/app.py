@@ -15,18 +15,16 @@ import secrets
 
 from example_app.handlers import orders, payments, stock
 from example_app.model import Order
+from example_app.shelf import Shop
 from rocketapp import RocketApp
 
 log = logging.getLogger("shop")
 
-app = RocketApp("shop", version="1.0")
+shop = Shop()
+app = RocketApp("shop", version="1.0", container=shop)
 app.include(orders.router)
 app.include(payments.router)
 app.include(stock.router)
-
-# Handlers publish through the app. They do not import it, so that tests can replace `publish`.
-orders.publish = app.publish
-payments.publish = app.publish
 
 CUSTOMERS = [
     ("Ada", "tea", 2, "4000"),
@@ -50,4 +48,4 @@ async def open_shop() -> None:
 
 @app.on_shutdown
 def close_shop() -> None:
-    log.info("the shop is closed; stock: %s", ", ".join(f"{item} {left}" for item, left in sorted(stock.shelf.items())))
+    log.info("the shop is closed; stock: %s", shop.shelf())

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any
-
 import msgspec
-
-Publish = Callable[..., Awaitable[Any]]
-"""`RocketApp.publish`, or its replacement in a test."""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -34,8 +28,3 @@ class Movement(msgspec.Struct, frozen=True):
     order_id: str
     item: str
     count: int
-
-
-async def not_connected(topic: str, body: Any, **options: Any) -> None:
-    """The default `publish`, until app.py replaces it."""
-    raise RuntimeError(f"published to {topic} before app.py set `publish`")

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import logging
 
-from example_app.model import Movement, Order, Payment, Publish, not_connected
-from rocketapp import Message, Router
+from example_app.model import Movement, Order, Payment
+from rocketapp import Message, Publisher, Router
 
 log = logging.getLogger("shop.orders")
 router = Router(prefix="shop-")
-publish: Publish = not_connected
 
 CENTS = {"tea": 350, "coffee": 420, "cocoa": 510}
 
 
 @router.subscribe("orders", tags="placed")
-async def place(order: Order, message: Message) -> None:
+async def place(order: Order, message: Message, publisher: Publisher) -> None:
     """Reserve the goods and ask for the money. A message may arrive twice; the order's id lets others notice it."""
     log.info("order %s: %s wants %d %s", order.id, order.customer, order.count, order.item)
-    await publish("shop-stock", Movement(order.id, order.item, order.count), order_key=order.item, keys=[order.id])
-    await publish("shop-payments", Payment(order, order.count * CENTS[order.item]), keys=message.keys)
+    movement = Movement(order.id, order.item, order.count)
+    await publisher.publish("shop-stock", movement, order_key=order.item, keys=[order.id])
+    await publisher.publish("shop-payments", Payment(order, order.count * CENTS[order.item]), keys=message.keys)
 
 
 @router.subscribe("orders", tags="paid")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 
-from example_app.model import Payment, Publish, not_connected
+from example_app.model import Payment
 from rocketapp import Context, DeadLetter, Retry, Router
 
 log = logging.getLogger("shop.payments")
 router = Router(prefix="shop-")
-publish: Publish = not_connected
 
 BUSY_BANK, STOLEN_CARD, BROKEN_CARD = "4111", "4222", "4333"
 
@@ -32,4 +31,4 @@ async def charge(payment: Payment, context: Context) -> None:
         # Any other exception would be retried in 10 s; a customer at the till does not wait that long.
         raise Retry(after=1) from CardUnreadableError(f"order {order.id}: card of {order.customer}")
     log.info("order %s: %.2f paid at attempt %d", order.id, payment.cents / 100, context.attempt)
-    await publish("shop-orders", order, tag="paid", keys=[order.id], order_key=order.id)
+    await context.publish("shop-orders", order, tag="paid", keys=[order.id], order_key=order.id)

@@ -5,19 +5,15 @@ from __future__ import annotations
 import logging
 
 from example_app.model import Movement
+from example_app.shelf import Shelf
 from rocketapp import Router
 
 log = logging.getLogger("shop.stock")
 router = Router(prefix="shop-", group="shop-stock")
 
-shelf = {"tea": 10, "coffee": 10, "cocoa": 10}
-"""A real shop uses a database; this one starts anew at every restart."""
-
 
 @router.subscribe("stock", orderly=True)
-async def move(movement: Movement) -> None:
+async def move(movement: Movement, shelf: Shelf) -> None:
     """One message after the other per queue, across all workers. Equal order keys (the item) share a queue."""
-    shelf[movement.item] -= movement.count
-    log.info(
-        "stock: %d %s for order %s, %d left", movement.count, movement.item, movement.order_id, shelf[movement.item]
-    )
+    left = shelf.take(movement.item, movement.count)
+    log.info("stock: %d %s for order %s, %d left", movement.count, movement.item, movement.order_id, left)

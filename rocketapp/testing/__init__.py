@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rocketapp.testing.app import AsyncTestedApp, TestApp, TestedApp
     from rocketapp.testing.calling import call, call_sync
+    from rocketapp.testing.faults import Faults
     from rocketapp.testing.messages import make_context, make_message
     from rocketapp.testing.records import Dead, Done, Handled, Published, Retried
     from rocketapp.testing.virtual_time import StandstillError
@@ -18,6 +19,7 @@ _HOMES = {
     "AsyncTestedApp": "rocketapp.testing.app",
     "Dead": "rocketapp.testing.records",
     "Done": "rocketapp.testing.records",
+    "Faults": "rocketapp.testing.faults",
     "Handled": "rocketapp.testing.records",
     "Published": "rocketapp.testing.records",
     "Retried": "rocketapp.testing.records",
@@ -34,6 +36,7 @@ __all__ = [
     "AsyncTestedApp",
     "Dead",
     "Done",
+    "Faults",
     "Handled",
     "Published",
     "Retried",

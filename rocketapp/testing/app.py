@@ -23,6 +23,7 @@ from rocketapp.app.inject.overrides import overridden
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.testing.driver import Driver
+from rocketapp.testing.faults import Faults
 from rocketapp.testing.recorder import BY_TEST
 from rocketapp.testing.records import Dead, Handled, Published, Retried
 from rocketapp.testing.stage import Stage, settings_of
@@ -60,6 +61,7 @@ class TestApp:
         self._undo = ExitStack()
         self._driver: Driver
         self._stage: Stage
+        self._faults: Faults
 
     def __repr__(self) -> str:
         return f"<TestApp of {self.app.name}>"
@@ -71,7 +73,7 @@ class TestApp:
         except BaseException:
             self._end()
             raise
-        return TestedApp(self._driver, self._stage)
+        return TestedApp(self._driver, self._stage, self._faults)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -88,7 +90,7 @@ class TestApp:
         except BaseException:
             self._end()
             raise
-        return AsyncTestedApp(self._driver, self._stage)
+        return AsyncTestedApp(self._driver, self._stage, self._faults)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -104,12 +106,14 @@ class TestApp:
         self._undo.enter_context(overridden(declared.container, self._overrides, declared.place))
         self._driver = Driver()
         self._stage = Stage(self.app, self._driver.loop, settings=settings, seed=self._seed)
+        self._faults = Faults(self._stage)
         return _within(_LIMIT, self._stage.start(), "the start")
 
     async def _stop(self, *, failed: bool) -> None:
         cut = asyncio.Event()
         if failed:
             cut.set()
+        await self._faults.close()
         await _within(_LIMIT, self._stage.stop(cut), "the stop")
 
     def _end(self) -> None:
@@ -122,8 +126,10 @@ class TestApp:
 class _Tested:
     """What both forms have in common."""
 
-    def __init__(self, driver: Driver, stage: Stage) -> None:
+    def __init__(self, driver: Driver, stage: Stage, faults: Faults) -> None:
         self._driver, self._stage = driver, stage
+        self.faults = faults
+        """What is to go wrong around the app."""
 
     def __repr__(self) -> str:
         return (
@@ -158,8 +164,8 @@ class _Tested:
 
     @property
     def unmatched(self) -> int:
-        """How many messages no handler wanted."""
-        return self._stage.recorder.unmatched
+        """How many messages no handler wanted; they are done."""
+        return self._stage.lifecycle.counters.unmatched
 
     def _publishing(self, topic: str, body: Any, options: PublishOptions) -> Coroutine[Any, Any, SendResult]:
         async def publish() -> SendResult:

@@ -36,7 +36,6 @@ class Recorder:
         self.retried: list[Retried] = []
         self.dead: list[Dead] = []
         self.published: list[Published] = []
-        self.unmatched = 0
         self._begun: dict[_Key, list[tuple[Message, BaseException | None]]] = {}
         """Calls that have begun, until the engine says what becomes of their messages."""
 
@@ -172,7 +171,5 @@ class Recorder:
                             at=self._loop.time(),
                         )
                     )
-            case events.Unmatched():
-                self.unmatched += event.count
             case _:
                 pass

@@ -70,6 +70,19 @@ class Stage:
     def __repr__(self) -> str:
         return f"<Stage of {self.app.name}: {len(self.brokers)} brokers>"
 
+    @property
+    def group(self) -> str:
+        """The app's own group."""
+        return self.settings.app.group or self.app.name
+
+    def address(self, cluster: str) -> str:
+        """Where the broker of a cluster listens. Raises LookupError for one that the app does not have."""
+        name_servers = {"": self.settings.client.name_server, **declared_of(self.app).clusters}
+        if cluster not in name_servers:
+            known = ", ".join(sorted(name for name in name_servers if name)) or "none"
+            raise LookupError(f"cluster={cluster!r} is unknown: RocketApp(clusters=...) names {known}")
+        return parse_name_servers(name_servers[cluster])[0]
+
     async def start(self) -> None:
         """Returns when messages flow. Raises what stopped the start, after undoing it."""
         addresses = (self.settings.client.name_server, *declared_of(self.app).clusters.values())
@@ -135,10 +148,8 @@ class Stage:
     def _create_topics(self) -> None:
         """What is subscribed exists, as it does in production most of the time: so the first message is awaited."""
         declared = declared_of(self.app)
-        group = self.settings.app.group or self.app.name
-        for one in declared.registry.subscriptions(group, self.settings.consumer):
-            address = declared.clusters.get(one.cluster, self.settings.client.name_server)
-            self.brokers[parse_name_servers(address)[0]].create_topic(one.topic)
+        for one in declared.registry.subscriptions(self.group, self.settings.consumer):
+            self.brokers[self.address(one.cluster)].create_topic(one.topic)
 
     async def _stop_brokers(self) -> None:
         while self.brokers:

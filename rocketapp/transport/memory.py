@@ -147,6 +147,9 @@ class MemoryNetwork:
     def __init__(self, random: Random | None = None, *, latency: float = 0.0) -> None:
         """`latency`: most seconds until bytes arrive. It needs a `random`, which chooses the time of each delivery."""
         self._random, self._latency = random, latency
+        self.slowness = 0.0
+        """Seconds that everything takes longer, beside the latency."""
+        self._refusing: set[str] = set()
         self._listeners: dict[str, tuple[MakeReceiver, Context]] = {}
         self._streams: dict[MemoryStream, None] = {}
         self._held: set[str] = set()
@@ -171,7 +174,9 @@ class MemoryNetwork:
                 await asyncio.sleep(self._delay())
         except TimeoutError:
             raise ConnectError(address, f"no connection within {timeout:g} s") from None
-        make_receiver, context = self._listeners.get(address, (None, None))
+        make_receiver, context = (
+            (None, None) if address in self._refusing else self._listeners.get(address, (None, None))
+        )
         if make_receiver is None or context is None:
             raise ConnectError(address, "Connection refused")
         local = join_address("127.0.0.1", self._free_port())
@@ -211,6 +216,15 @@ class MemoryNetwork:
             if name in stream.names:
                 stream.schedule()
 
+    def refuse(self, address: str) -> None:
+        """Break the connections of this address, and refuse new ones until `accept`: its process is gone."""
+        self._refusing.add(address)
+        self.cut(address)
+
+    def accept(self, address: str) -> None:
+        """Undo `refuse`."""
+        self._refusing.discard(address)
+
     def is_held(self, *names: str) -> bool:
         return not self._held.isdisjoint(names)
 
@@ -242,7 +256,9 @@ class MemoryNetwork:
         return joined
 
     def _delay(self) -> float:
-        return self._random.uniform(0.0, self._latency) if self._random is not None and self._latency else 0.0
+        if self._random is None or not self._latency:
+            return self.slowness
+        return self.slowness + self._random.uniform(0.0, self._latency)
 
     def _free_port(self) -> int:
         self._port += 1

@@ -1,0 +1,156 @@
+"""What goes wrong around an app, on the streams, the clock and the queue locks of its stage: `t.faults`.
+
+Each call only arranges its fault: it begins when time next may pass, in `advance`, `settle` or `publish`, and ends
+after the given seconds of virtual time. The app and the broker run the code that they always run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from dataclasses import replace
+from typing import Any
+
+from rocketapp.client.calls.clients import member_list
+from rocketapp.client.calls.locks import lock, unlock
+from rocketapp.client.instance import ClientInstance
+from rocketapp.model.event import Event, LoopFailed
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.producer.producer import Producer
+from rocketapp.tasks import Tasks
+from rocketapp.testing.stage import Stage
+from rocketapp.transport.pool import Pool
+from rocketapp.wire.message import Message
+
+log = logging.getLogger("rocketapp.testing")
+_OTHER = "another member"
+"""The link and the client id of whoever meddles."""
+_TIMEOUT = 3.0
+
+
+class Faults:
+    """The faults of one stage. `cluster`: the name of one of the app's clusters; empty for the unnamed one."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage, self._loop, self._network = stage, stage.loop, stage.network
+        self._tasks = Tasks(self._report)
+
+    def broker_away(self, seconds: float, *, cluster: str = "") -> None:
+        """The broker's machine is cut off: nothing arrives, no connection is refused, and no one is told."""
+        address = self._stage.address(cluster)
+        self._between(seconds, lambda: self._network.hold(address), lambda: self._network.release(address))
+
+    def broker_refusing(self, seconds: float, *, cluster: str = "") -> None:
+        """The broker's process is gone: its connections break and new ones are refused. It comes back with its data."""
+        address = self._stage.address(cluster)
+        self._between(seconds, lambda: self._network.refuse(address), lambda: self._network.accept(address))
+
+    def broker_slow(self, latency: float, seconds: float) -> None:
+        """Everything that is sent, both ways, takes `latency` seconds to arrive."""
+
+        def slow() -> None:
+            self._network.slowness += latency
+
+        def usual() -> None:
+            self._network.slowness -= latency
+
+        self._between(seconds, slow, usual)
+
+    def connection_lost(self, *, cluster: str = "") -> None:
+        """Every connection to the broker breaks once; new ones are accepted."""
+        address = self._stage.address(cluster)
+        self._now(lambda: self._network.cut(address))
+
+    def lease_lost(self, topic: str, *, seconds: float = 30.0, group: str | None = None, cluster: str = "") -> None:
+        """Another member holds the locks of an orderly topic for so long, as after a network partition.
+
+        group: None is the app's. The app notices it when it renews its locks (`consumer.lock_renew_interval`, 20 s).
+        """
+        address = self._stage.address(cluster)
+        self._start(lambda: self._steal(topic, seconds, group or self._stage.group, address))
+
+    def duplicate(self, message: Message, *, cluster: str = "") -> None:
+        """This message is stored a second time, with its id: as a producer does that got no answer."""
+        address = self._stage.address(cluster)
+        self._start(lambda: self._send_again(message, address))
+
+    def clock_jump(self, seconds: float) -> None:
+        """The time of day jumps, of the app and of its brokers; below 0 it goes back. Timers do not care."""
+
+        def jump() -> None:
+            self._stage.clock.epoch += seconds
+
+        self._now(jump)
+
+    async def close(self) -> None:
+        await self._tasks.close()
+
+    async def _steal(self, topic: str, seconds: float, group: str, address: str) -> None:
+        pool = Pool(
+            dial=self._network.dialer(_OTHER),
+            dial_timeout=_TIMEOUT,
+            serve=None,
+            max_frame_bytes=1 << 24,
+            random=self._stage.random,
+        )
+        broker = self._stage.settings.broker
+        queues = [MessageQueue(topic, broker.name, number) for number in range(broker.topic_queues)]
+        try:
+            connection = await pool.get(address)
+            for member in await member_list(connection, group, _TIMEOUT):
+                await unlock(connection, group, member, queues, _TIMEOUT)
+            await lock(connection, group, _OTHER, queues, _TIMEOUT)
+            await asyncio.sleep(seconds)
+            await unlock(connection, group, _OTHER, queues, _TIMEOUT)
+        finally:
+            await pool.close()
+
+    async def _send_again(self, message: Message, address: str) -> None:
+        stage = self._stage
+        client = ClientInstance(
+            config=replace(stage.settings.client, name_server=address),
+            dial=self._network.dialer(_OTHER),
+            clock=stage.clock,
+            random=stage.random,
+            observe=self._report,
+        )
+        await client.start()
+        producer = Producer(
+            client=client,
+            config=stage.settings.producer,
+            group=_OTHER.replace(" ", "-"),
+            clock=stage.clock,
+            random=stage.random,
+            observe=self._report,
+        )
+        try:
+            await producer.start()
+            await producer.send_raw(
+                message.topic,
+                message.stored_body,
+                message.properties,
+                sys_flag=message.sys_flag,
+                flag=message.flag,
+            )
+        finally:
+            await producer.stop()
+            await client.stop()
+
+    def _between(self, seconds: float, begin: Callable[[], object], end: Callable[[], object]) -> None:
+        def begun() -> None:
+            begin()
+            self._loop.call_later(seconds, end, context=Context())
+
+        self._now(begun)
+
+    def _start(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._now(lambda: self._tasks.start(work(), "fault"))
+
+    def _now(self, begin: Callable[[], object]) -> None:
+        self._loop.call_soon(begin, context=Context())
+
+    def _report(self, event: Event) -> None:
+        if isinstance(event, LoopFailed):
+            log.error("a fault of the test could not be made: %s", event.error)
