@@ -42,6 +42,8 @@ _TRY_AGAIN = 1.0
 """Seconds until a session that could not begin is tried again."""
 _AT_ONCE = 0.02
 """Seconds after which handlers that run are not about to end."""
+_COMMIT_AGAIN = 0.5
+"""Seconds after which handlers that ended meanwhile are committed, while others still run."""
 
 
 class SessionEnd(Enum):
@@ -267,11 +269,14 @@ class Assignment:
         offsets = self._context.offsets
         session.is_ending = True
         delivery.end()
-        at_rest = await self._drained(delivery, _AT_ONCE)
-        if not at_rest:
+        at_rest, told = await self._drained(delivery, _AT_ONCE), -1
+        while not at_rest and not self._cut.done():
             # For the next owner, which may not wait for the running handlers.
-            await offsets.commit_finally(session)
-            at_rest = await self._drained(delivery)
+            if session.process_queue.commit_offset > told:
+                told = session.process_queue.commit_offset
+                await offsets.commit_finally(session)
+            at_rest = await self._drained(delivery, _COMMIT_AGAIN)
+        at_rest = at_rest or await self._drained(delivery)
         self.is_clean = await offsets.commit_finally(session) and self.is_clean
         offsets.end(session)
         # When it was cut, some works below a started one are left: they are another member's now.

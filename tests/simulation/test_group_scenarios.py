@@ -271,6 +271,28 @@ async def test_a_member_that_drains_for_long_finishes_and_lowers_no_offset_of_wh
     await stage.end()
 
 
+@scenario
+async def test_a_member_that_drains_commits_what_ends_while_other_handlers_still_run() -> None:
+    """It committed when it was told to stop, and again when its last handler ended; all between was handled twice."""
+
+    async def behave(message: Message) -> None:
+        await asyncio.sleep(20 if message.text() == "20" else 0.3)
+
+    stage = Stage(ORDERS, behave=behave)
+    await stage.begin()
+    await stage.send("orders", 20, key="one queue")
+    first = await stage.join()
+    await stage.until(lambda: len(stage.started()) == 20)
+    leaving = asyncio.get_running_loop().create_task(first.leave(drain_timeout=60))
+    await stage.join()
+    await stage.join()
+    await stage.until(lambda: len({event.member for event in stage.started()}) == 2)
+    assert {event.number for event in stage.started() if event.member != first.name} == {20}
+    assert await leaving
+    await stage.calm(60)
+    await stage.end()
+
+
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
 @scenario
 async def test_after_a_restart_of_the_broker_everybody_keeps_its_queues(crash: bool) -> None:
