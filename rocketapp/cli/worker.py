@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketapp.cli.loop import settle_garbage_collector
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from rocketapp.app.run.lifecycle import Lifecycle
     from rocketapp.app.settings.settings import Settings
     from rocketapp.cli.stop import ProcessStop
+    from rocketapp.consumer.crashes import Crashes
 
+_log = logging.getLogger("rocketapp.run")
 Tell = Callable[[Report], None]
 
 STATUS_INTERVAL = 1.0
@@ -44,6 +48,7 @@ class Worker:
         from rocketapp.transport.tcp import dial_tcp
 
         self._tell = tell
+        self._crashes = _open_crashes(settings.consumer.crash_dir)
         self._lifecycle: Lifecycle = Lifecycle(
             app,
             settings,
@@ -51,6 +56,7 @@ class Worker:
             clock=SystemClock(),
             random=random.Random(),
             expected_members=expected_members,
+            crashes=self._crashes,
         )
 
     @property
@@ -73,6 +79,8 @@ class Worker:
                 await stop.requested.wait()
         finally:
             clean: bool = await self._lifecycle.stop(stop.cut)
+            if self._crashes is not None:
+                self._crashes.close()
         return clean
 
     async def _start(self, stop: ProcessStop) -> bool:
@@ -109,3 +117,17 @@ class Worker:
             wanted=frozenset(map(str, idle.wanted)),
             reasons=tuple(idle.reasons),
         )
+
+
+def _open_crashes(directory: str) -> Crashes | None:
+    """Where this process notes down what it has in hand."""
+    from rocketapp.consumer.crashes import Crashes
+
+    if not directory:
+        return None
+    try:
+        return Crashes(Path(directory), now=SystemClock().now, tell=_log.warning)
+    except OSError as error:
+        problem = (error.strerror or str(error)).lower()
+        _log.warning("%s: %s: messages that end the process are not found (consumer.crash_dir)", directory, problem)
+        return None

@@ -120,6 +120,11 @@ class ClientInstance:
         await self._heartbeats.stop()
         await asyncio.gather(self._brokers.close(), self._name_server_pool.close())
 
+    def disown(self) -> None:
+        """In a forked child: the connections are the parent's."""
+        self._brokers.disown()
+        self._name_server_pool.disown()
+
     # Groups.
 
     def register_consumer(self, group: str, member: ConsumerMember) -> None:

@@ -80,6 +80,10 @@ class ConsumerConfig:
     handler_warning: float = option(
         900.0, "Seconds after which a running handler is warned about.", java="consumeTimeout", least=1.0
     )
+    crash_dir: str = option(
+        ".rocketapp/crashes",
+        "Directory in which the processes of a machine note down what they have in hand; empty: nowhere.",
+    )
     join_timeout: float = option(
         5.0, "Seconds that several workers wait for each other before the first pull.", least=0.0
     )

@@ -113,6 +113,8 @@ class Group:
             new_completion=partial(SentBack, redelivery=self.redelivery, stopping=self.stopping),
             observe=self._parts.observe,
             threads=self._parts.threads,
+            group=self.name,
+            crashes=self._parts.crashes,
         )
 
     def _new_orderly(self, retries: RetryContext) -> OrderlyWay:
@@ -124,6 +126,7 @@ class Group:
             observe=self._parts.observe,
             prompt=self.offsets.prompt,
             threads=self._parts.threads,
+            crashes=self._parts.crashes,
         )
 
     def _new_keyed(self, retries: RetryContext) -> KeyedWay:

@@ -9,6 +9,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.blocked_loop import BlockedLoop
+from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.retry.sender import RawSender
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
@@ -35,5 +36,7 @@ class ConsumerParts:
     """The most bytes that a compressed message may become."""
     blocked_loop: BlockedLoop | None = None
     """One for all groups of an app: it names the line that blocks the loop. None: the loop is not watched."""
+    crashes: Crashes | None = None
+    """One for all groups of a process: what it has in hand when it dies. None: it is not recorded."""
     threads: MakeThreads = Threads
     """(name, most): makes the threads of one sync handler."""

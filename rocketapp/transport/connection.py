@@ -171,6 +171,11 @@ class Connection:
         if not self._gone.done():
             self._stream.abort()
 
+    def disown(self) -> None:
+        """In a forked child: it is the parent's."""
+        if self._stream is not None:
+            self._stream.disown()
+
     def abort(self, reason: str) -> None:
         """End at once and drop unsent bytes."""
         self._end(reason)

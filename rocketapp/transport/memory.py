@@ -67,6 +67,9 @@ class MemoryStream:
     def close(self) -> None:
         self._finish("closed here")
 
+    def disown(self) -> None:
+        """What is in memory is a copy already."""
+
     def abort(self) -> None:
         # Like a TCP reset: bytes that the other end has not received yet are dropped.
         if not (self._ended or self._is_held):

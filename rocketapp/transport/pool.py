@@ -60,6 +60,11 @@ class Pool:
     def __repr__(self) -> str:
         return f"<Pool: {len(self._connections)} connections>"
 
+    def disown(self) -> None:
+        """In a forked child: the connections are the parent's."""
+        for connection in self._connections.values():
+            connection.disown()
+
     def peek(self, address: str) -> Connection | None:
         """The connection to that address; None when there is none."""
         return self._connections.get(address)

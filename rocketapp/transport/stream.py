@@ -45,6 +45,10 @@ class Stream(Protocol):
         """Send what was written, then end."""
         ...
 
+    def disown(self) -> None:
+        """In a forked child: the stream is the parent's. What is written leads nowhere, and nothing is held open."""
+        ...
+
     def abort(self) -> None:
         """End at once; unsent bytes are dropped."""
         ...

@@ -76,6 +76,13 @@ class TcpStream(asyncio.Protocol):
         self.resume_writing = self._receiver.resume  # type: ignore[method-assign]
         self._transport.set_protocol(self)
 
+    def disown(self) -> None:
+        sock: socket.socket | None = self._transport.get_extra_info("socket")
+        if not self._ended and sock is not None and sock.fileno() >= 0:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            os.dup2(nowhere, sock.fileno(), inheritable=False)
+            os.close(nowhere)
+
     def connection_lost(self, error: Exception | None) -> None:
         by_us, self._ended = self._ended, True
         if error is not None:

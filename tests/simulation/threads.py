@@ -55,6 +55,9 @@ class SimulatedThreads:
         while self.idle:
             self.idle.pop().turn()
 
+    def halt(self) -> None:
+        """Simulated processes do not fork."""
+
     def end(self) -> None:
         """End every thread, wherever it is: its process is dead, or the simulation is over."""
         self.is_stopped = True

@@ -185,6 +185,8 @@ class FakeStream:
     def close(self) -> None:
         self.ended = self.ended or "closed"
 
+    def disown(self) -> None: ...
+
     def abort(self) -> None:
         self.ended = "aborted"
 

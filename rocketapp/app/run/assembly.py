@@ -25,6 +25,7 @@ from rocketapp.app.run.remote_calls import connections
 from rocketapp.app.run.ways import plugged_in
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
+from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.errors import PluginError, SetupError
@@ -70,6 +71,7 @@ def assemble(
     plugins: Plugins,
     periodic: Periodic,
     snapshot: Callable[[], AppSnapshot],
+    crashes: Crashes | None = None,
 ) -> Assembly:
     """`publishing`: for handlers that publish. Raises SetupError or PluginError."""
     declared = declared_of(app)
@@ -91,6 +93,7 @@ def assemble(
         random=random,
         threads=threads,
         new_connection=connections(plugins, surface),
+        crashes=crashes,
     )
     wiring = Wiring(declared.container, given)
     version = int(wiring.clock.now() * 1000)

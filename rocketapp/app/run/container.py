@@ -20,6 +20,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.blocked_loop import BlockedLoop
+from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
@@ -46,6 +47,7 @@ class Container(containers.DeclarativeContainer):
     random: providers.Provider[Random] = providers.Dependency()
     threads: providers.Provider[MakeThreads] = providers.Dependency()
     new_connection: providers.Provider[NewConnection] = providers.Dependency()
+    crashes: providers.Provider[Crashes | None] = providers.Object(None)
     flow_control: providers.Provider[FlowControl] = providers.Singleton(parts.make_flow_control, settings)
     blocked_loop: providers.Provider[BlockedLoop] = providers.Singleton(BlockedLoop, observe)
     app_parts: providers.Provider[parts.AppParts] = providers.Factory(
@@ -59,6 +61,7 @@ class Container(containers.DeclarativeContainer):
         new_connection=new_connection,
         flow_control=flow_control,
         blocked_loop=blocked_loop,
+        crashes=crashes,
     )
     client: providers.Provider[ClientInstance] = providers.Factory(parts.make_client, app_parts)
     producer: providers.Provider[Producer] = providers.Factory(parts.make_producer, app_parts)

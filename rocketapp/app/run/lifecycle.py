@@ -20,6 +20,7 @@ from rocketapp.app.declare.registry import UNNAMED, GroupPlan
 from rocketapp.app.publish.publishing import Publishing, Sender
 from rocketapp.app.publish.wrapped import WrappedSender, fold_publish
 from rocketapp.app.run.assembly import Assembly, assemble
+from rocketapp.app.run.forks import ForkGuard
 from rocketapp.app.run.idle import Idle, merge_idle
 from rocketapp.app.run.periodic import Periodic
 from rocketapp.app.run.reading import complete, prepare
@@ -38,6 +39,7 @@ from rocketapp.transport.stream import Dial
 if TYPE_CHECKING:
     from rocketapp.app.run.container import Wiring
     from rocketapp.client.instance import ClientInstance
+    from rocketapp.consumer.crashes import Crashes
     from rocketapp.consumer.push_consumer import PushConsumer
     from rocketapp.producer.producer import Producer
 
@@ -60,8 +62,13 @@ class Lifecycle:
         expected_members: int = 1,
         threads: MakeThreads = Threads,
         plugins: Sequence[object] = (),
+        crashes: Crashes | None = None,
     ) -> None:
-        """`threads(name, most)` makes the threads of a sync handler. `plugins`: of this run, behind the app's."""
+        """`threads(name, most)` makes the threads of a sync handler. `plugins`: of this run, behind the app's.
+
+        `crashes`: where what is in hand is noted down, for the case that the process dies; its owner closes it.
+        """
+        self._crashes = crashes
         self._app, self._settings, self._expected_members = app, settings, expected_members
         self._dial, self._clock, self._random, self._threads = dial, clock, random, threads
         self._more_plugins = plugins
@@ -95,6 +102,7 @@ class Lifecycle:
         prepare(self._app, self._settings.app)
         self._settings = complete(self._app, self._settings)
         self._early_changes = list(pauses_of(self._app))
+        self._forks = ForkGuard(self._halt)
         begin(self._app, self)
         declared_of(self._app).settings_in_use = self._settings
         self._began = True
@@ -160,6 +168,12 @@ class Lifecycle:
         client_ids = {name: client.client_id for name, client in self._clients.items()}
         return AppSnapshot(cache_limit_bytes=limit, groups=tuple(groups), client_ids=client_ids)
 
+    def _halt(self) -> None:
+        for client in self._clients.values():
+            client.disown()
+        for consumer in self._consumers:
+            consumer.halt()
+
     # Starting.
 
     async def _start(self) -> None:
@@ -177,6 +191,7 @@ class Lifecycle:
             plugins=plugins,
             periodic=self._periodic,
             snapshot=self.snapshot,
+            crashes=self._crashes,
         )
         for change in self._early_changes:
             named_by(change, self._plans())

@@ -13,6 +13,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.blocked_loop import BlockedLoop
+from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.workers.threads import MakeThreads
@@ -34,6 +35,7 @@ class GivenParts:
     random: Random
     threads: MakeThreads
     new_connection: NewConnection = Connection
+    crashes: Crashes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +51,7 @@ class AppParts:
     new_connection: NewConnection
     flow_control: FlowControl
     blocked_loop: BlockedLoop
+    crashes: Crashes | None = None
 
 
 def make_flow_control(settings: Settings) -> FlowControl:
@@ -92,6 +95,7 @@ def make_consumer_parts(parts: AppParts, *, client: ClientInstance, producer: Pr
         flow_control=parts.flow_control,
         blocked_loop=parts.blocked_loop,
         threads=parts.threads,
+        crashes=parts.crashes,
         app_version=parts.settings.app.version,
         max_inflated_bytes=parts.settings.client.max_inflated_bytes,
     )

@@ -16,9 +16,11 @@ from itertools import chain
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import QueueLock
+from rocketapp.consumer.ways.suspects import Alone, Suspected, SuspectLine, Suspicion
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.batches import Batches
 from rocketapp.consumer.workers.rated import rated
@@ -55,15 +57,19 @@ class ConcurrentWay:
         new_completion: NewCompletion,
         observe: Observe,
         threads: MakeThreads = Threads,
+        group: str = "",
+        crashes: Crashes | None = None,
     ) -> None:
         """`new_completion(process_queue, handler, keep)` judges the calls of one handler in one session.
 
-        `threads(name, most)` makes the threads of a sync handler.
+        `threads(name, most)` makes the threads of a sync handler. `crashes`: where workers note down what they have in
+        hand; None: nowhere.
 
         Orderly topics are here too: a message that comes back through the retry topic has lost its order anyway.
         """
         self.stats, self.new_completion = stats, new_completion
         self._observe, self._threads = observe, threads
+        self._group, self.crashes, self.suspects = group, crashes, SuspectLine()
         self._tasks = Tasks(observe)
         self._workers: list[Workers] = []
         self.tables = {
@@ -74,14 +80,26 @@ class ConcurrentWay:
 
     def _workers_of(self, handler: Handler) -> Workers:
         if handler.subscription.is_async:
-            self._workers.append(rated(AsyncWorkers(handler, self._tasks)))
+            self._workers.append(rated(AsyncWorkers(handler, self._tasks, self.crashes)))
         else:
-            self._workers.append(rated(ThreadWorkers(handler, self._observe, self._threads)))
+            self._workers.append(rated(ThreadWorkers(handler, self._observe, self._threads, self.crashes)))
         return self._workers[-1]
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None = None) -> ConcurrentDelivery:
         """The delivery of a new session."""
         return ConcurrentDelivery(process_queue, self)
+
+    def suspicion(self, process_queue: ProcessQueue[Message]) -> Suspicion | None:
+        """The suspects of a new session, if there are any."""
+        if self.crashes is None:
+            return None
+        now = asyncio.get_running_loop().time()
+        return Suspicion(self.crashes, self._group, process_queue, now) or None
+
+    def record(self, process_queue: ProcessQueue[Message], first: int, last: int) -> bytes:
+        """What a worker notes down that takes these offsets."""
+        queue = process_queue.message_queue
+        return b"" if self.crashes is None else self.crashes.record(self._group, queue, first, last)
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """With a span: one message that is not finished holds up the committed offset of all above it."""
@@ -96,6 +114,11 @@ class ConcurrentWay:
         await asyncio.gather(*(workers.stop() for workers in self._workers))
         await self._tasks.close()
 
+    def halt(self) -> None:
+        """In a forked child: start nothing more."""
+        for workers in self._workers:
+            workers.halt()
+
 
 class ConcurrentDelivery:
     """The messages of one session on their way to workers."""
@@ -109,6 +132,8 @@ class ConcurrentDelivery:
         """None: a retry queue, whose messages belong to any topic."""
         self._new_completion, self._stats = way.new_completion, way.stats
         self._tables: Mapping[str, TagTable[Workers]] = way.tables
+        self._suspicion, self._line = way.suspicion(process_queue), way.suspects
+        self._record = None if way.crashes is None else partial(way.record, process_queue)
         self._completions: dict[int, Completion] = {}
         self._works: deque[tuple[Workers, Work]] = deque()
         self._started_to = -1
@@ -190,6 +215,7 @@ class ConcurrentDelivery:
             self._started_to = max(self._started_to, started_to)
             left.append((workers, _messages(workers, items)))
         self._works.clear()
+        left += self._line.take_back(self)
         left += ((workers, _messages(workers, items)) for workers, items in self._kept)
         self._kept.clear()
         for workers, batches in self._batches.values():
@@ -240,10 +266,13 @@ class ConcurrentDelivery:
     def _give(self, topic: str, messages: Sequence[Message]) -> None:
         table = self._tables.get(topic)
         shares = [(None, messages)] if table is None else table.split(messages)
-        for workers, share in shares:
+        for workers, given in shares:
+            share = given if self._suspicion is None else self._without_suspects(workers, given)
             if workers is None:
                 self._process_queue.finish_all(share)
                 self._stats.count_unmatched(topic, len(share))
+            elif not share:
+                continue
             elif workers.batch is not None:
                 self._batches_of(workers, *workers.batch).add(share)
             else:
@@ -273,6 +302,38 @@ class ConcurrentDelivery:
         else:
             self._kept.append((workers, [message if workers.batch is None else [message]]))
 
+    def _without_suspects(self, workers: Workers | None, messages: Sequence[Message]) -> list[Message]:
+        """Those that are no suspects; suspects are handled one at a time."""
+        suspicion = self._suspicion
+        if workers is None or suspicion is None:
+            return list(messages)
+        others = []
+        for message in messages:
+            if message not in suspicion:
+                others.append(message)
+                continue
+            item = message if workers.batch is None else [message]
+            completion = self._completion(workers)
+            if (dead := suspicion.sentence(message, workers.handler)) is not None:
+                completion.judge(item, dead, True)
+                suspicion.settled(message.offset)
+                continue
+            start = partial(self._start_suspect, workers, item, message)
+            self._line.add(Suspected(self, workers, start, message), self._submit_kept)
+        return others
+
+    def _start_suspect(self, workers: Workers, item: Any, message: Message) -> None:
+        if self._is_held(workers):
+            self._kept.append((workers, [item]))
+            self._line.ended(message)
+        else:
+            self._start(workers, [item], Alone(self._completion(workers), partial(self._suspect_ended, message)))
+
+    def _suspect_ended(self, message: Message) -> None:
+        if self._suspicion is not None and not self._process_queue.closed:
+            self._suspicion.settled(message.offset)
+        self._line.ended(message)
+
     def _submit(self, workers: Workers, items: list[Any]) -> None:
         if (self._all_held or self._held_topics) and self._is_held(workers):
             take = self._trial(workers)
@@ -282,10 +343,19 @@ class ConcurrentDelivery:
             if not is_tried:
                 return
             items = items[:1]
+        if self._line.is_busy and not self._given_up:
+            self._kept.append((workers, items))
+            self._line.wait(self, self._submit_kept)
+            return
+        self._start(workers, items, self._completion(workers))
+
+    def _start(self, workers: Workers, items: list[Any], completion: Completion) -> None:
         works = self._works
         while works and not works[0][1].left:
             self._started_to = max(self._started_to, works.popleft()[1].last_offset)
-        work = Work(items, self._completion(workers))
+        work = Work(items, completion)
+        if self._record is not None:
+            work.record = self._record(work.first_offset, work.last_offset)
         works.append((workers, work))
         workers.submit(work)
 

@@ -106,6 +106,10 @@ class Way(Protocol):
         """Start nothing more, and cancel what can be cancelled."""
         ...
 
+    def halt(self) -> None:
+        """In a forked child: start nothing more."""
+        ...
+
 
 Prompt = Callable[[ProcessQueue[Message]], None]
 """Called on the loop when messages of this queue were finished, so that their offset may be committed soon."""

@@ -80,3 +80,8 @@ class KeyedWay:
         """Start nothing more, and cancel what can be cancelled."""
         await asyncio.gather(*(workers.stop() for workers in self._workers))
         await self._tasks.close()
+
+    def halt(self) -> None:
+        """In a forked child: start nothing more."""
+        for workers in self._workers:
+            workers.halt()

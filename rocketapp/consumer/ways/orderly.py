@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
@@ -40,11 +41,15 @@ class OrderlyWay:
         observe: Observe,
         prompt: Prompt = no_prompt,
         threads: MakeThreads = Threads,
+        crashes: Crashes | None = None,
     ) -> None:
-        """`prompt` is called after every run of messages of a queue; `threads(name, most)` makes threads."""
+        """`prompt` is called after every run of messages of a queue; `threads(name, most)` makes threads.
+
+        `crashes`: where is noted down what is in hand; None: nowhere.
+        """
         self.waits = StallReasons(group, observe, asyncio.get_running_loop().time)
         """Queues that wait for a free call of their handler. They are pulled all the same."""
-        self._context = OrderlyContext(stats, retries, prompt, tasks=Tasks(observe), waits=self.waits)
+        self._context = OrderlyContext(stats, retries, prompt, tasks=Tasks(observe), waits=self.waits, crashes=crashes)
         self._threads = threads
         self._executors: list[SerialExecutor] = []
         self._tables = {
@@ -80,3 +85,10 @@ class OrderlyWay:
         await self._context.tasks.close()
         for executor in self._executors:
             executor.stop()
+
+    def halt(self) -> None:
+        """In a forked child: start nothing more."""
+        for delivery in self._context.deliveries:
+            delivery.abandon_soon()
+        for executor in self._executors:
+            executor.halt()

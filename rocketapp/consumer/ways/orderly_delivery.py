@@ -15,16 +15,19 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
+from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
+from rocketapp.consumer.ways.suspects import Suspicion
 from rocketapp.consumer.workers.free_calls import call_before
 from rocketapp.consumer.workers.serial import RUN, Permit, SerialExecutor, Stopped
 from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.redelivery import Failure
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
@@ -43,6 +46,8 @@ class OrderlyContext:
     tasks: Tasks
     waits: StallReasons
     """Queues that wait for a free call of their handler."""
+    crashes: Crashes | None = None
+    """Where is noted down what is in hand; None: nowhere."""
     deliveries: dict[OrderlyDelivery, None] = field(default_factory=dict)
     """Those whose runner has not ended, in the order of their opening."""
 
@@ -87,6 +92,11 @@ class OrderlyDelivery:
         self._executor: SerialExecutor | None = None
         self._completions: dict[int, ByOffset] = {}
         self._retries = RetriesInPlace(process_queue, self._ended, context.retries)
+        crashes = context.crashes
+        self._note = None if crashes is None else crashes.note()
+        self._suspicion = None
+        if crashes is not None:
+            self._suspicion = Suspicion(crashes, context.retries.group, process_queue, self._loop.time()) or None
         self.over: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more may start: the lock is lost, or after `end`. With an exception when it has failed."""
         context.deliveries[self] = None
@@ -153,6 +163,8 @@ class OrderlyDelivery:
     def _close(self, runner: asyncio.Task[None]) -> None:
         self._context.deliveries.pop(self, None)
         self._retries.close()
+        if self._note is not None:
+            self._note.close()
         if self.over.done():
             return
         error = None if runner.cancelled() else runner.exception()
@@ -169,10 +181,14 @@ class OrderlyDelivery:
                 self._process_queue.finish_all(messages)
                 self._context.stats.count_unmatched(self._process_queue.message_queue.topic, len(messages))
             else:
-                items = _given_out(await self._items(executor, messages))
+                items = _given_out(self._noted(await self._items(executor, messages)))
                 messages = []  # finished messages are kept in memory neither now nor while the runner waits
                 if not await self._handle(executor, items):
                     return
+                if self._note is not None:
+                    self._note.clear()
+                if self._suspicion is not None:
+                    self._suspicion.settled_below(self._process_queue.commit_offset)
             self._retries.failed.clear()
             self._context.prompt(self._process_queue)
             # A handler that never suspends must not keep the loop for itself, nor its offset from being committed.
@@ -196,6 +212,12 @@ class OrderlyDelivery:
             most, until = executor.most, 0.0
         else:
             most, until = subscription.batch, self._loop.time() + subscription.batch_wait
+        if self._suspicion:
+            if rest := messages[1:]:
+                self._ready.appendleft((executor, rest))
+            most, messages = 1, await self._without_guilty(executor.handler, messages[0])
+            if not messages:
+                return []
         while len(messages) < most:
             if self._ready:
                 following, more = self._ready[0]
@@ -210,6 +232,26 @@ class OrderlyDelivery:
         if subscription.batch is None:
             return messages
         return [messages[at : at + most] for at in range(0, len(messages), most)]
+
+    async def _without_guilty(self, handler: Handler, message: Message) -> list[Message]:
+        """Messages that may have ended a process are handled one at a time; those that have are dead letters."""
+        suspicion = self._suspicion
+        if suspicion is None or message not in suspicion or message.offset in self._retries.earlier:
+            return [message]
+        if (dead := suspicion.sentence(message, handler)) is None:
+            self._retries.failed[message.offset] = message.reconsume_times
+            return [message]
+        if await self._retries.bury(handler, message, Failure("DeadLetter", dead.reason, dead=True)):
+            suspicion.settled(message.offset)
+        return []
+
+    def _noted(self, items: list[Any]) -> list[Any]:
+        """The same items: what is in hand now is noted down, for the case that the process dies."""
+        if self._note is not None and self._context.crashes is not None and items:
+            first, last = _first_of(items[0]), _last_of(items[-1])
+            queue, group = self._process_queue.message_queue, self._context.retries.group
+            self._note.write(self._context.crashes.record(group, queue, first.offset, last.offset))
+        return items
 
     async def _handle(self, executor: SerialExecutor, items: Iterator[Any]) -> bool:
         """See these items through; False when the delivery ended, or its lock was lost, before the last."""
@@ -309,6 +351,16 @@ class OrderlyDelivery:
             for message in [item] if isinstance(item, Message) else item:
                 self._retries.count_attempt(message)
         return False
+
+
+def _first_of(item: Message | list[Message]) -> Message:
+    """The first message of an item."""
+    return item if isinstance(item, Message) else item[0]
+
+
+def _last_of(item: Message | list[Message]) -> Message:
+    """The last message of an item."""
+    return item if isinstance(item, Message) else item[-1]
 
 
 def _given_out(items: list[Any]) -> Iterator[Any]:

@@ -54,6 +54,9 @@ class PluggedWay:
     async def stop(self) -> None:
         """Every delivery has been ended before."""
 
+    def halt(self) -> None:
+        """A plugin sees to its own tasks."""
+
     def failed(self, queue: MessageQueue, error: BaseException) -> None:
         text = f"plugin {self.plugged_in.plugin}: {type(error).__name__}: {error}"
         self.observe(LoopFailed(f"consuming {queue}", text))

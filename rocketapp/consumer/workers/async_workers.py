@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Any
 
+from rocketapp.consumer.crashes import Crashes, Note
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.workers.work import Work, left_of
 from rocketapp.tasks import Tasks
@@ -28,17 +29,20 @@ _TURN = 0.005
 class _InHand:
     """What one worker works on."""
 
-    __slots__ = ("item", "task")
+    __slots__ = ("item", "note", "task")
 
-    def __init__(self) -> None:
+    def __init__(self, note: Note | None) -> None:
         self.item: Any = None
         self.task: asyncio.Task[None] | None = None
+        self.note = note
 
 
 class AsyncWorkers:
     """Up to `concurrency` calls of one async handler at once."""
 
-    def __init__(self, handler: Handler, tasks: Tasks) -> None:
+    def __init__(self, handler: Handler, tasks: Tasks, crashes: Crashes | None = None) -> None:
+        """`crashes`: where workers note down what they have in hand."""
+        self._crashes = crashes
         subscription = handler.subscription
         self.handler = handler
         self._tasks = tasks
@@ -89,6 +93,12 @@ class AsyncWorkers:
         hands = [hand for hand in self._workers if hand.item is not None and is_mine(hand.item)]
         await self._tasks.end([hand.task for hand in hands if hand.task is not None], f"handler {self._name}")
 
+    def halt(self) -> None:
+        """In a forked child: start nothing more. The loop ends the child when the handler suspends or returns."""
+        self._cancelled = True
+        for work in self._ready:
+            work.withdraw()
+
     def _wake(self, count: int) -> None:
         idle, workers = self._idle, self._workers
         while count > 0:
@@ -98,7 +108,7 @@ class AsyncWorkers:
                     continue
                 waiter.set_result(None)
             elif len(workers) < self._most and not self._cancelled:
-                hand = _InHand()
+                hand = _InHand(None if self._crashes is None else self._crashes.note())
                 workers.append(hand)
                 task = hand.task = self._tasks.start(self._work(hand), f"handler {self._name}")
                 self._running[task] = None
@@ -123,6 +133,8 @@ class AsyncWorkers:
         try:
             while True:
                 await self._drain(hand)
+                if hand.note is not None:
+                    hand.note.clear()
                 if self._cancelled:
                     return  # the handler has swallowed the cancellation by which `stop` ends its worker
                 waiter = self._loop.create_future()
@@ -132,6 +144,8 @@ class AsyncWorkers:
             # A cancellation ends this worker: by its own handler, or by a loop that is being closed. Another worker
             # takes its place when there is work.
             self._workers.remove(hand)
+            if hand.note is not None:
+                hand.note.close()
             if self._ready and not self._cancelled:
                 self._ask_to_spread()
 
@@ -139,12 +153,14 @@ class AsyncWorkers:
         """Work until nothing is left to start."""
         if self._yielding:
             return  # another worker lets the loop run, and goes on after that
-        ready, call, single = self._ready, self._call, self._single
+        ready, call, single, note = self._ready, self._call, self._single, hand.note
         now = self._loop.time
         self._turn_end = now() + _TURN
         while ready:
             work = ready[0]
             done, judge = work.completion.done, work.completion.judge
+            if note is not None:
+                note.write(work.record)
             for item in islice(work.items, _CHUNK):
                 hand.item = item
                 try:

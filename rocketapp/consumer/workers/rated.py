@@ -135,6 +135,11 @@ class RatedWorkers:
         self._works.clear()
         await self._workers.stop()
 
+    def halt(self) -> None:
+        """In a forked child: start nothing more."""
+        self._works.clear()
+        self._workers.halt()
+
     def _ask_to_wait(self) -> None:
         if not self._is_asked:
             self._is_asked = True
@@ -178,3 +183,7 @@ class RatedSerial:
     def stop(self) -> None:
         """See SerialExecutor."""
         self._executor.stop()
+
+    def halt(self) -> None:
+        """See SerialExecutor."""
+        self._executor.halt()

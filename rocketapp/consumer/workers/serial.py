@@ -79,6 +79,10 @@ class SerialExecutor(Protocol):
         """No call will follow."""
         ...
 
+    def halt(self) -> None:
+        """In a forked child: no call will follow; a thread that forked ends the child."""
+        ...
+
 
 class SerialOnLoop:
     """Calls an async handler."""
@@ -123,6 +127,9 @@ class SerialOnLoop:
     def stop(self) -> None:
         """See SerialExecutor."""
 
+    def halt(self) -> None:
+        """See SerialExecutor."""
+
 
 class SerialInThreads:
     """Calls a sync handler. A thread takes a whole run of items, so that going there costs little per item."""
@@ -148,6 +155,10 @@ class SerialInThreads:
     def stop(self) -> None:
         """See SerialExecutor."""
         self._threads.stop()
+
+    def halt(self) -> None:
+        """See SerialExecutor."""
+        self._threads.halt()
 
 
 class _ThreadRun:

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
+from rocketapp.consumer.crashes import Crashes, Note
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.consumer.workers.work import Work, left_of
@@ -34,9 +35,10 @@ _THREAD_RETRY = 0.1
 class _Worker:
     """What one thread works on."""
 
-    __slots__ = ("active", "item", "seen")
+    __slots__ = ("active", "item", "note", "seen")
 
-    def __init__(self) -> None:
+    def __init__(self, note: Note | None) -> None:
+        self.note = note
         self.active = False
         self.item: Any = None
         self.seen: Any = None
@@ -46,8 +48,11 @@ class _Worker:
 class ThreadWorkers:
     """Up to `concurrency` calls of one sync handler at once."""
 
-    def __init__(self, handler: Handler, observe: Observe, threads: MakeThreads = Threads) -> None:
-        """`threads(name, most)` makes the threads."""
+    def __init__(
+        self, handler: Handler, observe: Observe, threads: MakeThreads = Threads, crashes: Crashes | None = None
+    ) -> None:
+        """`threads(name, most)` makes the threads; `crashes`: where they note down what they have in hand."""
+        self._crashes = crashes
         subscription = handler.subscription
         self.handler = handler
         self._call, self._observe = handler.call, observe
@@ -100,6 +105,13 @@ class ThreadWorkers:
                 work.withdraw()
         self._threads.stop()
 
+    def halt(self) -> None:
+        """In a forked child: start nothing more."""
+        self._lock = threading.Lock()  # a thread that is not there may hold the old one
+        for work in self._open:
+            work.withdraw()
+        self._threads.halt()
+
     def _active(self) -> int:
         return sum(worker.active for worker in self._workers)
 
@@ -124,7 +136,7 @@ class ThreadWorkers:
                 self._activate(worker)
                 count -= 1
         while count > 0 and len(self._workers) < self._most:
-            worker = _Worker()
+            worker = _Worker(None if self._crashes is None else self._crashes.note())
             self._workers.append(worker)
             self._activate(worker)
             count -= 1
@@ -162,9 +174,13 @@ class ThreadWorkers:
         while True:
             with self._lock:
                 if not works:
+                    if worker.note is not None:
+                        worker.note.clear()
                     worker.item, worker.seen, worker.active = None, None, False
                     return
                 work = works[0]
+            if worker.note is not None:
+                worker.note.write(work.record)
             if not self._run(worker, work):
                 return
             with self._lock:

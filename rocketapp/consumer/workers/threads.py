@@ -7,6 +7,7 @@ cut leaves it behind.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
@@ -21,6 +22,7 @@ class Threads:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._outstanding = 0
+        self._is_halted = False
         self._threads: list[threading.Thread] = []
 
     def __repr__(self) -> str:
@@ -53,11 +55,17 @@ class Threads:
         for _ in self._threads:
             self._jobs.put(None)
 
+    def halt(self) -> None:
+        """In a forked child: the thread that forked is the only one, and ends the child when its job has ended."""
+        self._is_halted = True
+
     def _main(self) -> None:
         while (job := self._jobs.get()) is not None:
             try:
                 job()
             finally:
+                if self._is_halted:
+                    os._exit(0)
                 with self._lock:
                     self._outstanding -= 1
 
@@ -71,6 +79,10 @@ class ThreadPool(Protocol):
 
     def stop(self) -> None:
         """Every thread ends when its job has ended."""
+        ...
+
+    def halt(self) -> None:
+        """In a forked child: the thread that forked ends the child when its job has ended."""
         ...
 
 

@@ -62,6 +62,10 @@ class Workers(Protocol):
         """Start nothing more, and cancel what can be cancelled."""
         ...
 
+    def halt(self) -> None:
+        """In a forked child: start nothing more."""
+        ...
+
 
 class Work:
     """Items of one queue for one handler: messages, or lists of messages for a batch handler."""
@@ -72,15 +76,18 @@ class Work:
         "_source",
         "completion",
         "finished",
+        "first_offset",
         "is_collected",
         "is_endless",
         "is_queued",
         "items",
+        "record",
     )
 
     def __init__(self, batch: list[Any], completion: Completion) -> None:
         self._draw(iter(batch), completion)
         self._count, self._last = len(batch), _last_offset(batch[-1])
+        self.first_offset = _first_offset(batch[0])
 
     @classmethod
     def endless(cls, items: Iterator[Any], completion: Completion) -> Work:
@@ -90,7 +97,7 @@ class Work:
         """
         work = cls.__new__(cls)
         work._draw(items, completion)
-        work._count, work._last, work.is_endless = 0, -1, True
+        work._count, work._last, work.first_offset, work.is_endless = 0, -1, -1, True
         return work
 
     def _draw(self, items: Iterator[Any], completion: Completion) -> None:
@@ -98,6 +105,8 @@ class Work:
         """Workers report to it."""
         self.items = self._source = items
         """Shared by all workers: taking an item starts it. Nothing else keeps the items alive."""
+        self.record = b""
+        """What a worker notes down that takes items of it."""
         self.finished: list[Any] = []
         """Messages that threads have finished and the loop has not collected."""
         self.is_collected = False

@@ -1,0 +1,214 @@
+"""What this process has in hand, in a mapped file that outlives it; and what processes that died had in theirs.
+
+Each worker has a slot, and writes into it which offsets it takes, once per run of messages. The pages of a mapped file
+stay when the process dies, whatever ended it. A lock on the file says that its process lives. The processes of one
+machine share a directory: a queue of one that died goes to another one, which has to know before it begins.
+
+Java has nothing like it: there a message that ends the process does so for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import astuple
+from pathlib import Path
+from secrets import token_hex
+from struct import Struct
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.crashes import Span, Suspect, Suspects, after_crash, still_suspected
+
+_SLOT = Struct("<Iqq")
+_SLOTS = 4096
+"""Workers of one process that are recorded."""
+_SIZE = _SLOTS * _SLOT.size
+_NOTHING = bytes(_SLOT.size)
+_SUFFIX = ".hand"
+_LOOK_INTERVAL = 0.1
+"""Seconds between two looks for processes that died: several queues begin at once."""
+
+
+class Note:
+    """Where one worker notes down what it has in hand. A thread may write."""
+
+    __slots__ = ("_at", "_end", "_free", "_slots")
+
+    def __init__(self, slots: mmap.mmap, at: int, free: list[int]) -> None:
+        self._slots, self._at, self._end, self._free = slots, at, at + _SLOT.size, free
+
+    def write(self, record: bytes) -> None:
+        """These items are in hand, or some of them."""
+        self._slots[self._at : self._end] = record
+
+    def clear(self) -> None:
+        """Nothing is in hand."""
+        self._slots[self._at : self._end] = _NOTHING
+
+    def close(self) -> None:
+        """The worker has ended."""
+        if not self._slots.closed:
+            self.clear()
+        self._free.append(self._at)
+
+
+class Crashes:
+    """The record of one process, and the suspects that it shares with others."""
+
+    def __init__(self, directory: Path, *, now: Callable[[], float], tell: Callable[[str], None]) -> None:
+        """`now`: seconds since 1970; `tell` hears of processes that died. Raises OSError."""
+        self._directory, self._now, self._tell = directory, now, tell
+        directory.mkdir(parents=True, exist_ok=True)
+        self._path = directory / f"{os.getpid()}-{token_hex(4)}{_SUFFIX}"
+        with self._shared():  # others must not meet it before it is locked
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+        os.ftruncate(self._file, _SIZE)
+        os.lseek(self._file, 0, os.SEEK_END)
+        self._slots = mmap.mmap(self._file, _SIZE)
+        """One per worker, all of the same size."""
+        self._free = list(range(_SIZE - _SLOT.size, -1, -_SLOT.size))
+        self._numbers: dict[str, int] = {}
+        self._suspects: Suspects = {}
+        self._looked_at = -_LOOK_INTERVAL
+        self._is_open = True
+        ref = weakref.WeakMethod(self._forget)
+        os.register_at_fork(after_in_child=lambda: (forget := ref()) and forget())
+        self._look()
+
+    def __repr__(self) -> str:
+        return f"<Crashes {self._path}>"
+
+    # What this process has in hand.
+
+    def note(self) -> Note | None:
+        """The place where one worker notes down what it has in hand; None when all are taken."""
+        return Note(self._slots, self._free.pop(), self._free) if self._free else None
+
+    def record(self, group: str, queue: MessageQueue, first: int, last: int) -> bytes:
+        """What is noted down by a worker that takes these offsets of a queue."""
+        return _SLOT.pack(self._number_of(group, queue), first, last)
+
+    def _number_of(self, group: str, queue: MessageQueue) -> int:
+        key = _key(group, queue)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._numbers) + 1
+            os.write(self._file, key.encode() + b"\n")
+        return number
+
+    def close(self) -> None:
+        """This process ends in order, and leaves nothing."""
+        if self._is_open:
+            # The map stays: a thread that was left behind may still write.
+            self._is_open = False
+            self._path.unlink(missing_ok=True)
+            os.close(self._file)
+
+    def _forget(self) -> None:
+        """Also in a forked child: it has nothing in hand, and must not keep the lock of a parent that dies."""
+        if self._is_open:
+            self._is_open = False
+            self._slots.close()
+            os.close(self._file)
+
+    # What others had.
+
+    def suspects(self, group: str, queue: MessageQueue, first_offset: int, now: float) -> dict[int, Suspect]:
+        """The suspects in a queue that begins at this offset; `now` is the loop's time. They are to be settled."""
+        key = _key(group, queue)
+        with contextlib.suppress(OSError):
+            if now >= self._looked_at + _LOOK_INTERVAL:
+                self._looked_at = now
+                self._look()
+            # What lies below was finished by others.
+            self._drop(key, [offset for offset in self._suspects.get(key, ()) if offset < first_offset])
+        return dict(self._suspects.get(key, {}))
+
+    def settled(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """This suspect is done, or dead: it has not ended the process."""
+        with contextlib.suppress(OSError):
+            self._drop(_key(group, queue), [offset])
+
+    def _drop(self, key: str, offsets: list[int]) -> None:
+        if not offsets:
+            return
+        with self._shared() as suspects:
+            for known in (self._suspects, suspects):
+                found = known.get(key, {})
+                for offset in offsets:
+                    found.pop(offset, None)
+                if not found:
+                    known.pop(key, None)
+
+    def _look(self) -> None:
+        """Take over what processes that died had in hand."""
+        with self._shared() as suspects:
+            for path in self._directory.glob(f"*{_SUFFIX}"):
+                if path != self._path and (spans := _left_in(path)) is not None:
+                    path.unlink(missing_ok=True)
+                    if spans:
+                        self._tell(_text(spans))
+                        suspects.update(after_crash(suspects, spans, self._now()))
+            self._suspects = still_suspected(suspects, self._now())
+
+    @contextlib.contextmanager
+    def _shared(self) -> Iterator[Suspects]:
+        """The suspects of all processes, under a lock; what is changed is written."""
+        with (self._directory / "suspects.json").open("a+", encoding="utf-8") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            before = file.read()
+            suspects = _parsed(before)
+            yield suspects
+            after = json.dumps(
+                {queue: {at: astuple(one) for at, one in found.items()} for queue, found in suspects.items()}
+            )
+            if after != (before or "{}"):
+                file.truncate(0)
+                file.write(after)
+
+
+def _key(group: str, queue: MessageQueue) -> str:
+    return f"{group} {queue}"
+
+
+def _left_in(path: Path) -> list[Span] | None:
+    """What the process of this file had in hand when it died; None while it lives."""
+    try:
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return None
+            data = file.read()
+    except FileNotFoundError:
+        return None
+    names = data[_SIZE:].decode("utf-8", "replace").split("\n")
+    slots = _SLOT.iter_unpack(data[:_SIZE]) if len(data) >= _SIZE else ()
+    return [Span(names[number - 1], first, last) for number, first, last in slots if 0 < number < len(names)]
+
+
+def _parsed(text: str) -> Suspects:
+    """What a file says; nothing when a death left it unfinished."""
+    try:
+        found = json.loads(text or "{}")
+        return {
+            str(queue): {int(at): Suspect(int(one[0]), int(one[1]), float(one[2])) for at, one in offsets.items()}
+            for queue, offsets in found.items()
+        }
+    except (ValueError, TypeError, AttributeError, LookupError):
+        return {}
+
+
+def _text(spans: list[Span]) -> str:
+    shown = ", ".join(
+        f"{span.queue} #{span.first}" + (f" to #{span.last}" if span.last > span.first else "") for span in spans[:3]
+    )
+    more = f" and {len(spans) - 3} more" if len(spans) > 3 else ""
+    return f"a process died with messages in hand ({shown}{more}): they are handled one at a time"

@@ -1,0 +1,101 @@
+"""Handlers that end the process: the message is found and becomes a dead letter, all others are handled."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Start
+
+WriteApp = Callable[[str], None]
+
+POISON = """
+def work(message):
+    if message.text() == "poison":
+        note("poison", message.attempt)
+        os._exit(9)
+    note("settled", message.text())
+"""
+SUBSCRIBE = '@app.subscribe("orders", start="first", retries=2{more})\n'
+CALL = "{kind} settle(message):\n{pause}    work(message)\n"
+KINDS = {
+    "async": SUBSCRIBE.format(more="") + CALL.format(kind="async def", pause=""),
+    "suspended": SUBSCRIBE.format(more="") + CALL.format(kind="async def", pause="    await asyncio.sleep(0.05)\n"),
+    "sync": SUBSCRIBE.format(more="") + CALL.format(kind="def", pause=""),
+    "batch": SUBSCRIBE.format(more=", batch=4")
+    + "async def settle(messages: list[Message]):\n    for message in messages:\n        work(message)\n",
+    "orderly": SUBSCRIBE.format(more=", orderly=True") + CALL.format(kind="async def", pause=""),
+    "orderly sync": SUBSCRIBE.format(more=", orderly=True") + CALL.format(kind="def", pause=""),
+}
+
+
+SENDER = """
+from rocketapp import RocketApp
+
+app = RocketApp("sender")
+
+@app.on_startup
+async def send():
+    for number in range(12):
+        await app.publish("orders", "poison" if number == 6 else f"m{number}", order_key=str(number % 3))
+"""
+
+
+@pytest.fixture
+def broker(start: Start, folder: Path) -> str:
+    """The address of a broker, with twelve messages, one of which is poison."""
+    # The lock of a dead member lives for a minute otherwise.
+    expiry = {"ROCKETAPP_BROKER__LOCK_EXPIRY": "1"}
+    address = start("broker", "--memory", environment=expiry).says(r"serving on (\S+)")[1]
+    (folder / "sender.py").write_text(SENDER)
+    start("run", "sender:app", "--name-server", address, "--exit-when-idle", "0.1").ends(0)
+    return address
+
+
+def settled(text: str) -> set[str]:
+    return set(re.findall(r"^settled (\S+)$", text, re.MULTILINE))
+
+
+ALL = {f"m{number}" for number in range(12) if number != 6}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_message_that_ends_the_only_process_is_dead_after_its_retries(
+    start: Start, write_app: WriteApp, broker: str, folder: Path, kind: str
+) -> None:
+    write_app(POISON + KINDS[kind])
+    attempts, out = [], ""
+    for _ in range(3):
+        run = start("run", "app:app", "--name-server", broker)
+        run.ends(9, within=30)
+        attempts += re.findall(r"^poison (\d+)$", run.out, re.MULTILINE)
+        out += run.out
+    assert attempts == ["1", "2", "3"]
+    last = start("run", "app:app", "--name-server", broker, "--exit-when-idle", "0.5")
+    last.ends(0, within=40)
+    assert settled(out + last.out) == ALL
+    assert "poison" not in last.out
+    assert last.summary[2] == 1
+    assert "app:settle" in last.err and "the process died while handling it, 3 times" in last.err
+    tail = start("tail", "%DLQ%shop", "--from", "first", "--count", "1", "--json", "--name-server", broker)
+    tail.ends(0)
+    dead = json.loads(tail.out)
+    assert dead["body"] == "poison"
+    assert dead["properties"]["rocketapp.attempts"] == "3"
+    assert dead["properties"]["rocketapp.handler"] == "app:settle"
+    assert not list((folder / ".rocketapp" / "crashes").glob("*.hand"))
+
+
+def test_of_several_workers_each_learns_of_the_suspects_of_one_that_died(
+    start: Start, write_app: WriteApp, broker: str
+) -> None:
+    write_app(POISON + KINDS["async"])
+    run = start("run", "app:app", "--name-server", broker, "--workers", "2", "--exit-when-idle", "1")
+    run.ends(0, within=90)
+    assert re.findall(r"^poison (\d+)$", run.out, re.MULTILINE) == ["1", "2", "3"]
+    assert settled(run.out) == ALL
+    assert run.summary[2] == 1

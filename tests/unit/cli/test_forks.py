@@ -1,0 +1,67 @@
+"""Handlers that fork: the child is no second consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Start
+from tests.unit.cli.processes import children_of, wait_until
+
+WriteApp = Callable[[str], None]
+
+FORKS = """
+import subprocess, multiprocessing, sys
+
+def child():
+    note("target runs")
+
+def work(message):
+    if message.text() == "fork":
+        if os.fork() == 0:
+            note("child", os.getpid())
+    elif message.text() == "exec":
+        note("exec", subprocess.run([sys.executable, "-c", "print(42)"], capture_output=True).stdout.decode().strip())
+    elif message.text() == "process":
+        process = multiprocessing.get_context("fork").Process(target=child)
+        process.start()
+        process.join()
+        note("process", process.exitcode)
+    note("settled", message.text(), os.getpid())
+"""
+KINDS = {
+    "async": '@app.subscribe("orders", start="first")\nasync def settle(message):\n    work(message)\n',
+    "sync": '@app.subscribe("orders", start="first")\ndef settle(message):\n    work(message)\n',
+    "orderly": '@app.subscribe("orders", start="first", orderly=True)\ndef settle(message):\n    work(message)\n',
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_forked_child_that_comes_back_from_the_handler_ends_and_consumes_nothing(
+    start: Start, write_app: WriteApp, kind: str
+) -> None:
+    write_app(FORKS + KINDS[kind])
+    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
+    bodies = ["one", "fork", "two", "exec", "process", "three"]
+    for body in bodies:
+        start("send", "orders", body, "--order-key", "k", "--name-server", broker).ends(0)
+    run = start("run", "app:app", "--name-server", broker)
+    run.says(r"settled three")
+    child = int(run.says(r"child (\d+)")[1])
+    wait_until(lambda: child not in children_of(run.process.pid) or _is_zombie(child), "the child has ended")
+    start("send", "orders", "last", "--name-server", broker).ends(0)
+    run.says("settled last")
+    run.stops()
+    settled = [line.split()[1:] for line in run.out.splitlines() if line.startswith("settled")]
+    by_parent = sorted(body for body, pid in settled if pid == str(run.process.pid))
+    assert by_parent == sorted([*bodies, "last"])
+    assert {body for body, pid in settled if pid != str(run.process.pid)} <= {"fork"}
+    assert "exec 42" in run.out and "target runs" in run.out and "process 0" in run.out
+    assert run.summary == (7, 0, 0, 0)
+
+
+def _is_zombie(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat").read_text()
+    return stat.rpartition(")")[2].split()[0] == "Z"
