@@ -44,7 +44,7 @@ class TestApp:
     Raises what a start raises: SetupError, PluginError, ConfigError, and what startup functions raise.
     """
 
-    __test__ = False  # for pytest: a class with this name is no test
+    __test__ = False  # pytest would take a class of this name for a test
 
     def __init__(
         self,

@@ -26,7 +26,7 @@ from rocketapp.wire.message import Message
 
 log = logging.getLogger("rocketapp.testing")
 _OTHER = "another member"
-"""The link and the client id of whoever meddles."""
+"""The link and the client id of the member that takes locks or sends duplicates."""
 _TIMEOUT = 3.0
 
 

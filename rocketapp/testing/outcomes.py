@@ -18,8 +18,8 @@ def outcomes_of(
 ) -> list[Done | Outcome]:
     """One for each message, from what one call for all of them returned or raised.
 
-    Done is what is no outcome; an exception is the Retry, Skip, DeadLetter or Stop that it comes to, with the
-    exception as its `__cause__`.
+    A value that is not an outcome is Done; an exception is the Retry, Skip, DeadLetter or Stop that it comes to, with
+    the exception as its `__cause__`.
     """
     failures = failures_of(result, raised, messages, subscription)
     single = None

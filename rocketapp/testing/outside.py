@@ -4,10 +4,11 @@ Virtual time must not run away while a handler waits for something real. So it s
 
 - while sync handlers or jobs of an executor run. Only when they do not end within a second of real time it goes on, in
   step with real time, so that timeouts and warnings come as they do in production;
-- for a few milliseconds before every jump, while handlers run and somebody else's sockets or threads could wake them.
-  Nobody can say whether a handler waits for a database or for a timer; a database of a test answers at once.
+- for a few milliseconds before every jump, while handlers run and other libraries' sockets or threads could wake them.
+  The loop cannot know whether a handler waits for a database or for a timer; a database of a test answers at once.
 
-A thread that waits for the loop, as `publish_sync` does, is no reason to stand still: the loop may need time to answer.
+A thread that waits for the loop, as `publish_sync` does, does not make time stand still:
+the loop may need time to answer.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class DrivenLoop(VirtualTimeLoop):
             self._asked = False
 
     def _advance(self, seconds: float | None) -> None:
-        # What arrives for nobody's sockets is in the loop's own pipe, and only wakes a loop that waits.
+        # With its own pipe alone, the loop has nothing to look for: the pipe only wakes a loop that waits.
         self._jumping.looks = bool(self.jobs or self._could_be_woken())
         if self._stands_still():
             pass

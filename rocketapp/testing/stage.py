@@ -34,12 +34,12 @@ OWN_ADDRESS = "127.0.0.1:9876"
 """The name server of the unnamed cluster, on the streams of a stage."""
 APP = "app"
 """The app's link: its streams can be cut or held by this name."""
-_FEWER_ROUNDS: Tables = {
+FEWER_ROUNDS: Tables = {
     "broker": {"flush_interval": 60.0, "offsets_flush_interval": 60.0, "topic_queues": 4},
     "consumer": {"long_poll": 300.0, "pull_timeout": 330.0, "commit_interval": 15.0},
 }
-"""Defaults of the kit, where nothing else sets the option: hours pass faster with fewer rounds of what nobody sees."""
-_PACE = Pace(traffic=60.0, delays=60.0, delay_offsets=60.0)
+"""Defaults of the kit, where nothing else sets the option: hours pass faster with fewer rounds of what is not seen."""
+_PACE = Pace(expiry=30.0, traffic=60.0, delays=60.0, delay_offsets=60.0)
 _SHORTEST_STEP, _LONGEST_STEP = 0.001, 5.0
 """Seconds of virtual time between two looks whether anything is left to do."""
 
@@ -170,7 +170,7 @@ def settings_of(app: RocketApp, given: Tables, file: str | None) -> Settings:
         # In memory unless the test says otherwise: marks in a file would let the next test skip its messages.
         given["idempotency"] = {"store": "memory", **given.get("idempotency", {})}
     settings = read_settings(app, {}, file=file or os.devnull, overrides=given)
-    for table, options in _FEWER_ROUNDS.items():
+    for table, options in FEWER_ROUNDS.items():
         left = {key: value for key, value in options.items() if settings.source_of(table, key) == DEFAULT}
         settings = replace(settings, **{table: replace(getattr(settings, table), **left)})
     return settings

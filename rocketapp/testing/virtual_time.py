@@ -17,8 +17,8 @@ T = TypeVar("T")
 
 
 _TURNS, _TICK = 1000, 1e-9
-"""After so many turns at one moment the clock moves by one tick, which is asyncio's resolution: timers fire up to a
-tick early, so loops that compare their time with the clock turn at once until the clock has reached it."""
+"""After this number of turns at one moment the clock moves by one tick, which is asyncio's resolution: timers fire up
+to a tick early, so loops that compare their time with the clock turn at once until the clock has reached it."""
 EPOCH = 1_795_000_000.0
 """Seconds since 1970 at which virtual time begins, unless told otherwise."""
 
