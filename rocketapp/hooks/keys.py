@@ -26,9 +26,9 @@ def keys_of(subscription: Subscription, own: MakeKey | None = None) -> MakeKey:
     handler = subscription.handler_name
 
     def by_content(message: Message) -> str:
-        key = scope.copy()
-        _feed(key, message.message_id.encode())
-        _feed(key, _body(message))
+        key, message_id = scope.copy(), message.message_id.encode()
+        key.update(len(message_id).to_bytes(8, "little") + message_id)
+        key.update(_body(message))  # it is the last part, so its length need not be told
         return key.hexdigest()
 
     def by_text(message: Message) -> str:

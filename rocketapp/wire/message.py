@@ -119,7 +119,7 @@ class Message:
     @property
     def message_id(self) -> str:
         """The unique id from the producer; the broker's id when the message has none."""
-        return self.properties.get(names.UNIQ_KEY) or self.offset_message_id
+        return names.unique_id_of(self.raw_properties) or self.offset_message_id
 
     @property
     def offset_message_id(self) -> str:

@@ -27,6 +27,7 @@ LONGEST = 32767
 """Most bytes of encoded properties, because their length is a signed 16-bit number."""
 
 _TAG_INSIDE, _TAG_FIRST = b"\x02TAGS\x01", b"TAGS\x01"
+_ID_INSIDE, _ID_FIRST = b"\x02UNIQ_KEY\x01", b"UNIQ_KEY\x01"
 
 
 def encode(properties: Mapping[str, str | None]) -> bytes:
@@ -77,3 +78,17 @@ def tag_of(raw: bytes) -> bytes | None:
     # An empty value counts as absent, so an earlier entry with this name may count.
     earlier = decode(raw).get(TAGS)
     return None if earlier is None else earlier.encode()
+
+
+def unique_id_of(raw: bytes) -> str | None:
+    """The producer's unique id in encoded properties; None without one. The other properties are not decoded."""
+    start = raw.rfind(_ID_INSIDE)
+    if start >= 0:
+        start += 10
+    elif raw.startswith(_ID_FIRST):
+        start = 9
+    else:
+        return None
+    end = raw.find(b"\x02", start)
+    unique_id = raw[start:] if end < 0 else raw[start:end]
+    return unique_id.decode("utf-8", "replace") or decode(raw).get(UNIQ_KEY)

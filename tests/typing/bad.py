@@ -76,6 +76,7 @@ Policy(on={"ValueError": Skip})  # E: dict-item
 Router("billing-")  # E: call-arg
 Router(tags="paid")  # E: call-arg
 Router(retries="2")  # E: arg-type
+Router(idempotent="order_id")  # E: arg-type
 RocketApp("shop", batch=5)  # E: call-arg
 RocketApp("shop", start="now")  # E: arg-type
 app.on_startup(None)  # E: type-var

@@ -104,6 +104,14 @@ def remind_sync(order: Order, context: Context, publisher: Publisher) -> None:
     assert_type(publisher.publish_sync("reminders", order), SendResult)
 
 
+@app.subscribe("payments", idempotent=lambda message: message.properties["payment_id"])
+async def pay(order: Order) -> None: ...
+
+
+@app.subscribe("refunds", idempotent=True)
+def pay_back(order: Order) -> None: ...
+
+
 def anything_that_publishes(publisher: Publisher) -> None: ...
 
 

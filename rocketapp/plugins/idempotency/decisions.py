@@ -19,7 +19,7 @@ _SPACE = "\x1f"
 
 
 def holder_of(copy: str, nonce: str) -> str:
-    """The name of one attempt with one copy. `copy`: the broker's id of the stored message; `nonce`: unique."""
+    """The name of one attempt with one copy. `copy`: where the message is stored; `nonce`: unique."""
     return f"{copy}{_SPACE}{nonce}"
 
 

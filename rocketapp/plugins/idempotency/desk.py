@@ -54,7 +54,10 @@ class Desk:
     async def claim(self, claims: Sequence[Claim]) -> Sequence[Answer]:
         """The store's answers. Raises PluginError when it fails for longer than `patience`."""
         lease = self.config.lease
-        return await self._patiently(lambda: self._store.claim(claims, lease=lease))
+        try:
+            return await self._store.claim(claims, lease=lease)
+        except Exception as error:
+            return await self._again(error, lambda: self._store.claim(claims, lease=lease))
 
     def hold(self, claims: Sequence[Claim]) -> None:
         """Renew these leases until `finish` or `give_back`."""
@@ -65,7 +68,10 @@ class Desk:
         self._let_go(claims)
         keys, expiry = [claim.key for claim in claims], self.config.expiry
         try:
-            await self._patiently(lambda: self._store.done(keys, expiry=expiry))
+            try:
+                await self._store.done(keys, expiry=expiry)
+            except Exception as error:
+                await self._again(error, lambda: self._store.done(keys, expiry=expiry))
         except PluginError as error:
             log.error("%d handled messages have no mark, a further copy would be handled again: %s", len(keys), error)
 
@@ -82,12 +88,8 @@ class Desk:
         for claim in claims:
             self._held.pop(claim, None)
 
-    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _again(self, failure: Exception, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask again while the store fails: a short outage costs no attempt of any message."""
-        try:
-            return await ask()
-        except Exception as error:
-            failure = error
         end = self.loop.time() + self.config.patience
         pause = _FIRST_PAUSE
         while self.loop.time() < end:

@@ -49,7 +49,8 @@ class Once:
 
     def claim_for(self, message: Message) -> Claim:
         """Raises what the user's key function raises, and TypeError or ValueError for a key that is none."""
-        return self.desk.claim_for(self._key(message), message.offset_message_id)
+        place = f"{message.queue.broker_name if message.queue else ''}:{message.physical_offset}"
+        return self.desk.claim_for(self._key(message), place)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """In a handler's thread: do this on the loop."""

@@ -21,6 +21,7 @@ from rocketapp.plugin import (
     PluginError,
     Retry,
     Skip,
+    Stop,
     SyncCall,
     is_done,
     outcomes_of,
@@ -153,7 +154,7 @@ class _Batch:
                 self._decide(keys, SKIPPED)
             else:
                 # The batch fails, but not what was done before it.
-                said = isinstance(error, Retry | Skip | DeadLetter)
+                said = isinstance(error, Retry | Skip | DeadLetter | Stop)
                 self._decide(self._undecided(), error if said else retry_because(error))
             return None
         outcomes = dict(zip(claims, outcomes_of(result, given), strict=True))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rocketapp.errors import ProtocolError
-from rocketapp.wire.properties import decode, encode, tag_of
+from rocketapp.wire.properties import decode, encode, tag_of, unique_id_of
 
 
 def test_an_entry_counts_when_name_and_value_are_both_there() -> None:
@@ -56,3 +58,18 @@ def test_broken_utf8_is_replaced_and_not_fatal() -> None:
 )
 def test_the_tag_is_the_last_one_that_stands_at_the_start_of_an_entry(raw: bytes, tag: bytes | None) -> None:
     assert tag_of(raw) == tag
+
+
+ENTRIES = st.lists(
+    st.tuples(
+        st.sampled_from([b"UNIQ_KEY", b"MY_UNIQ_KEY", b"KEYS", b""]),
+        st.sampled_from([b"\x01", b""]),
+        st.binary(max_size=3),
+    )
+)
+
+
+@given(ENTRIES, st.booleans())
+def test_the_unique_id_alone_is_that_of_all_properties(entries: list[tuple[bytes, bytes, bytes]], ends: bool) -> None:
+    raw = b"\x02".join(b"".join(entry) for entry in entries) + (b"\x02" if ends else b"")
+    assert unique_id_of(raw) == decode(raw).get("UNIQ_KEY")
