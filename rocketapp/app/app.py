@@ -150,6 +150,7 @@ class RocketApp(Subscribing, TwoPhases):
         tag: what subscriptions select by; keys: words that find the message later; properties: your own, str to str.
         order_key: messages with equal ones share a queue, in the order of publishing.
         delay: seconds, exactly one of RocketMQ's delay levels; otherwise ValueError names the neighbours.
+        rounding: "up" takes the next longer level for another delay.
         cluster: the name of one of `RocketApp(clusters=...)`; None is the unnamed cluster.
         timeout: seconds in total; None is `producer.send_timeout`.
         content_type: how the body is encoded when it is not JSON, `application/msgpack`; of bytes, what they are.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 
 class MessageOptions(TypedDict, total=False):
@@ -18,7 +18,9 @@ class MessageOptions(TypedDict, total=False):
     order_key: str | None
     """Messages with equal keys share a queue, in the order of publishing."""
     delay: float | None
-    """Seconds, exactly one of RocketMQ's delay levels."""
+    """Seconds, exactly one of RocketMQ's delay levels unless there is `rounding`."""
+    rounding: Literal["up"] | None
+    """"up": a `delay` between two levels is the next longer one."""
     content_type: str | None
     """How the body is encoded, when it is not JSON: `application/msgpack`, or that of a plugin's codec."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rocketapp.app.payloads.payloads import Payloads
-from rocketapp.model.names import delay_level
+from rocketapp.model.names import DELAY_SECONDS, delay_level, delay_level_at_least
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions
 
@@ -22,6 +22,7 @@ def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads 
     _check("tag", tag, tag is None or isinstance(tag, str), "a str or None")
     _check("order_key", order_key, order_key is None or isinstance(order_key, str), "a str or None")
     _check("delay", delay, delay is None or isinstance(delay, int | float), "seconds as a number, or None")
+    _check_tag(tag)
     content_type = options.get("content_type")
     _check("content_type", content_type, content_type is None or isinstance(content_type, str), "a str or None")
     encoded, marks = payloads.encode(body, content_type)
@@ -33,8 +34,24 @@ def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads 
         keys=_keys(options.get("keys", ())),
         properties={**marks, **properties} if marks else properties,
         order_key=order_key,
-        delay_level=0 if delay is None else delay_level(delay),
+        delay_level=_level(delay, options.get("rounding")),
     )
+
+
+def _check_tag(tag: str | None) -> None:
+    """Subscriptions split their tags at || and take the blanks away."""
+    if tag and ("||" in tag or tag != tag.strip()):
+        raise ValueError(f"tag={tag!r}: a message has one tag, without || or blanks at its ends: none could select it")
+
+
+def _level(delay: float | None, rounding: str | None) -> int:
+    if rounding not in (None, "up"):
+        raise ValueError(f'rounding={rounding!r}: give "up", or leave it out; a message must not come early')
+    if delay is None:
+        return 0
+    if rounding is None or not 0 <= delay <= DELAY_SECONDS[-1]:
+        return delay_level(delay)
+    return delay_level_at_least(delay)
 
 
 def timeout_of(options: PublishOptions) -> float | None:
