@@ -110,7 +110,7 @@ class Publications:
         return said.publication
 
     def check(self) -> None:
-        """Raises SetupError for a function that is no handler: what it returns would never be published."""
+        """Raises SetupError for a function that was never subscribed: what it returns would never be published."""
         for said in self._said.values():
             if not said.is_subscribed:
                 raise SetupError(
