@@ -166,7 +166,7 @@ class PushConsumer:
         return is_clean
 
     def halt(self) -> None:
-        """In a forked child: it is no member, and starts nothing more."""
+        """In a forked child: start nothing more. The parent stays the member."""
         for way in self._group.ways:
             way.halt()
 

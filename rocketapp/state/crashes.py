@@ -16,7 +16,7 @@ from rocketapp.state.redelivery import UNLIMITED
 MOST = 10_000
 """Suspects that are remembered of one death."""
 FORGOTTEN_AFTER = 86_400.0
-"""Seconds after which a suspect that nobody met again is forgotten."""
+"""Seconds after which a suspect that was not met again is forgotten."""
 _CERTAIN = 3
 """Deaths beside messages that were in hand for the first time: then the suspect is the cause all the same."""
 

@@ -39,7 +39,7 @@ OF_TESTING = {
 def test_the_public_names_are_these_and_no_others() -> None:
     assert set(rocketapp.__all__) == PUBLIC
     assert rocketapp.__all__ == sorted(rocketapp.__all__)
-    visible = {name for name in dir(rocketapp) if not name.startswith("_")}
+    visible = {name for name in dir(rocketapp) if not name.startswith(("_", "@"))}  # pytest adds names with @
     submodules = {path.stem for path in Path(rocketapp.__path__[0]).iterdir()}
     assert visible - submodules - PUBLIC == {"TYPE_CHECKING", "Any", "import_module"}
 

@@ -303,7 +303,7 @@ class ConcurrentDelivery:
             self._kept.append((workers, [message if workers.batch is None else [message]]))
 
     def _without_suspects(self, workers: Workers | None, messages: Sequence[Message]) -> list[Message]:
-        """Those that are no suspects; suspects are handled one at a time."""
+        """The messages that are not suspected; suspects are handled one at a time."""
         suspicion = self._suspicion
         if workers is None or suspicion is None:
             return list(messages)

@@ -12,6 +12,7 @@ from rocketapp import Message, RocketApp, SetupError
 from rocketapp.app.run.container import Container, Wiring
 from rocketapp.app.run.parts import GivenParts
 from rocketapp.app.settings.settings import Settings
+from rocketapp.testing import TestApp
 from tests.unit.app.given import call_of, line_of, message
 from tests.unit.app.parts import Diary, Noted, lifecycle_of
 
@@ -98,17 +99,17 @@ async def test_an_asynchronous_provider_is_awaited_for_async_handlers() -> None:
     assert await call_of(app)(message()) == "async"
 
 
-def test_an_asynchronous_provider_is_refused_for_sync_handlers() -> None:
-    async def main() -> None:
-        app = RocketApp("shop", container=Shop)
+def test_an_asynchronous_provider_is_asked_on_the_loop_for_sync_handlers() -> None:
+    app, seen = RocketApp("shop", container=Shop), []
 
-        @app.subscribe("orders")
-        def handle(message: Message, remote: Database = Provide["remote"]) -> None: ...
+    @app.subscribe("orders")
+    def handle(message: Message, remote: Database = Provide["remote"]) -> None:
+        seen.append(remote.url)
 
-        with pytest.raises(SetupError, match="must be `async def`"):
-            call_of(app)(message())
-
-    asyncio.run(main())
+    with TestApp(app) as t:
+        t.publish("orders", {})
+        t.settle()
+    assert seen == ["async"]
 
 
 def test_what_the_container_does_not_have_is_refused() -> None:
