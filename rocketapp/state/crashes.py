@@ -34,7 +34,7 @@ class Suspect:
     """A message that was in hand when a process died."""
 
     crashes: int
-    """Deaths that count as attempts: the first one, and those for which it was the only suspect in hand."""
+    """Deaths that count as attempts: the first one, and those with it in hand by itself."""
     alone: int
     """Those of them in which nothing else was in hand at all."""
     at: float
@@ -53,16 +53,15 @@ Suspects = dict[str, dict[int, Suspect]]
 def after_crash(known: Mapping[str, Mapping[int, Suspect]], in_hand: Iterable[Span], now: float) -> Suspects:
     """The suspects after one more death.
 
-    A suspect that was in hand by itself is blamed alone: nothing that ran beside it was there the last time.
+    Suspects that were in hand by themselves are blamed: what ran beside them was not there the last time.
     """
     spans = sorted(set(in_hand))  # several workers may take items of one run
     found: Suspects = {queue: dict(offsets) for queue, offsets in known.items()}
     blamed = [span for span in spans if span.first == span.last and span.first in found.get(span.queue, {})]
-    if len(blamed) == 1:
-        (span,) = blamed
+    for span in blamed:
         suspect = found[span.queue][span.first]
-        alone = suspect.alone + (len(spans) == 1)
-        found[span.queue][span.first] = Suspect(suspect.crashes + 1, alone, now)
+        found[span.queue][span.first] = Suspect(suspect.crashes + 1, suspect.alone + (len(spans) == 1), now)
+    if blamed:
         return found
     left = MOST
     for span in spans:

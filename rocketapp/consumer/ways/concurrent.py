@@ -327,7 +327,8 @@ class ConcurrentDelivery:
             self._kept.append((workers, [item]))
             self._line.ended(message)
         else:
-            self._start(workers, [item], Alone(self._completion(workers), partial(self._suspect_ended, message)))
+            completion = Alone(self._completion(workers), partial(self._suspect_ended, message))
+            self._start(workers, [item], completion, is_alone=True)
 
     def _suspect_ended(self, message: Message) -> None:
         if self._suspicion is not None and not self._process_queue.closed:
@@ -349,13 +350,13 @@ class ConcurrentDelivery:
             return
         self._start(workers, items, self._completion(workers))
 
-    def _start(self, workers: Workers, items: list[Any], completion: Completion) -> None:
+    def _start(self, workers: Workers, items: list[Any], completion: Completion, *, is_alone: bool = False) -> None:
         works = self._works
         while works and not works[0][1].left:
             self._started_to = max(self._started_to, works.popleft()[1].last_offset)
         work = Work(items, completion)
         if self._record is not None:
-            work.record = self._record(work.first_offset, work.last_offset)
+            work.record, work.is_alone = self._record(work.first_offset, work.last_offset), is_alone
         works.append((workers, work))
         workers.submit(work)
 

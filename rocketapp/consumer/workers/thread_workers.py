@@ -15,6 +15,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -194,6 +195,8 @@ class ThreadWorkers:
     def _run(self, worker: _Worker, work: Work) -> bool:
         """In a thread: call the handler for every item that no other thread takes."""
         call, single, append = self._call, self._single, work.finished.append
+        if work.is_alone and worker.note is not None:
+            call = partial(self._call_alone, worker.note)
         try:
             for item in islice(work.items, _CHUNK) if work.is_endless else work.items:
                 worker.item = item
@@ -216,6 +219,13 @@ class ThreadWorkers:
             return False  # the loop is closed
         worker.item = None
         return True
+
+    def _call_alone(self, note: Note, item: Any) -> object:
+        """Nothing is noted down any more when the loop hears of it: it starts the next suspect, in another thread."""
+        try:
+            return self._call(item)
+        finally:
+            note.clear()
 
     def _collect_soon(self) -> None:
         if not self._collecting:

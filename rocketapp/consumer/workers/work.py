@@ -77,6 +77,7 @@ class Work:
         "completion",
         "finished",
         "first_offset",
+        "is_alone",
         "is_collected",
         "is_endless",
         "is_queued",
@@ -105,6 +106,8 @@ class Work:
         """Workers report to it."""
         self.items = self._source = items
         """Shared by all workers: taking an item starts it. Nothing else keeps the items alive."""
+        self.is_alone = False
+        """It is one item that may end the process: nothing of it is noted down once its call has ended."""
         self.record = b""
         """What a worker notes down that takes items of it."""
         self.finished: list[Any] = []
