@@ -120,10 +120,10 @@ class Rebalancer:
 
     async def run(self) -> None:
         """Keep owned and wanted queues in step, for ever."""
+        calm = self._calm.next_end(self._loop.time())
         while True:
-            now = self._loop.time()
-            at = now + (self._interval if self.is_complete else _AGAIN)
-            if (calm := self._calm.next_end(now)) is not None:
+            at = self._loop.time() + (self._interval if self.is_complete else _AGAIN)
+            if calm is not None:
                 at = min(at, calm + _GRAIN)
             try:
                 async with asyncio.timeout_at(at):
@@ -131,6 +131,8 @@ class Rebalancer:
             except TimeoutError:
                 pass
             self._news.clear()
+            # Asked before the look: a list that may be acted on since then was not.
+            calm = self._calm.next_end(self._loop.time())
             await self.rebalance()
             await asyncio.sleep(max(_LEAST, _LEAST_PER_TOPIC * len(self._topics)))
 
