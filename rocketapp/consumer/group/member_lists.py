@@ -17,8 +17,8 @@ from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.state.rebalance import Membership, membership
 from rocketapp.tasks import Tasks
 
-_GRACE = 0.05
-"""Seconds that other brokers get after the first good answer."""
+_GRACE, _LONGEST_GRACE = 0.05, 0.25
+"""Seconds that other brokers get after the first good answer, and twice the time that this one took."""
 
 _Question = asyncio.Task[list[str] | RocketAppError]
 _Asked = dict[str, _Question]
@@ -66,7 +66,7 @@ class MemberLists:
         questions = {self._ask(asked, name): name for name in names}
         lists: list[list[str]] = []
         problem: RocketAppError | None = None
-        is_settled, until = False, None
+        is_settled, until, began = False, None, self._loop.time()
         while questions:
             timeout = None if until is None else max(0.0, until - self._loop.time())
             done, _ = await asyncio.wait(questions, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -79,8 +79,8 @@ class MemberLists:
                     continue
                 lists.append(answer)
                 if self._me in answer and self._is_settled(name):
-                    is_settled = True
-                    until = self._loop.time() + _GRACE if until is None else until
+                    is_settled, now = True, self._loop.time()
+                    until = now + min(_GRACE + 2 * (now - began), _LONGEST_GRACE) if until is None else until
         if not lists and problem is not None:
             raise problem
         return frozenset[str]().union(*lists), is_settled
