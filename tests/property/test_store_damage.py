@@ -6,7 +6,7 @@ import itertools
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rocketapp.broker.store.checkpoint import CHECKPOINT, HINT
@@ -80,6 +80,7 @@ def test_a_flipped_bit_in_the_log_costs_one_message_and_alters_no_body(seed: int
 
 
 @given(st.integers(0, 2**32), st.integers(1, 8))
+@example(92078, 1)
 @settings(max_examples=60, deadline=None)
 def test_a_flipped_bit_in_the_log_does_not_end_it_when_all_queues_are_lost_too(seed: int, bit: int) -> None:
     files, records, ends = filled(20, is_closed=True)
@@ -93,7 +94,11 @@ def test_a_flipped_bit_in_the_log_does_not_end_it_when_all_queues_are_lost_too(s
     lost = {each.body for each in records} - survived
     # Two when a record now claims to be the first of another queue, as if that topic had been made anew.
     assert len(lost) <= (2 if 12 <= at - ([0, *ends][hit]) < 28 else 1)
-    assert lost <= {records[hit].body, records[0].body, records[1].body}
+    allowed = {hit, 0, 1}
+    if 12 <= at - [0, *ends][hit] < 16:
+        # It claims the other queue, and comes before the record whose place it takes.
+        allowed.add(hit ^ 1)
+    assert lost <= {records[number].body for number in allowed}
 
 
 def index_files(files: MemoryFiles) -> list[str]:
