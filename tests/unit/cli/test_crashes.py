@@ -68,24 +68,25 @@ def test_a_message_that_ends_the_only_process_is_dead_after_its_retries(
     start: Start, write_app: WriteApp, broker: str, folder: Path, kind: str
 ) -> None:
     write_app(POISON + KINDS[kind])
-    attempts, out = [], ""
-    for _ in range(3):
-        run = start("run", "app:app", "--name-server", broker)
-        run.ends(9, within=30)
-        attempts += re.findall(r"^poison (\d+)$", run.out, re.MULTILINE)
-        out += run.out
-    assert attempts == ["1", "2", "3"]
-    last = start("run", "app:app", "--name-server", broker, "--exit-when-idle", "0.5")
-    last.ends(0, within=40)
-    assert settled(out + last.out) == ALL
-    assert "poison" not in last.out
+    attempts, out, code = [], "", 9
+    while code == 9:
+        last = start("run", "app:app", "--name-server", broker, "--exit-when-idle", "0.5")
+        code = last.process.wait(40)
+        attempts += re.findall(r"^poison (\d+)$", last.out, re.MULTILINE)
+        out += last.out
+    assert code == 0, last.err
+    # Beside a suspect of an orderly queue other queues go on: one death more makes sure which message it was.
+    deaths = len(attempts)
+    assert deaths in ((3, 4) if "orderly" in kind else (3,))
+    assert attempts == [str(number) for number in range(1, deaths + 1)]
+    assert settled(out) == ALL
     assert last.summary[2] == 1
-    assert "app:settle" in last.err and "the process died while handling it, 3 times" in last.err
+    assert "app:settle" in last.err and f"the process died while handling it, {deaths} times" in last.err
     tail = start("tail", "%DLQ%shop", "--from", "first", "--count", "1", "--json", "--name-server", broker)
     tail.ends(0)
     dead = json.loads(tail.out)
     assert dead["body"] == "poison"
-    assert dead["properties"]["rocketapp.attempts"] == "3"
+    assert dead["properties"]["rocketapp.attempts"] == str(deaths)
     assert dead["properties"]["rocketapp.handler"] == "app:settle"
     assert not list((folder / ".rocketapp" / "crashes").glob("*.hand"))
 
