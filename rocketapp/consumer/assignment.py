@@ -284,13 +284,13 @@ class Assignment:
         return at_rest
 
     async def _drained(self, delivery: Delivery, timeout: float | None = None) -> bool:
-        """Wait for what was started; whether it has ended, be it by cancellation when the drain is cut."""
+        """Wait for what was started; whether it has ended, without a `timeout` also by cancellation when it is cut."""
         drained = self._context.tasks.start(delivery.drained(), f"drain {self.queue}")
         await asyncio.wait([drained, self._cut], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         if drained.done():
             return True
         drained.cancel()
-        if not self._cut.done():
+        if timeout is not None:
             return False
         self.is_clean = self.is_clean and not self._cut.result()
         return await delivery.abandon()

@@ -63,7 +63,7 @@ class Crashes:
     def __init__(self, directory: Path, *, now: Callable[[], float], tell: Callable[[str], None]) -> None:
         """`now`: seconds since 1970; `tell` hears of processes that died. Raises OSError."""
         self._directory, self._now, self._tell = directory, now, tell
-        directory.mkdir(parents=True, exist_ok=True)
+        self._made = _made(directory)
         self._path = directory / f"{os.getpid()}-{token_hex(4)}{_SUFFIX}"
         with self._shared():  # others must not meet it before it is locked
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -109,6 +109,16 @@ class Crashes:
             self._is_open = False
             self._path.unlink(missing_ok=True)
             os.close(self._file)
+            if self._made:
+                self._leave_no_trace()
+
+    def _leave_no_trace(self) -> None:
+        """Remove the directories that this process made, if it was alone there and suspects nothing."""
+        with contextlib.suppress(OSError):
+            if not self._suspects and not any(self._directory.glob(f"*{_SUFFIX}")):
+                (self._directory / "suspects.json").unlink(missing_ok=True)
+            for path in reversed(self._made):
+                path.rmdir()  # fails where anything else is kept
 
     def _forget(self) -> None:
         """Also in a forked child: it has nothing in hand, and must not keep the lock of a parent that dies."""
@@ -172,6 +182,13 @@ class Crashes:
             if after != (before or "{}"):
                 file.truncate(0)
                 file.write(after)
+
+
+def _made(directory: Path) -> list[Path]:
+    """Make this directory; which ones had to be made, from outside to inside."""
+    missing = [path for path in (*reversed(directory.parents), directory) if not path.exists()]
+    directory.mkdir(parents=True, exist_ok=True)
+    return missing
 
 
 def _key(group: str, queue: MessageQueue) -> str:

@@ -148,7 +148,7 @@ class JavaClient:
         return consumer
 
     def create_topic(self, topic: str, queues: int) -> None:
-        self._call("create_topic", topic=topic, queues=queues, timeout=60)
+        self._call("create_topic", topic=topic, queues=queues, timeout=120)
 
     def offsets(self, topic: str, group: str | None = None) -> dict[int, dict[str, int | None]]:
         """By queue id: `min`, `max`, and what the group `committed` (None: nothing)."""

@@ -52,7 +52,7 @@ final class Inspecting {
         }
         Exception last = null;
         // Apache's broker tells the name server at once, or else with its next registration, 30 s later.
-        for (long end = System.nanoTime() + 45_000_000_000L; System.nanoTime() < end; Thread.sleep(20)) {
+        for (long end = System.nanoTime() + 90_000_000_000L; System.nanoTime() < end; Thread.sleep(20)) {
             try {
                 for (QueueData data : admin.examineTopicRouteInfo(config.getTopicName()).getQueueDatas()) {
                     if (data.getReadQueueNums() == config.getReadQueueNums()) {
