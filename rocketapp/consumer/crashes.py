@@ -170,18 +170,20 @@ class Crashes:
     @contextlib.contextmanager
     def _shared(self) -> Iterator[Suspects]:
         """The suspects of all processes, under a lock; what is changed is written."""
-        with (self._directory / "suspects.json").open("a+", encoding="utf-8") as file:
+        opened = os.open(self._directory / "suspects.json", os.O_RDWR | os.O_CREAT, 0o600)
+        with os.fdopen(opened, "r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
             before = file.read()
-            suspects = _parsed(before)
+            suspects = _parsed(before.decode("utf-8", "replace"))
             yield suspects
             after = json.dumps(
                 {queue: {at: astuple(one) for at, one in found.items()} for queue, found in suspects.items()}
-            )
-            if after != (before or "{}"):
-                file.truncate(0)
-                file.write(after)
+            ).encode()
+            if after != (before or b"{}"):
+                # A handler in a thread may end the process at any moment: what is there is first overwritten, in one
+                # step. What a death leaves behind the new text is not read.
+                os.pwrite(opened, after, 0)
+                os.ftruncate(opened, len(after))
 
 
 def _made(directory: Path) -> list[Path]:
@@ -214,7 +216,7 @@ def _left_in(path: Path) -> list[Span] | None:
 def _parsed(text: str) -> Suspects:
     """What a file says; nothing when a death left it unfinished."""
     try:
-        found = json.loads(text or "{}")
+        found, _ = json.JSONDecoder().raw_decode(text or "{}")
         return {
             str(queue): {int(at): Suspect(int(one[0]), int(one[1]), float(one[2])) for at, one in offsets.items()}
             for queue, offsets in found.items()

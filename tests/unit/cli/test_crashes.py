@@ -29,7 +29,6 @@ KINDS = {
     "batch": SUBSCRIBE.format(more=", batch=4")
     + "async def settle(messages: list[Message]):\n    for message in messages:\n        work(message)\n",
     "orderly": SUBSCRIBE.format(more=", orderly=True") + CALL.format(kind="async def", pause=""),
-    "orderly sync": SUBSCRIBE.format(more=", orderly=True") + CALL.format(kind="def", pause=""),
 }
 
 
