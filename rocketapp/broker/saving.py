@@ -128,7 +128,7 @@ class Saving:
     def write_locks(self, save: LockSave) -> None:
         """Write queue locks, in any thread, one call at a time. Raises StoreError.
 
-        There is no `.bak`: it would lack the latest locks, and they would be granted a second time.
+        It has no `.bak`, which would lack the latest locks: they would be granted a second time.
         """
         try:
             replace_whole(self._files, QUEUE_LOCKS, json.dumps(save.content).encode())

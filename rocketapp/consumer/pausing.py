@@ -23,7 +23,7 @@ class Pausing:
         self._tell()
 
     def resume(self, topic: str, reason: str | None = None) -> None:
-        """Lift this reason, or without one all reasons. The topic goes on when there is no reason left."""
+        """Lift this reason, or without one all reasons. The topic goes on when its last reason is lifted."""
         self.pauses.resume(topic, reason)
         self._tell()
 

@@ -180,7 +180,7 @@ class PushConsumer:
         self._group.pausing.pause(topic, reason)
 
     def resume(self, topic: str, reason: str | None = None) -> None:
-        """Lift this reason, or without one all reasons. The topic goes on when there is no reason left."""
+        """Lift this reason, or without one all reasons. The topic goes on when its last reason is lifted."""
         self._group.pausing.resume(topic, reason)
 
     # What is going on.

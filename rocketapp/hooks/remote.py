@@ -34,11 +34,11 @@ class RemoteAnswer:
     """What came of one request."""
 
     code: int | None
-    """RocketMQ's code of the response, 0 is success; None when there is no response."""
+    """RocketMQ's code of the response, 0 is success; None without a response."""
     remark: str
     """What the response says beside its code."""
     error: BaseException | None
-    """Why there is no response: the connection was lost, or the time was over. None for a one-way request."""
+    """Why the response is missing: the connection was lost, or the time was over. None for a one-way request."""
 
 
 Answered = Callable[[RemoteAnswer], None]

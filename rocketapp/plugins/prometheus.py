@@ -15,7 +15,7 @@ _UNITS = {"By": "_bytes", "s": "_seconds"}
 
 
 def exposition(app: AppSnapshot, counts: Counts | None = None) -> str:
-    """Every figure as lines of text; without `counts` there are no sends and no durations."""
+    """Every figure as lines of text; without `counts` sends and durations are left out."""
     counts = counts or Counts()
     lines: list[str] = []
     for figure in FIGURES:

@@ -38,7 +38,7 @@ class Faults:
         self._tasks = Tasks(self._report)
 
     def broker_away(self, seconds: float, *, cluster: str = "") -> None:
-        """The broker's machine is cut off: nothing arrives, no connection is refused, and no one is told."""
+        """The broker's machine is cut off: nothing arrives, no connection is refused, and neither side is told."""
         address = self._stage.address(cluster)
         self._between(seconds, lambda: self._network.hold(address), lambda: self._network.release(address))
 

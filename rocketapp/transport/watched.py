@@ -13,7 +13,7 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 
 Told = Callable[[Command | BaseException | None], None]
-"""Receives the response, whatever its code, or why there is none; None of a one-way request."""
+"""Receives the response, whatever its code, or why it is missing; None of a one-way request."""
 Watch = Callable[[str, Command], Told | None]
 """(address, request): called before the request is encoded; it may change the request's fields, which are its own."""
 NewConnection = Callable[..., Connection]

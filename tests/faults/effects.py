@@ -141,7 +141,7 @@ def _execute(url: str, statement: str, *rows: dict[str, Any]) -> list[Any]:
 
 
 def produce(name_server: str, topic: str, bodies: Sequence[str], *, repeat_every: int = 0) -> None:
-    """Send the bodies, and of every so many one twice, with others between the two."""
+    """Send the bodies, one of `repeat_every` twice, with others between the two."""
     sent: list[str] = []
     for at, body in enumerate(bodies):
         sent.append(body)

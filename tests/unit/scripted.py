@@ -37,7 +37,7 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
 async def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> None:
     """Wait for a condition; in virtual time this costs nothing."""
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - the condition is anybody's, so there is no event to wait for
+        while not condition():  # noqa: ASYNC110 - the condition is anybody's, so nothing here is an event to wait for
             await asyncio.sleep(0.001)
 
 

@@ -234,7 +234,7 @@ def test_a_session_without_a_transaction_is_an_error_that_says_so(database: Data
     with TestApp(app) as t:
         t.publish("orders", "1")
         t.settle()
-        assert "there is no transaction: say idempotent=database.once on this handler" in t.dead[0].reason
+        assert "a transaction is missing: say idempotent=database.once on this handler" in t.dead[0].reason
 
 
 def test_a_database_that_no_app_has_as_a_plugin_lets_nothing_be_handled_unmarked(database: Database) -> None:

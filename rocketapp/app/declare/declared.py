@@ -67,7 +67,7 @@ def _methods(
         raise PluginError(hook.plugin, f"app_methods returned {answer!r}: return functions by name, or None to decline")
     for name in answer:
         if not name.isidentifier() or name.startswith("_"):
-            raise PluginError(hook.plugin, f"app_methods names {name!r}, which is no public name of a method")
+            raise PluginError(hook.plugin, f"app_methods names {name!r}, which is not a public name of a method")
         if hasattr(app_class, name):
             raise PluginError(hook.plugin, f"app_methods names {name!r}, which {app_class.__name__} has already")
         for other, methods in others.items():

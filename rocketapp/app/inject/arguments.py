@@ -31,7 +31,7 @@ class ArgumentSources:
 
     def marked(self, marker: Any) -> Callable[[], Any]:
         if self._container is None:
-            raise LookupError("there is no container: give the app one, RocketApp(container=...)")
+            raise LookupError("the app has no container: give it one, RocketApp(container=...)")
         return self._container.marked(marker)
 
     def of_type(self, kind: Any) -> Callable[[], Any] | None:

@@ -9,7 +9,7 @@ from rocketapp.model.message_queue import MessageQueue
 
 
 class OffsetStore(Protocol):
-    """Keeps how far each queue is done. Every question raises RocketAppError when there is no answer."""
+    """Keeps how far each queue is done. Every question raises RocketAppError without an answer."""
 
     def is_connected(self, broker_name: str) -> bool:
         """Whether the offsets of this broker's queues can be reached at once."""

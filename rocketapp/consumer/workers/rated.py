@@ -1,6 +1,6 @@
 """Workers and executors of a handler with `rate=`: they start no more messages a second than that.
 
-What is drawn from goes dry when there is no token, as if it had no more items, and is handed over again when there
+What is drawn from goes dry without a token, as if it had no more items, and is handed over again when there
 is one. So no call sleeps, messages stay where they can be withdrawn, and pulls stop by the limits of their queue. A
 handler without a rate has none of this.
 """

@@ -105,32 +105,32 @@ class _Batch:
             claim = self._once.claim_for(message)
             self._copies.setdefault(claim.key, []).append(message)
             self._claims.setdefault(claim.key, claim)
-        desk, todo = self._once.desk, list(self._claims)
+        desk, unhandled = self._once.desk, list(self._claims)
         began, looks = desk.loop.time(), 0
-        while todo:
-            claims = [self._claims[key] for key in todo]
+        while unhandled:
+            claims = [self._claims[key] for key in unhandled]
             try:
                 answers: Sequence[Answer] = yield Ask(desk.claim(claims))
             except PluginError as error:
-                self._decide(todo, retry_because(error))
+                self._decide(unhandled, retry_because(error))
                 break
             except BaseException:
                 yield Ask(desk.give_back(claims))
                 raise
-            parts = split([self._step(key, answer, began) for key, answer in zip(todo, answers, strict=True)])
-            self._decide([todo[at] for at in parts.skip], SKIPPED)
+            parts = split([self._step(key, answer, began) for key, answer in zip(unhandled, answers, strict=True)])
+            self._decide([unhandled[at] for at in parts.skip], SKIPPED)
             for at in parts.retry:
-                self._decide([todo[at]], busy(answers[at]))
+                self._decide([unhandled[at]], busy(answers[at]))
             if parts.release:
                 yield Ask(desk.give_back([claims[at] for at in parts.release]))
             if parts.handle:
-                whole = yield from self._handle([todo[at] for at in parts.handle])
+                whole = yield from self._handle([unhandled[at] for at in parts.handle])
                 if whole is not None:
                     return whole[0]
             if parts.later:
                 yield Ask(asyncio.sleep(pause_before_look(looks, answers[parts.later[0]])))
                 looks += 1
-            todo = [todo[at] for at in parts.later if todo[at] in self._undecided()]
+            unhandled = [unhandled[at] for at in parts.later if unhandled[at] in self._undecided()]
         return self._outcomes
 
     def _step(self, key: str, answer: Answer, began: float) -> Step:

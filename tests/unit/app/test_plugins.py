@@ -179,7 +179,7 @@ def test_a_plugin_whose_method_is_used_cannot_be_disabled() -> None:
     ("answer", "problem"),
     [
         ({"publish": print}, "names 'publish', which RocketApp has already"),
-        ({"_sink": print}, "names '_sink', which is no public name"),
+        ({"_sink": print}, "names '_sink', which is not a public name"),
         ({"sink": 5}, "return functions by name"),
         ([print], "return functions by name"),
         ({"audited": print}, "names 'audited', which plugin .*Audit adds"),

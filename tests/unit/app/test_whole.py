@@ -89,7 +89,7 @@ async def run() -> AsyncIterator[Run]:
 async def settled(lifecycle: Lifecycle, wanted: HandlerStats) -> None:
     """Wait until the counters say so."""
     async with asyncio.timeout(20):
-        while lifecycle.counters != wanted:  # noqa: ASYNC110 - there is no event to wait for
+        while lifecycle.counters != wanted:  # noqa: ASYNC110 - a counter has no event to wait for
             await asyncio.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""Handlers that fork: the child is no second consumer."""
+"""Handlers that fork: the child does not consume as well."""
 
 from __future__ import annotations
 

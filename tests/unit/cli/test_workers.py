@@ -93,7 +93,7 @@ def test_the_parent_imports_nothing_of_the_users(start: Start, write_app: WriteA
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_worker_that_somebody_stopped_has_not_died(start: Start, write_app: WriteApp, number: signal.Signals) -> None:
+def test_a_stopped_worker_has_not_died(start: Start, write_app: WriteApp, number: signal.Signals) -> None:
     write_app(HANDLER)
     run = start("run", "app:app", "--workers", "2")
     victim, _ = started(run, 2)

@@ -171,5 +171,5 @@ def _running(kind: type[Any]) -> Any:
     if isinstance(session, kind):
         return session
     if session is None:
-        raise RocketAppError("there is no transaction: say idempotent=database.once on this handler")
+        raise RocketAppError("a transaction is missing: say idempotent=database.once on this handler")
     raise RocketAppError(f"this handler's session is of type {type(session).__name__}: ask for that")

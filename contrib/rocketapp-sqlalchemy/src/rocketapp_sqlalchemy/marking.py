@@ -1,7 +1,7 @@
 """Marks: the statements that take a key, once and for all, within a transaction.
 
 A second transaction that inserts the same key waits in the database for the first one: it
-finds the key taken when that commits, and free when that is rolled back. So there is no lease,
+finds the key taken when that commits, and free when that is rolled back. So it needs no lease,
 and nothing is left behind by a process that dies.
 """
 

@@ -31,11 +31,11 @@ class Once:
             def once(handed: Any) -> Any:
                 part = self._part(handed)
                 with make_session() as session:
-                    todo = part.todo(marking.take(session.connection(), part.keys))
-                    if not todo:
+                    unhandled = part.unhandled(marking.take(session.connection(), part.keys))
+                    if not unhandled:
                         return part.outcome(None, is_called=False)
                     with _current(session):
-                        result = call(part.shape(todo))
+                        result = call(part.shape(unhandled))
                     undone = part.undone(result)
                     if undone == part.claimed:
                         session.rollback()
@@ -57,11 +57,11 @@ class Once:
                 part = self._part(handed)
                 async with make_session() as session:
                     connection = await session.connection()
-                    todo = part.todo(await connection.run_sync(marking.take, part.keys))
-                    if not todo:
+                    unhandled = part.unhandled(await connection.run_sync(marking.take, part.keys))
+                    if not unhandled:
                         return part.outcome(None, is_called=False)
                     with _current(session):
-                        result = await call(part.shape(todo))
+                        result = await call(part.shape(unhandled))
                     undone = part.undone(result)
                     if undone == part.claimed:
                         await session.rollback()
@@ -95,16 +95,16 @@ class _Part:
     def claimed(self) -> list[str]:
         return list(self._given)
 
-    def todo(self, taken: set[str]) -> list[Message]:
+    def unhandled(self, taken: set[str]) -> list[Message]:
         """The first copy of each key that was taken now."""
         for key, message in zip(self.keys, self._messages, strict=True):
             if key in taken:
                 self._given.setdefault(key, message)
         return list(self._given.values())
 
-    def shape(self, todo: list[Message]) -> Any:
+    def shape(self, unhandled: list[Message]) -> Any:
         """As the handler takes it."""
-        return todo if self._is_batch else todo[0]
+        return unhandled if self._is_batch else unhandled[0]
 
     def undone(self, result: object) -> list[str]:
         """The keys of the given messages that the handler's answer leaves not done."""

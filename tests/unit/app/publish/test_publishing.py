@@ -14,7 +14,7 @@ from rocketapp.app.publish.publishing import CORRELATION_ID, Publishing
 from rocketapp.model.outgoing import Outgoing
 from tests.unit.app.given import QUEUE, bound, line_of, message
 
-WHO = contextvars.ContextVar("WHO", default="no one")
+WHO = contextvars.ContextVar("WHO", default="nothing")
 
 
 class Written:

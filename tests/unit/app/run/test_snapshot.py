@@ -47,7 +47,7 @@ async def test_a_snapshot_tells_queues_counters_leases_and_reasons(run: Run) -> 
     lifecycle = await run(app)
     await entered.wait()
     async with asyncio.timeout(20):
-        while lifecycle.counters.handled < 2:  # noqa: ASYNC110 - there is no event to wait for
+        while lifecycle.counters.handled < 2:  # noqa: ASYNC110 - a counter has no event to wait for
             await asyncio.sleep(0.01)
     app.pause("stock", reason="counting")
     assert looking.early.groups == ()

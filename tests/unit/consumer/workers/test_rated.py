@@ -1,4 +1,4 @@
-"""Handlers with a rate: so many messages a second, however they are consumed."""
+"""Handlers with a rate: messages a second, in every way of consuming."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from rocketapp.transport.memory import MemoryNetwork
 
 
 class Settled:
-    """A plugin that waits until so many messages have been handled or are dead."""
+    """A plugin that waits until a number of messages have been handled or are dead."""
 
     def __init__(self, count: int) -> None:
         self._left = count
