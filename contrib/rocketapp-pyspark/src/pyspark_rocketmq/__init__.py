@@ -1,0 +1,1 @@
+"""A data source for Spark that reads and writes RocketMQ topics."""

@@ -1,0 +1,75 @@
+"""One Spark session for all tests of this folder. Without a JDK they are skipped, and the run says so at its end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SUITE = "tests with Spark"
+_OLDEST = 17
+_not_run: list[str] = []
+
+
+def _java_problem() -> str | None:
+    """Why Spark cannot run here; None when it can."""
+    if shutil.which("java") is None:
+        return f"java is missing: install a JDK {_OLDEST} or newer"
+    shown = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False, timeout=60).stderr
+    version = shown.partition('"')[2].partition(".")[0]
+    if version.isdigit() and int(version) >= _OLDEST:
+        return None
+    return f"java is {version or 'unknown'}: install a JDK {_OLDEST} or newer"
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """`-m "not spark"` leaves out what needs Spark."""
+    if "spark" in getattr(item, "fixturenames", ()):
+        item.add_marker("spark")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for problem in _not_run:
+        terminalreporter.write_line(f"NOT RUN: {SUITE}: {problem}", red=True, bold=True)
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Skips the test, or fails where skipping is no option, when Spark cannot run."""
+    problem = _java_problem()
+    if problem is None:
+        return
+    _not_run.append(problem)
+    if os.environ.get("CI", "") not in ("", "false", "0"):
+        pytest.fail(f"{SUITE} cannot run: {problem}")
+    pytest.skip(f"{SUITE}: {problem}")
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session; its workers run the interpreter of the tests."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    for name, value in {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+    }.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
