@@ -11,7 +11,7 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.option import option
 from rocketapp.config.producer import ProducerConfig
-from rocketapp.consumer.ways.intake import Intake, NewIntake, QueueSession
+from rocketapp.consumer.ways.intake import Intake, IntakeWay, NewIntake, QueueSession
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.hooks.codec import Codec
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, IdempotencyStore, MarkState, SecondCopy
@@ -53,6 +53,7 @@ from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
 from rocketapp.model.outgoing import Outgoing, SendResult, SendStatus
 from rocketapp.model.policy import Breaker, Policy
 from rocketapp.model.publish_options import PublishOptions, SendOptions
+from rocketapp.model.queue_start import Begin, QueueStart
 from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start, Subscription
@@ -68,6 +69,7 @@ __all__ = [
     "AppSnapshot",
     "Assigned",
     "AsyncCall",
+    "Begin",
     "Breaker",
     "Calling",
     "Claim",
@@ -88,6 +90,7 @@ __all__ = [
     "HandlerStats",
     "IdempotencyStore",
     "Intake",
+    "IntakeWay",
     "LeaseState",
     "LogCut",
     "LoopBlocked",
@@ -110,6 +113,7 @@ __all__ = [
     "PublishWrapper",
     "QueueSession",
     "QueueSnapshot",
+    "QueueStart",
     "RecordDamaged",
     "Released",
     "RemoteAnswer",

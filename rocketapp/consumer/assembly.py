@@ -79,6 +79,7 @@ class Group:
             {topic.topic: topic.start for topic in topics},
             lambda queue: self.trust.is_confirmed(queue.topic, loop.time()),
             joined=parts.clock.now(),
+            begins={topic: way.begin for topic, way in self.plugged.items() if way.begin is not None},
         )
         self.leases = Leases(
             brokers=self.brokers,
@@ -140,7 +141,13 @@ class Group:
         )
 
     def _new_plugged(self, topic: ConsumedTopic) -> PluggedWay:
-        return PluggedWay(topic.handlers[0], topic.plugged_in, redelivery=self.redelivery, observe=self._parts.observe)
+        return PluggedWay(
+            topic.handlers[0],
+            topic.plugged_in,
+            redelivery=self.redelivery,
+            stall_reasons=self.stall_reasons,
+            observe=self._parts.observe,
+        )
 
     def _new_watch(self) -> Watch:
         return Watch(

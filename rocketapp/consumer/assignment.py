@@ -262,7 +262,9 @@ class Assignment:
             return why, True
         # Two orderly handlers must not overlap.
         delivery.end()
-        return why, await self._drained(delivery)
+        at_rest = await self._drained(delivery)
+        delivery.discard()
+        return why, at_rest
 
     async def _give_back(self, session: Session, delivery: Delivery) -> bool:
         """Finish what was started, and commit it for the next owner; whether no handler runs any more."""

@@ -57,7 +57,7 @@ class ConsumedTopic:
     data: SubscriptionData
     """The union of the handlers' tags, as brokers hear it."""
     plugged_in: Any = None
-    """A plugin's way of consuming it (`ways.plugged.PluggedIn`), or None; then it has one handler and needs no lock."""
+    """A plugin's way of consuming it (`ways.plugged.PluggedIn`), or None; then it has one handler."""
 
     @property
     def is_keyed(self) -> bool:

@@ -250,7 +250,7 @@ class PushConsumer:
 
     async def _fix_start(self, queue: MessageQueue) -> None:
         try:
-            await self._group.starts.offset(queue)
+            await self._group.starts.fix(queue)
         except RocketAppError as error:
             # The assignment asks again, and pulls nothing before it knows.
             self._group.stall_reasons.still(queue, f"its offset cannot be read: {error}", kind="offset")

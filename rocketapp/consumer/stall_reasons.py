@@ -25,9 +25,9 @@ class _Reason:
     told: bool = False
 
 
-OF_QUEUE, OF_LOCK, OF_RETRY, OF_TRIAL = "queue", "lock", "retry", "trial"
+OF_QUEUE, OF_LOCK, OF_RETRY, OF_TRIAL, OF_INTAKE = "queue", "lock", "retry", "trial", "intake"
 """The places: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
-that wait to be sent back, and of a paused topic of which one message is tried.
+that wait to be sent back, of a paused topic of which one message is tried, and what a plugin's intake says.
 """
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from rocketapp.consumer.ways.intake import NewIntake
+from rocketapp.consumer.ways.intake import IntakeWay, NewIntake
 from rocketapp.hooks.codec import Codec
 from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.markers import hookspec
@@ -90,13 +90,14 @@ def failure_policy(subscription: Subscription) -> Policy | None:
 
 
 @hookspec
-def consuming_way(subscription: Subscription) -> NewIntake | None:
+def consuming_way(subscription: Subscription) -> NewIntake | IntakeWay | None:
     """Return what makes intakes for the queues of one subscription, or None to decline.
 
     Called once per subscription while the app starts. An intake is made for each session of each queue, takes the
     messages that were pulled, and acknowledges them by itself: for sinks and the like, which are done later than the
-    call. A topic that is consumed in this way has one handler and is not orderly. What comes back for a retry is
-    consumed concurrently, by the handler. Topics that no plugin wants are consumed as before.
+    call. A topic that is consumed in this way has one handler and is not declared in order; an IntakeWay may ask for
+    the locks of its queues, say where their sessions begin, and how much is pulled ahead. What comes back for a retry
+    is consumed concurrently, by the handler. Topics that no plugin wants are consumed as before.
     """
 
 

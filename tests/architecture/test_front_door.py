@@ -32,7 +32,7 @@ NAMES = {
     # Around remote calls.
     "RemoteCall", "RemoteAnswer", "Calling", "Answered",
     # Ways of consuming.
-    "Intake", "NewIntake", "QueueSession",
+    "Intake", "NewIntake", "QueueSession", "IntakeWay", "Begin", "QueueStart",
     # What the app does now.
     "AppSnapshot", "GroupSnapshot", "HandlerSnapshot", "QueueSnapshot", "LeaseState", "HandlerStats",
     # Events, and what receives them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rocketapp.consumer.ways.intake import IntakeWay
 from rocketapp.consumer.ways.plugged import PluggedIn
 from rocketapp.errors import PluginError
 from rocketapp.hooks.manager import Plugins
@@ -19,8 +20,10 @@ def plugged_in(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Plugg
     where = f"topic {subscription.topic!r} of {subscription.handler_name} ({subscription.place})"
     if len(found) > 1 and found[1][1].plugin != answer.plugin:
         raise PluginError(answer.plugin, f"consuming_way: plugin {found[1][1].plugin} wants to consume {where} as well")
-    if not callable(answer.value):
-        raise PluginError(answer.plugin, f"consuming_way returned {answer.value!r}: return a function, or None")
+    if not callable(answer.value) and not isinstance(answer.value, IntakeWay):
+        raise PluginError(
+            answer.plugin, f"consuming_way returned {answer.value!r}: return a function, an IntakeWay, or None"
+        )
     if len(subscriptions) > 1:
         raise PluginError(
             answer.plugin,
@@ -28,6 +31,7 @@ def plugged_in(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Plugg
         )
     if subscription.orderly or subscription.order_by is not None:
         raise PluginError(
-            answer.plugin, f"consuming_way: {where} is declared in order, and a plugin's way takes no locks"
+            answer.plugin, f"consuming_way: {where} is declared in order: remove that, a plugin's way has its own order"
         )
-    return PluggedIn(answer.plugin, answer.value)
+    way = answer.value if isinstance(answer.value, IntakeWay) else IntakeWay(new_intake=answer.value)
+    return PluggedIn(answer.plugin, way)

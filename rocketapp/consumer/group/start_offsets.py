@@ -11,6 +11,7 @@ from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.errors import TransportError
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.queue_start import Begin, QueueStart
 from rocketapp.model.subscription import Start
 from rocketapp.state.start_position import Edge, start_at
 
@@ -26,14 +27,16 @@ class StartOffsets:
         trusted: Callable[[MessageQueue], bool],
         *,
         joined: float,
+        begins: Mapping[str, Begin] | None = None,
     ) -> None:
         """`brokers` say where a queue begins and ends.
 
         `rules`: the start of every topic; the retry topic has none and is read from its beginning.
 
         `trusted(queue)`: whether this member certainly still owns it. `joined`: when this member joins,
-        in seconds since 1970.
+        in seconds since 1970. `begins`: by topic, what knows better than the broker where a session begins.
         """
+        self._begins = begins or {}
         self._store, self._brokers, self._rules, self._trusted = store, brokers, rules, trusted
         self._joined = joined
         self._known: set[MessageQueue] | None = None
@@ -43,6 +46,19 @@ class StartOffsets:
         self._known = set(queues)
 
     async def offset(self, queue: MessageQueue) -> int:
+        """Where a session begins: at the fixed offset, unless a plugin keeps the offsets; that is committed as well."""
+        offset, begin = await self.fix(queue), self._begins.get(queue.topic)
+        if begin is None:
+            return offset
+        ends = await self._brokers.min_offset(queue), await self._brokers.max_offset(queue)
+        start = await begin(QueueStart(queue, offset, max(0, ends[0]), ends[1]))
+        if start is None or start == offset:
+            return offset
+        self._check_trust(queue)
+        await self._store.commit(queue, start)
+        return start
+
+    async def fix(self, queue: MessageQueue) -> int:
         """The committed offset; when there is none, what the rule says, committed with an answer."""
         committed = await self._store.committed_for_start(queue)
         if committed.offset is not None and committed.is_certain:
@@ -53,10 +69,13 @@ class StartOffsets:
         again = await self._store.committed_for_start(queue)
         if again.offset is not None and (again.is_certain or committed.offset is None):
             return again.offset
-        if not self._trusted(queue):
-            raise TransportError(queue.broker_name, f"{queue} may belong to another member by now: looking again first")
+        self._check_trust(queue)
         await self._store.commit(queue, start)
         return start
+
+    def _check_trust(self, queue: MessageQueue) -> None:
+        if not self._trusted(queue):
+            raise TransportError(queue.broker_name, f"{queue} may belong to another member by now: looking again first")
 
     async def _by_rule(self, queue: MessageQueue) -> int:
         rule = self._rules.get(queue.topic, "first")

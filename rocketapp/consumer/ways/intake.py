@@ -7,9 +7,11 @@ intake says when a message is done: at once, or much later, when a table has sto
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.queue_start import Begin
 from rocketapp.model.subscription import Subscription
 from rocketapp.wire.record import Message
 
@@ -66,6 +68,29 @@ class QueueSession(Protocol):
         """Nothing can be done now: end the session. After a second the queue is read again from what is done."""
         ...
 
+    def still(self, reason: str) -> None:
+        """Why the queue stands still, for logs and snapshots; it holds until `moving`, or the end of the session."""
+        ...
+
+    def moving(self) -> None:
+        """The reason of `still` is gone. Costs little when there was none."""
+        ...
+
 
 NewIntake = Callable[[QueueSession], Intake]
 """Makes the intake of one session of one queue, on the event loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntakeWay:
+    """A way of consuming that asks for more than an intake per session."""
+
+    new_intake: NewIntake
+    locked: bool = False
+    """Queues are consumed under the lock of their broker, by one member at a time; the next one waits for `drain`."""
+    begin: Begin | None = None
+    """For offsets that are kept elsewhere: in the table that holds the rows. Asked under the lock, if there is one."""
+    max_messages: int | None = None
+    """Messages of one queue that are not acknowledged and stop its pulls; None: `consumer.queue_max_messages`."""
+    max_bytes: int | None = None
+    """The same for bytes; None: `consumer.queue_max_bytes`. `consumer.cache_max_bytes` bounds all queues together."""

@@ -11,10 +11,13 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.stall_reasons import OF_INTAKE, StallReasons
 from rocketapp.consumer.ways.delivery import QueueLock
-from rocketapp.consumer.ways.intake import Intake, NewIntake
+from rocketapp.consumer.ways.intake import Intake, IntakeWay
+from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.queue_start import Begin, QueueStart
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.hand_over import RUN_ON
@@ -29,20 +32,48 @@ class PluggedIn:
     """The way of one topic, and the plugin that brought it."""
 
     plugin: str
-    new_intake: NewIntake
+    way: IntakeWay
 
 
 class PluggedWay:
     """The way of one topic; its retries are concurrent."""
 
-    needs_lock = False
-    run_on: float | None = RUN_ON
-
-    def __init__(self, handler: Handler, plugged_in: PluggedIn, *, redelivery: Redelivery, observe: Observe) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        plugged_in: PluggedIn,
+        *,
+        redelivery: Redelivery,
+        stall_reasons: StallReasons,
+        observe: Observe,
+    ) -> None:
         self.handler, self.plugged_in, self.redelivery, self.observe = handler, plugged_in, redelivery, observe
+        self.stall_reasons = stall_reasons
+        self.needs_lock = plugged_in.way.locked
+        self.run_on: float | None = None if self.needs_lock else RUN_ON
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
-        return QueueLimits(config.queue_max_messages, config.queue_max_bytes, config.queue_max_span)
+        """An intake that is done in its own time has its own limits, and then the span does not count."""
+        way = self.plugged_in.way
+        return QueueLimits(
+            config.queue_max_messages if way.max_messages is None else way.max_messages,
+            config.queue_max_bytes if way.max_bytes is None else way.max_bytes,
+            config.queue_max_span if way.max_messages is None else None,
+        )
+
+    @property
+    def begin(self) -> Begin | None:
+        """Where its sessions begin, when the plugin keeps the offsets."""
+        return None if self.plugged_in.way.begin is None else self._begin
+
+    async def _begin(self, start: QueueStart) -> int | None:
+        assert self.plugged_in.way.begin is not None
+        try:
+            return await self.plugged_in.way.begin(start)
+        except RocketAppError:
+            raise
+        except Exception as error:
+            raise PluginError(self.plugged_in.plugin, f"{type(error).__name__}: {error}") from error
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> PluggedDelivery:
         return PluggedDelivery(process_queue, self)
@@ -75,7 +106,7 @@ class PluggedDelivery:
         """During a hold, whether one message may be tried."""
         self._intake: Intake | None = None
         try:
-            self._intake = way.plugged_in.new_intake(_Session(process_queue, way, self._broken))
+            self._intake = way.plugged_in.way.new_intake(_Session(process_queue, way, self._broken))
         except Exception as error:
             self._broken(error)
 
@@ -171,6 +202,14 @@ class _Session:
         if not self._process_queue.closed:
             self._way.handler.stats.handled += len(messages)
             self._process_queue.finish_all(messages)
+
+    def still(self, reason: str) -> None:
+        if not self._process_queue.closed:
+            self._way.stall_reasons.still(self.queue, reason, kind="intake", place=OF_INTAKE)
+
+    def moving(self) -> None:
+        if not self._process_queue.closed:
+            self._way.stall_reasons.moving(self.queue, place=OF_INTAKE)
 
     def failed(self, message: Message, error: BaseException) -> None:
         if not self._process_queue.closed:

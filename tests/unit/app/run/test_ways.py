@@ -18,7 +18,20 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
-from rocketapp.plugin import Event, LoopFailed, NewIntake, Observe, QueueSession, Retried, Subscription, hookimpl
+from rocketapp.plugin import (
+    Event,
+    IntakeWay,
+    LoopFailed,
+    Moving,
+    NewIntake,
+    Observe,
+    QueueSession,
+    QueueStart,
+    Retried,
+    StandingStill,
+    Subscription,
+    hookimpl,
+)
 from rocketapp.transport.memory import MemoryNetwork
 
 
@@ -204,6 +217,149 @@ async def test_a_paused_topic_gives_an_intake_nothing() -> None:
         assert await lifecycle.stop(asyncio.Event())
 
 
+class Told(SinkIntake):
+    def discard(self) -> None:
+        assert isinstance(self.sink, TableSink)
+        self.sink.discarded += 1
+
+
+class TableSink(Sink):
+    """Keeps its own offset, and consumes under locks."""
+
+    def __init__(self, offset: int | None, most: int | None = None) -> None:
+        super().__init__()
+        self.offset, self.most = offset, most
+        self.starts: list[QueueStart] = []
+        self.discarded = 0
+
+    @hookimpl
+    def consuming_way(self, subscription: Subscription) -> IntakeWay | None:  # type: ignore[override]
+        size = self._sizes.get(subscription.topic)
+        if size is None:
+            return None
+        return IntakeWay(
+            new_intake=lambda session: Told(self, session, size),
+            locked=True,
+            begin=self.begin,
+            max_messages=self.most,
+        )
+
+    async def begin(self, start: QueueStart) -> int | None:
+        self.starts.append(start)
+        if self.problems:
+            raise self.problems.pop(0)
+        return self.offset
+
+
+def leases(lifecycle: Lifecycle) -> list[str]:
+    (group,) = lifecycle.snapshot().groups
+    return [queue.lease for queue in group.queues if queue.queue.topic == "rows"]
+
+
+async def consume(sink: Sink, run: Callable[[RocketApp], Lifecycle], *texts: str) -> Lifecycle:
+    app = sinking(sink, 1)
+    lifecycle = run(app)
+    await lifecycle.start()
+    await publish(lifecycle, *texts)
+    return lifecycle
+
+
+async def publish(lifecycle: Lifecycle, *texts: str) -> None:
+    for text in texts:
+        await lifecycle.publishing.publish("rows", text, order_key="one")
+
+
+async def test_a_session_begins_where_the_plugin_says_and_the_broker_hears_of_it() -> None:
+    async with cluster() as run:
+        first = Sink()
+        lifecycle = await consume(first, run, "a", "b", "c")
+        await first.has([["a"], ["b"], ["c"]])
+        assert await lifecycle.stop(asyncio.Event())
+        second = TableSink(1)
+        lifecycle = await consume(second, run)
+        await second.has([["b"], ["c"]])
+        assert leases(lifecycle) == ["held"]
+        assert await lifecycle.stop(asyncio.Event())
+        (start,) = second.starts
+        assert (start.queue.topic, start.offset, start.min_offset, start.max_offset) == ("rows", 3, 0, 3)
+
+
+async def test_without_an_answer_a_session_begins_at_the_committed_offset() -> None:
+    async with cluster() as run:
+        first = Sink()
+        lifecycle = await consume(first, run, "a")
+        await first.has([["a"]])
+        assert await lifecycle.stop(asyncio.Event())
+        second = TableSink(None)
+        lifecycle = await consume(second, run, "b")
+        await second.has([["b"]])
+        assert await lifecycle.stop(asyncio.Event())
+
+
+async def test_a_begin_that_raises_is_asked_again_and_its_error_is_the_reason_to_stand_still() -> None:
+    async with cluster() as run:
+        sink = TableSink(None)
+        sink.problems.append(ConnectionError("table away"))
+        lifecycle = await consume(sink, run, "a")
+        await sink.has([["a"]])
+        assert len(sink.starts) == 2
+        (told,) = {event.reason for event in sink.events if isinstance(event, StandingStill)}
+        assert told.endswith("ConnectionError: table away")
+        assert await lifecycle.stop(asyncio.Event())
+
+
+class Holding(SinkIntake):
+    """Stands still for a reason until the sink is told to go on."""
+
+    def take(self, messages: Sequence[Message]) -> None:
+        self.waiting.extend(messages)
+        self.session.still("the table is away")
+
+    async def drain(self) -> None:
+        self.session.moving()
+        self.flush()
+
+
+class HoldingSink(TableSink):
+    @hookimpl
+    def consuming_way(self, subscription: Subscription) -> IntakeWay | None:  # type: ignore[override]
+        return IntakeWay(new_intake=lambda session: Holding(self, session, 1), max_messages=2)
+
+
+async def test_an_intake_says_why_it_stands_still_and_its_own_limit_stops_the_pulls() -> None:
+    async with cluster() as run:
+        sink = HoldingSink(None)
+        lifecycle = await consume(sink, run, *"abcdef")
+        await sink.until(lambda: any(isinstance(event, StandingStill) for event in sink.events))
+        (group,) = lifecycle.snapshot().groups
+        (queue,) = [one for one in group.queues if one.queue.topic == "rows"]
+        assert queue.standing_still == "the table is away"
+        assert await lifecycle.stop(asyncio.Event())
+        assert any(isinstance(event, Moving) for event in sink.events)
+
+
+class BreakingSink(TableSink):
+    """Its first attempt at the message b ends the session."""
+
+    def store(self, messages: Sequence[Message]) -> None:
+        if messages[0].text() == "b" and not self.discarded:
+            raise OSError("table away")
+        super().store(messages)
+
+
+async def test_an_intake_that_breaks_under_a_lock_is_discarded_and_its_messages_come_again() -> None:
+    async with cluster() as run:
+        sink = BreakingSink(0)
+        lifecycle = await consume(sink, run, "a")
+        await sink.has([["a"]])
+        sink.offset = 1
+        await publish(lifecycle, "b")
+        await sink.has([["a"], ["b"]])
+        assert sink.discarded == 1
+        assert await lifecycle.stop(asyncio.Event())
+        assert sink.discarded == 2
+
+
 def refused(app: RocketApp) -> str:
     async def start() -> None:
         async with cluster() as run:
@@ -236,7 +392,7 @@ class Wrong(Wants):
     ("plugins", "options", "problem"),
     [
         ([Wants, Also], {}, "Also wants to consume topic 'rows'"),
-        ([Wrong], {}, "returned 5: return a function"),
+        ([Wrong], {}, "returned 5: return a function, an IntakeWay"),
         ([Wants], {"orderly": True}, "is declared in order"),
         ([Wants], {"tags": "a"}, "has other handlers in its group"),
     ],
