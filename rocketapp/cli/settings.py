@@ -70,7 +70,7 @@ def subscriptions_of(app: RocketApp, settings: Settings) -> list[Subscription]:
 
     Raises CommandError for those that contradict each other, and for an annotation that names nothing.
     """
-    from rocketapp.app.call.policies import Policies
+    from rocketapp.app.call.policies import with_policies
     from rocketapp.app.declare.phases import declared_of
     from rocketapp.errors import RocketAppError
 
@@ -78,8 +78,8 @@ def subscriptions_of(app: RocketApp, settings: Settings) -> list[Subscription]:
     registry = declared.registry
     try:
         registry.check_bindings()
-        policies = Policies(declared.plugins)
-        found = registry.subscriptions(settings.app.group or app.name, settings.consumer)
-        return [policies.complete(one) for one in found]
+        return with_policies(
+            registry.subscriptions(settings.app.group or app.name, settings.consumer), declared.plugins
+        )
     except RocketAppError as error:
         raise CommandError(str(error)) from error

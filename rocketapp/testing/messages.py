@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from rocketapp.app.app import RocketApp
 from rocketapp.app.call.context import Context
-from rocketapp.app.payloads.encode import encode_body
+from rocketapp.app.declare.phases import declared_of
+from rocketapp.app.publish.messages import PLAIN
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.payload import CONTENT_TYPE
 from rocketapp.model.publisher import Publisher
 from rocketapp.model.subscription import Subscription
 from rocketapp.testing.virtual_time import EPOCH
@@ -33,12 +36,14 @@ def make_message(
     message_id: str | None = None,
     born_at: datetime | None = None,
     stored_at: datetime | None = None,
+    app: RocketApp | None = None,
 ) -> Message:
     """A message as a pull brings it.
 
     body: whatever can be published. attempt: 1 for the first. queue: where it was pulled from; None is queue 0 of
     `topic` on broker-a. message_id: None for one that no other message has. born_at, stored_at: aware; None is the
-    second at which virtual time begins.
+    second at which virtual time begins. app: encodes and marks the body as this app publishes it, with the codecs of
+    its plugins and the version of a type with upcasters; None knows neither.
 
     Raises TypeError for a body that cannot be published, ValueError for an attempt below 1.
     """
@@ -49,10 +54,14 @@ def make_message(
         names.UNIQ_KEY: f"TEST{next(_numbers):028X}" if message_id is None else message_id,
         names.TAGS: tag,
     }
+    encoded, marks = (PLAIN if app is None else declared_of(app).payloads).encode(
+        body, (properties or {}).get(CONTENT_TYPE)
+    )
+    said = {name: value for name, value in own.items() if value}
     record = Record(
         topic=topic,
-        body=encode_body(body),
-        raw_properties=names.encode({**(properties or {}), **{name: value for name, value in own.items() if value}}),
+        body=encoded,
+        raw_properties=names.encode({**marks, **(properties or {}), **said}),
         queue_id=0 if queue is None else queue.queue_id,
         queue_offset=offset,
         born_ms=_ms(born_at),

@@ -22,9 +22,10 @@ def outcomes_of(
     the exception as its `__cause__`.
     """
     failures = failures_of(result, raised, messages, subscription)
-    single = None
-    if not raised and not any(failure is not None and failure.kind == "TypeError" for failure in failures):
-        single = outcomes_by_message(result, messages)
+    try:
+        single = None if raised else outcomes_by_message(result, messages)
+    except TypeError:
+        single = None  # what looks like outcomes and is not: the failures say so
     return [
         _outcome(result if single is None else single.get(message), raised, failure)
         for message, failure in zip(messages, failures, strict=True)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.consumer.ways.outcomes import failure_of
 from rocketapp.hooks.markers import hookimpl
 from rocketapp.hooks.publish import PublishCall, PublishWrapper, Sending
@@ -30,8 +31,9 @@ _Call = tuple[Message, int]
 class Recorder:
     """What happened since the start."""
 
-    def __init__(self, loop: DrivenLoop) -> None:
-        self._loop = loop
+    def __init__(self, loop: DrivenLoop, payloads: Payloads) -> None:
+        """`payloads`: those of the app."""
+        self._loop, self._payloads = loop, payloads
         self.handled: list[Handled] = []
         self.retried: list[Retried] = []
         self.dead: list[Dead] = []
@@ -59,7 +61,9 @@ class Recorder:
             results = await call(sending)
             if not BY_TEST.get():
                 now = self._loop.time()
-                self.published += (published_of(message, sending.cluster, now) for message in sending.messages)
+                self.published += (
+                    published_of(message, sending.cluster, now, self._payloads) for message in sending.messages
+                )
             return results
 
         return recording

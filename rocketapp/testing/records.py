@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from rocketapp.app.payloads.payloads import Payloads
+from rocketapp.app.publish.messages import PLAIN
 from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.outcome import Skip
 from rocketapp.model.outgoing import Outgoing
@@ -83,6 +85,8 @@ class Published:
     cluster: str
     """Empty for the unnamed one."""
     at: float
+    _payloads: Payloads = field(default=PLAIN, repr=False, compare=False)
+    """The codecs and upcasters of the app."""
 
     def text(self) -> str:
         """The body as text. Raises UnicodeDecodeError when it is not UTF-8."""
@@ -94,17 +98,14 @@ class Published:
 
     def payload(self, kind: type[T]) -> T:
         """The body as a handler with an argument of this type would get it. Raises what its decoder raises."""
-        from rocketapp.app.payloads.payloads import Payloads
-
-        payloads = Payloads()
-        if not payloads.takes(kind):
+        if not self._payloads.takes(kind):
             raise TypeError(f"{kind!r} is not a type that a handler can ask for as its payload")
-        decoded: T = payloads.reader(kind).read(self)
+        decoded: T = self._payloads.reader(kind).read(self)
         return decoded
 
 
-def published_of(message: Outgoing, cluster: str, at: float) -> Published:
-    """The record of one message."""
+def published_of(message: Outgoing, cluster: str, at: float, payloads: Payloads) -> Published:
+    """The record of one message. `payloads`: those of the app that published it."""
     return Published(
         topic=message.topic,
         body=message.body,
@@ -115,4 +116,5 @@ def published_of(message: Outgoing, cluster: str, at: float) -> Published:
         delay=DELAY_SECONDS[message.delay_level - 1] if message.delay_level else 0.0,
         cluster=cluster,
         at=at,
+        _payloads=payloads,
     )

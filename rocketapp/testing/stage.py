@@ -52,7 +52,7 @@ class Stage:
         self.clock = VirtualClock(loop)
         self.random = Random(seed)
         self.network = MemoryNetwork()
-        self.recorder = Recorder(loop)
+        self.recorder = Recorder(loop, declared_of(app).payloads)
         self.brokers: dict[str, EmbeddedBroker] = {}
         """By address."""
         self._aliases: dict[str, str] = {}

@@ -67,6 +67,11 @@ def pauses_of(app: TwoPhases) -> Sequence[PauseChange]:
     return tuple(app._pause_changes)
 
 
+def is_running(app: TwoPhases) -> bool:
+    """Whether it has begun and not ended."""
+    return app._running is not None
+
+
 def begin(app: TwoPhases, running: RunningApp) -> None:
     """From now on publishing works and nothing more is declared.
 

@@ -113,8 +113,8 @@ class Registry:
         for declaration, binding in self._entries:
             _check_payload(declaration, binding.resolved(self._providers, self._payloads))
 
-    def plans(self, group: str, consumer: ConsumerConfig, *, version: int) -> list[GroupPlan]:
-        """What is to be consumed; `version` is told to brokers (milliseconds since 1970)."""
+    def plans(self, subscriptions: Sequence[Subscription], *, version: int) -> list[GroupPlan]:
+        """What is to be consumed, of `subscriptions()`; `version` is told to brokers (milliseconds since 1970)."""
         bound = [
             Bound(
                 subscription,
@@ -124,9 +124,7 @@ class Registry:
                     publication=declaration.publication,
                 ),
             )
-            for subscription, (declaration, binding) in zip(
-                self.subscriptions(group, consumer), self._entries, strict=True
-            )
+            for subscription, (declaration, binding) in zip(subscriptions, self._entries, strict=True)
         ]
         by_group: dict[tuple[str, str], dict[str, list[Bound]]] = {}
         for one in bound:

@@ -33,12 +33,7 @@ class UserCode:
 
     async def start(self) -> None:
         """Plugins, then functions and lifespans in the order of declaration. Raises what the first of them raised."""
-        plugins = self._all_plugins
-        with_startup = {hook.plugin: hook for hook in plugins.hooks("app_startup")}
-        for name in plugins.names():
-            if name in with_startup:
-                await self._run_hook(with_startup[name])
-            self._plugins.append(name)
+        await self.start_plugins()
         for one in declared_of(self._app).lifecycle_hooks:
             if one.hook is LifecycleHook.STARTUP:
                 await one.run(self._app)
@@ -48,8 +43,17 @@ class UserCode:
                 self._lifespans.append(lifespan)
         self._is_started = True
 
+    async def start_plugins(self) -> None:
+        """The plugins alone, in their order."""
+        plugins = self._all_plugins
+        with_startup = {hook.plugin: hook for hook in plugins.hooks("app_startup")}
+        for name in plugins.names():
+            if name in with_startup:
+                await self._run_hook(with_startup[name])
+            self._plugins.append(name)
+
     async def stop(self, cut: asyncio.Event) -> bool:
-        """The reverse; what fails or takes too long is logged and holds up nothing. True when all went well."""
+        """The reverse of what was started; what fails or takes too long is logged. True when all went well."""
         clean = True
         if self._is_started:
             for one in reversed(declared_of(self._app).lifecycle_hooks):

@@ -55,7 +55,8 @@ def line_of(function: Callable[..., Any]) -> str:
 
 def plans(app: RocketApp, consumer: ConsumerConfig | None = None, *, group: str = "") -> list[GroupPlan]:
     """What the app's consumers would be."""
-    return declared_of(app).registry.plans(group or app.name, consumer or ConsumerConfig(), version=1)
+    registry = declared_of(app).registry
+    return registry.plans(registry.subscriptions(group or app.name, consumer or ConsumerConfig()), version=1)
 
 
 def bound(app: RocketApp) -> Bound:

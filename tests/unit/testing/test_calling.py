@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import pytest
 from dependency_injector import containers, providers
 from dependency_injector.wiring import Provide
 
-from rocketapp import Context, DeadLetter, Message, Outcomes, Publisher, Retry, RocketApp, Skip
+from rocketapp import Context, DeadLetter, Message, Outcomes, Policy, Publisher, Retry, RocketApp, SetupError, Skip
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.testing import Done, Published, call, call_sync, make_context, make_message
+from rocketapp.plugin import Subscription, Surface, hookimpl, option
+from rocketapp.testing import Done, Published, TestApp, call, call_sync, make_context, make_message
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -131,3 +135,155 @@ async def test_a_context_is_made_for_a_handler_that_is_called_directly() -> None
     context.logger.info("is not handled by anything")
     with pytest.raises(RuntimeError, match="give make_context"):
         await context.publish("stock", b"")
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+async def test_an_idempotent_handler_is_called_like_any_other(is_async: bool) -> None:
+    app = RocketApp("shop")
+
+    async def settle(message: Message) -> str:
+        return message.text()
+
+    def settle_in_thread(message: Message) -> str:
+        return message.text()
+
+    handler = settle if is_async else settle_in_thread
+    app.subscribe("orders", idempotent=True)(handler)
+    assert await call(handler, "5", app=app) == Done("5")
+    assert await asyncio.gather(*(call(handler, text, app=app) for text in "ab")) == [Done("a"), Done("b")]
+
+
+class Seeing:
+    """A plugin that sees the settings, starts and stops."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    @hookimpl
+    def observe_events(self, app: Surface) -> None:
+        self.told.append(f"settings of {app.name}")
+
+    @hookimpl
+    async def app_startup(self, app: Surface) -> None:
+        self.told.append(f"started with {len(app.subscriptions)}")
+
+    @hookimpl
+    def app_shutdown(self) -> None:
+        self.told.append("stopped")
+
+    @hookimpl
+    def failure_policy(self, subscription: Subscription) -> Policy:
+        return Policy(on={ValueError: DeadLetter})
+
+
+async def test_plugins_know_the_settings_are_started_for_the_call_and_give_their_policies() -> None:
+    seeing = Seeing()
+    app = RocketApp("shop", plugins=[seeing])
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None:
+        seeing.told.append("called")
+        raise ValueError("no stock")
+
+    outcome = await call(settle, b"", app=app)
+    assert isinstance(outcome, DeadLetter)
+    assert "no stock" in outcome.reason
+    assert seeing.told == ["settings of shop", "started with 1", "called", "stopped"]
+
+
+async def test_plugins_of_an_app_that_runs_are_not_started_again() -> None:
+    seeing = Seeing()
+    app = RocketApp("shop", plugins=[seeing])
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None: ...
+
+    async with TestApp(app):
+        assert await call(settle, b"", app=app) == Done()
+    assert seeing.told == ["settings of shop", "started with 1", "stopped"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShopOptions:
+    currency: str = option("EUR", "What prices are in.")
+
+
+def test_the_apps_own_settings_are_there_during_the_call_alone() -> None:
+    app = RocketApp("shop", options=ShopOptions)
+
+    @app.subscribe("orders")
+    async def settle(message: Message, options: ShopOptions) -> str:
+        return options.currency + app.options(ShopOptions).currency
+
+    assert call_sync(settle, b"", app=app) == Done("EUREUR")
+    with pytest.raises(SetupError, match="is not running"):
+        app.options(ShopOptions)
+
+
+class Complex:
+    """Bodies of complex numbers."""
+
+    content_type = "text/x-complex"
+
+    def claims(self, kind: type[Any]) -> bool:
+        return kind is complex
+
+    def decoder(self, kind: Any) -> Callable[[bytes], Any] | None:
+        return (lambda body: complex(body.decode())) if kind is complex else None
+
+    def encode(self, body: Any) -> bytes:
+        return str(body).encode()
+
+
+class ComplexPlugin:
+    @hookimpl
+    def payload_codec(self) -> Complex:
+        return Complex()
+
+
+async def test_payloads_are_encoded_and_read_with_the_codecs_and_upcasters_of_the_app() -> None:
+    app, published = RocketApp("shop", plugins=[ComplexPlugin()]), list[Published]()
+
+    @app.upcaster(Order, version=1)
+    def from_euros(old: dict[str, Any]) -> dict[str, Any]:
+        return {"id": old["id"], "amount": old["euros"] * 100}
+
+    @app.subscribe("orders")
+    async def settle(order: Order, publisher: Publisher) -> int:
+        await publisher.publish("paid", order)
+        await publisher.publish("impedance", 1 + 2j)
+        return order.amount
+
+    assert await call(settle, Order("1", 5), app=app, published=published) == Done(5)
+    assert await call(settle, make_message(Order("1", 5), app=app), app=app) == Done(5)
+    assert await call(settle, make_message({"id": "1", "euros": 5}), app=app) == Done(500)
+    paid, impedance = published
+    assert (paid.properties["payload-version"], paid.payload(Order)) == ("2", Order("1", 5))
+    assert (impedance.properties["content-type"], impedance.payload(complex)) == ("text/x-complex", 1 + 2j)
+    with TestApp(app) as t:
+        t.publish("orders", Order("2", 7))
+        t.settle()
+        assert [one.payload(Order) for one in t.published if one.topic == "paid"] == [Order("2", 7)]
+
+
+async def test_an_unreadable_outcome_of_one_message_says_nothing_of_the_others() -> None:
+    async def settle(messages: list[Message]) -> dict[Message, object]:
+        again = Retry()
+        again.after = "soon"  # type: ignore[assignment]
+        return {messages[0]: again, messages[1]: Skip("a test")}
+
+    again, skipped, done = await call(settle, [b"1", b"2", b"3"])
+    assert isinstance(again, Retry)
+    assert isinstance(skipped, Skip)
+    assert done == Done()
+
+
+async def test_messages_for_two_clusters_at_once_are_told_apart() -> None:
+    app, published = RocketApp("shop", clusters={"eu": "h:1", "us": "h:2"}), list[Published]()
+
+    @app.subscribe("orders", cluster="eu")
+    async def copy(message: Message, publisher: Publisher) -> None:
+        await asyncio.gather(publisher.publish("copies", b"", cluster="us"), publisher.publish("copies", b""))
+
+    assert await call(copy, b"", app=app, published=published) == Done()
+    assert sorted(one.cluster for one in published) == ["eu", "us"]

@@ -9,7 +9,7 @@ import pytest
 
 from rocketapp import DeadLetter, Message, Outcomes, RocketApp, SetupError, TypeByProperty, TypeByTag, hookimpl
 from rocketapp.app.declare.phases import declared_of
-from rocketapp.app.publish.messages import outgoing
+from rocketapp.app.publish.messages import PLAIN, outgoing
 from rocketapp.model.publish_options import MessageOptions
 from rocketapp.testing.records import published_of
 from tests.unit.app.given import call_of, message
@@ -307,4 +307,4 @@ def test_a_plain_payload_is_decoded_without_a_look_at_its_properties() -> None:
 
 def test_a_record_of_a_published_message_is_read_as_its_content_type_says() -> None:
     made = outgoing("orders", Order("1", 5), {"content_type": "application/msgpack"})
-    assert published_of(made, "", 0.0).payload(Order) == Order("1", 5)
+    assert published_of(made, "", 0.0, PLAIN).payload(Order) == Order("1", 5)

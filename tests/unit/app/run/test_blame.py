@@ -39,14 +39,14 @@ class Tenants:
         return Wrapper(for_sync=for_sync, for_async=for_async)
 
 
-def failure_of(app: RocketApp, plugin: object) -> str:
+def failure_of(app: RocketApp, plugin: object, kind: type[Exception] = KeyError) -> str:
     """Why the only handler's attempt failed."""
     plugins = Plugins()
     plugins.register(plugin, "tenants")
     handler, queue = handler_of(bound(app), plugins, NOWHERE), ProcessQueue[Message](QUEUE, 17)
     one = message()
     queue.put([one])
-    with pytest.raises(KeyError) as caught:
+    with pytest.raises(kind) as caught:
         result = handler.call(one)
         if handler.subscription.is_async:
             asyncio.run(result)
@@ -76,3 +76,14 @@ def test_no_plugin_is_named_when_the_handler_raised(is_async: bool) -> None:
 
     app.subscribe("orders")(settle if is_async else settle_sync)
     assert failure_of(app, Tenants()).startswith("KeyError: 'order'")
+
+
+def test_no_plugin_is_named_when_what_the_handler_returned_cannot_be_published() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders")
+    @app.publishes("paid")
+    async def settle(message: Message) -> object:
+        return "1"
+
+    assert failure_of(app, Tenants(), AssertionError).startswith("AssertionError: nothing is published here")

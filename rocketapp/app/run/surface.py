@@ -1,0 +1,89 @@
+"""An app as its plugins see it: `hooks.surface.Surface`, over the settings and the subscriptions of one run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, Unpack
+
+from rocketapp.app.declare.phases import TwoPhases, declared_of
+from rocketapp.app.inject.providers import ContainerProviders
+from rocketapp.app.publish.publishing import Publishing
+from rocketapp.app.run.periodic import Periodic
+from rocketapp.app.settings.settings import Settings
+from rocketapp.errors import PluginError
+from rocketapp.hooks.idempotency import IdempotencyStore
+from rocketapp.hooks.manager import Answer, Plugins
+from rocketapp.model.event import Event, Observe
+from rocketapp.model.outgoing import SendResult
+from rocketapp.model.publish_options import PublishOptions
+from rocketapp.model.snapshot import AppSnapshot
+from rocketapp.model.subscription import Subscription
+
+log = logging.getLogger("rocketapp.app")
+T = TypeVar("T")
+
+
+class AppSurface:
+    """One app, seen by its plugins."""
+
+    def __init__(
+        self,
+        app: TwoPhases,
+        settings: Settings,
+        subscriptions: Sequence[Subscription],
+        *,
+        publishing: Publishing,
+        periodic: Periodic,
+        plugins: Plugins,
+        snapshot: Callable[[], AppSnapshot],
+    ) -> None:
+        """Asks the plugins for their observers. Raises PluginError for one that cannot be called."""
+        self._app, self._settings, self._publishing = app, settings, publishing
+        self._periodic, self._plugins = periodic, plugins
+        self.subscriptions: Sequence[Subscription] = tuple(subscriptions)
+        self.snapshot = snapshot
+        self._stores: list[Answer] | None = None
+        self._observers: list[tuple[str, Observe]] = []
+        for answer in plugins.ask("observe_events", app=self):
+            if not callable(answer.value):
+                raise PluginError(
+                    answer.plugin, f"observe_events returned {answer.value!r}: return a function, or None"
+                )
+            self._observers.append((answer.plugin, answer.value))
+
+    @property
+    def name(self) -> str:
+        return self._app.name
+
+    @property
+    def version(self) -> str:
+        return self._settings.app.version
+
+    def options(self, table: type[T]) -> T:
+        return self._settings.options(table)
+
+    def provider(self, what: type[Any] | str) -> Callable[[], Any]:
+        container = declared_of(self._app).container
+        if container is None:
+            raise LookupError(f"{what!r}: the app has no container, RocketApp(container=...)")
+        return ContainerProviders(container).provider(what)
+
+    def every(self, seconds: float, call: Callable[[], None]) -> None:
+        self._periodic.add(seconds, call)
+
+    def observe(self, event: Event) -> None:
+        """To every observer; none of them can disturb the engine or another one."""
+        for plugin, observer in self._observers:
+            try:
+                observer(event)
+            except Exception:
+                log.exception("plugin %s failed at the event %r", plugin, event)
+
+    def idempotency_store(self) -> IdempotencyStore | None:
+        if self._stores is None:
+            self._stores = self._plugins.ask("idempotency_store", app=self)
+        return self._stores[-1].value if self._stores else None
+
+    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+        return await self._publishing.publish(topic, body, **options)
