@@ -29,6 +29,8 @@ from tests.peers.clusters import Apache, Cluster, Embedded
 
 PARTS = ("consuming", "latency", "idle", "brokers")
 FLOOR_OF = {"async": "async", "sync": "threads", "orderly": "orderly"}
+DRESSED = ("typed", "whole", "logged")
+"""Async handlers with more around them: a typed payload; telemetry and idempotency; a log line for each message."""
 
 
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -122,6 +124,8 @@ class Run:
                 if self.options.baseline is not None:
                     checkout = self.options.baseline.resolve()
                     ways.append((f"baseline {kind}, {loop}", partial(ours, checkout=checkout)))
+            for kind in DRESSED:
+                ways.append((f"ours {kind}, {loop}", partial(bench.consume_ours, server, topic, count, kind, loop)))
         wanted = tuple(self.options.consumer or ("",))
         ways = [way for way in ways if way[0].startswith(wanted)]
         return {name: [] for name, _ in ways}, ways
@@ -132,7 +136,7 @@ class Run:
             who, _, rest = name.partition(" ")
             kind, _, loop = rest.partition(", ")
             java = "java orderly" if kind == "orderly" else "java concurrently"
-            floor = f"floor {FLOOR_OF[kind]}, {loop}" if who in ("ours", "baseline") else ""
+            floor = f"floor {FLOOR_OF[kind]}, {loop}" if who in ("ours", "baseline") and kind in FLOOR_OF else ""
             rows.append(Row(name, figures, java, floor))
         self.goals += table.consuming_goals(rows, loops())
         return table.consuming(rows)

@@ -19,6 +19,14 @@ from tests.peers import toolchain
 from tests.peers.clusters import Cluster
 
 HERE = Path(__file__).resolve().parent
+WHOLE = {
+    "ROCKETAPP_APP__LOG_CONTEXT": "true",
+    "ROCKETAPP_IDEMPOTENCY__STORE": "memory",
+    "ROCKETAPP_TELEMETRY__SAMPLE": "0.01",
+    "OTEL_TRACES_EXPORTER": "console",
+    "OTEL_METRICS_EXPORTER": "console",
+}
+"""What `whole` and `logged` run with: marks in memory, message facts in log lines, metrics, one trace of a hundred."""
 Figures = dict[str, Any]
 _numbers = itertools.count(1)
 
@@ -81,7 +89,11 @@ class Bench:
         self, name_server: str, topic: str, count: int, kind: str, loop: str, checkout: Path = toolchain.ROOT
     ) -> Figures:
         """`rocketapp run` with a handler that only counts (apps/counting.py), by the rocketapp of this checkout."""
-        environment = {"BENCH_KIND": kind, "PYTHONPATH": str(checkout)}
+        environment = {
+            "BENCH_KIND": kind,
+            "PYTHONPATH": str(checkout),
+            **(WHOLE if kind in ("whole", "logged") else {}),
+        }
         with self._ours("counting", name_server, topic, count, loop, environment) as (process, started, result):
             figures = _await_result(process, result, 600)
         if figures["package"] != str(checkout / "rocketapp"):

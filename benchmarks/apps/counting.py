@@ -1,18 +1,22 @@
 """The app that is measured: handlers that only count, run by the real `rocketapp run`.
 
-BENCH_TOPIC, BENCH_GROUP and BENCH_COUNT say what to take; BENCH_KIND is `async`, `sync` or `orderly`. When the last
-message was handled, one line of JSON goes to the file BENCH_RESULT: processor time and seconds from the first to the
-last message, the monotonic time of the first, and the package that ran it. It is copied to the directory it runs in, so
-that it is the same for another checkout's rocketapp.
+BENCH_TOPIC, BENCH_GROUP and BENCH_COUNT say what to take; BENCH_KIND is `async`, `sync`, `orderly`, `typed` (an async
+handler whose payload is decoded), `whole` (the same, idempotent; where the marks are, telemetry and log context come
+from the environment) or `logged` (`whole` that writes a log line for each message). When the last message was handled,
+one line of JSON goes to the file BENCH_RESULT: processor time and seconds from the first to the last message, the
+monotonic time of the first, and the package that ran it. The file is copied to the directory it runs in, so that it is
+the same for another checkout's rocketapp.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import logging
 import os
 import resource
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import rocketapp
@@ -60,7 +64,36 @@ def _count() -> None:
         _last()
 
 
-if KIND == "sync":
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What the bodies are."""
+
+    order_id: str
+    amount: float
+    note: str
+
+
+if KIND == "typed":
+
+    @app.subscribe(TOPIC, tags="TagA", group=GROUP, start="first")
+    async def count_typed(order: Order) -> None:
+        _count()
+
+elif KIND == "whole":
+
+    @app.subscribe(TOPIC, tags="TagA", group=GROUP, start="first", idempotent=True)
+    async def count_whole(order: Order) -> None:
+        _count()
+
+elif KIND == "logged":
+    log = logging.getLogger("benchmark")
+
+    @app.subscribe(TOPIC, tags="TagA", group=GROUP, start="first", idempotent=True)
+    async def count_logged(order: Order) -> None:
+        log.info("took %s", order.order_id)
+        _count()
+
+elif KIND == "sync":
 
     @app.subscribe(TOPIC, tags="TagA", group=GROUP, start="first")
     def count_in_threads(message: Message) -> None:

@@ -23,7 +23,7 @@ def test_ratios_are_of_medians() -> None:
     assert ratio(by_name, "ours async, uvloop", "java concurrently") == 2.0
     assert ratio(by_name, "ours async, uvloop", "floor async, uvloop") == 0.7
     assert ratio(by_name, "ours async, uvloop", "go concurrently") is None
-    assert ratio(by_name, "ours async, uvloop", "nobody") is None
+    assert ratio(by_name, "ours async, uvloop", "a row of another run") is None
 
 
 def test_a_peer_that_could_not_run_is_named_without_numbers() -> None:
@@ -37,6 +37,18 @@ def test_goals_are_met_or_missed() -> None:
     assert [goal.met for goal in met] == [True, True, True, True]
     missed = consuming_goals(rows(150_000), ["uvloop"])
     assert [goal.met for goal in missed] == [False, False, True, True]
+
+
+def test_what_stands_around_a_handler_has_goals_of_its_own() -> None:
+    dressed = [
+        Row("ours typed, uvloop", [figures(170_000)], "java concurrently"),
+        Row("ours whole, uvloop", [figures(69_000)], "java concurrently"),
+    ]
+    found = [goal for goal in consuming_goals([*rows(), *dressed], ["uvloop"]) if "ours async" not in goal.text]
+    assert [(goal.text, goal.met) for goal in found] == [
+        ("ours typed, uvloop: at least 1.2 x Java", True),
+        ("ours whole, uvloop: at least 0.5 x Java", False),
+    ]
 
 
 def test_ours_is_held_against_the_baseline_of_the_same_run() -> None:
