@@ -61,7 +61,8 @@ class Desk:
 
     def hold(self, claims: Sequence[Claim]) -> None:
         """Renew these leases until `finish` or `give_back`."""
-        self._held.update(dict.fromkeys(claims))
+        for claim in claims:
+            self._held[claim] = None
 
     async def finish(self, claims: Sequence[Claim]) -> None:
         """Their messages are handled. When the store does not take it, that is logged: the effect is there."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from rocketapp.plugin import (
+    CLAIMED,
     Answer,
     AsyncCall,
     Claim,
@@ -62,15 +63,19 @@ class Once:
 
     async def take(self, message: Message, claim: Claim) -> Retry | Skip | None:
         """Claim the message, now or when the first copy is done; None means: handle it."""
-        began, looks = self.desk.loop.time(), 0
+        desk, looks = self._desk(), 0
+        began = desk.loop.time()
         while True:
             try:
-                (answer,) = await self.desk.claim((claim,))
+                (answer,) = await desk.claim((claim,))
             except PluginError as error:
                 return retry_because(error)
-            step = self.step(message, claim, answer, self.desk.loop.time() - began)
+            if answer is CLAIMED:  # nearly always: no further decision for it
+                desk.hold((claim,))
+                return None
+            step = self.step(message, claim, answer, desk.loop.time() - began)
             if step is Step.HANDLE:
-                self.desk.hold((claim,))
+                desk.hold((claim,))
                 return None
             if step is not Step.WAIT:
                 return SKIPPED if step is Step.SKIP else busy(answer)
