@@ -6,6 +6,7 @@ an effect; it can never lose a message. No clock, no task, no chance: time and n
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -103,7 +104,8 @@ class Marks:
         """`most`: marks of done messages that are kept; beyond that the oldest are forgotten before they expire."""
         self._most = most
         self._running: dict[str, tuple[str, float]] = {}
-        self._done: dict[str, float] = {}
+        # Not a dict: the first key of one whose front was deleted is found behind all those that were deleted.
+        self._done: OrderedDict[str, float] = OrderedDict()
         self.forgotten = 0
         """Done marks that were dropped before they had expired."""
 
@@ -136,8 +138,7 @@ class Marks:
         self._done.pop(key, None)
         self._done[key] = now + expiry
         if len(self._done) > self._most:
-            oldest = next(iter(self._done))
-            self.forgotten += self._done.pop(oldest) > now
+            self.forgotten += self._done.popitem(last=False)[1] > now
 
     def release(self, claim: Claim) -> None:
         """Remove the mark of this holder."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from time import process_time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,3 +128,19 @@ def test_a_full_table_forgets_the_oldest_done_mark_and_no_running_one() -> None:
     assert marks.claim(Claim("b", MINE), lease=10, now=1) == DONE
     assert marks.claim(Claim("running", OTHERS), lease=10, now=1).state is MarkState.RUNNING
     assert marks.forgotten == 1
+
+
+def test_a_full_table_costs_no_more_per_message_than_one_with_room() -> None:
+    most = 50_000
+    marks = Marks(most)
+
+    def cost(first: int) -> float:
+        began = process_time()
+        for number in range(first, first + most):
+            marks.done(str(number), expiry=1e6, now=0)
+        return process_time() - began
+
+    with_room = cost(0)
+    full = cost(most)
+    assert marks.forgotten == most
+    assert full < 10 * with_room
