@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketapp.errors import RocketAppError
+from rocketapp.wire.message import Message
 
 SyncCall = Callable[[Any], Any]
 """Takes one Message (a list of them for a batch), blocks, and returns the outcome."""
 AsyncCall = Callable[[Any], Awaitable[Any]]
 """The same, awaited."""
-Predicate = Callable[[Any], bool]
+Predicate = Callable[[Message], bool]
 """Takes one Message; False means: done, and not for this handler."""
 
 

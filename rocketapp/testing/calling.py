@@ -15,7 +15,7 @@ from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.declare.registry import Bound
 from rocketapp.app.run.assembly import handler_of
-from rocketapp.model.outcome import Outcome
+from rocketapp.model.outcome import DeadLetter, Retry, Skip, Stop
 from rocketapp.model.subscription import Subscription
 from rocketapp.testing.driver import Driver
 from rocketapp.testing.messages import make_message
@@ -23,6 +23,9 @@ from rocketapp.testing.outcomes import outcomes_of
 from rocketapp.testing.prepared import collecting, prepared
 from rocketapp.testing.records import Done, Published
 from rocketapp.wire.message import Message
+
+Result = Done | Retry | Skip | DeadLetter | Stop
+"""What became of one message."""
 
 
 class CallOptions(TypedDict, total=False):
@@ -37,13 +40,11 @@ class CallOptions(TypedDict, total=False):
 
 
 @overload
-async def call(
-    handler: Callable[..., Any], item: list[Any], **options: Unpack[CallOptions]
-) -> list[Done | Outcome]: ...
+async def call(handler: Callable[..., Any], item: list[Any], **options: Unpack[CallOptions]) -> list[Result]: ...
 
 
 @overload
-async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOptions]) -> Done | Outcome: ...
+async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOptions]) -> Result: ...
 
 
 async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOptions]) -> Any:
@@ -85,11 +86,11 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
 
 
 @overload
-def call_sync(handler: Callable[..., Any], item: list[Any], **options: Unpack[CallOptions]) -> list[Done | Outcome]: ...
+def call_sync(handler: Callable[..., Any], item: list[Any], **options: Unpack[CallOptions]) -> list[Result]: ...
 
 
 @overload
-def call_sync(handler: Callable[..., Any], item: Any, **options: Unpack[CallOptions]) -> Done | Outcome: ...
+def call_sync(handler: Callable[..., Any], item: Any, **options: Unpack[CallOptions]) -> Result: ...
 
 
 def call_sync(handler: Callable[..., Any], item: Any, **options: Unpack[CallOptions]) -> Any:

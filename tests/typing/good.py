@@ -1,9 +1,9 @@
-"""User code that must check under `mypy --strict`."""
+"""User code that must check."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict, assert_type
 
 import msgspec
@@ -31,21 +31,7 @@ from rocketapp import (
     Wrapper,
     hookimpl,
 )
-from rocketapp.plugin import (
-    Answered,
-    Calling,
-    NewIntake,
-    Observe,
-    PublishCall,
-    PublishWrapper,
-    QueueSession,
-    Released,
-    RemoteCall,
-    Sending,
-    Subscription,
-    Surface,
-    option,
-)
+from rocketapp.plugin import option
 
 
 class Order(msgspec.Struct):
@@ -260,59 +246,3 @@ named = RocketApp("money", options=("cash", ShopOptions))
 def limits() -> None:
     assert_type(money.options(ShopOptions), ShopOptions)
     assert_type(money.options(ShopOptions).limit, float)
-
-
-class Door:
-    """Every hook of a plugin, from the front door alone."""
-
-    @hookimpl
-    def options(self) -> tuple[str, type[ShopOptions]]:
-        return "door", ShopOptions
-
-    @hookimpl
-    def configure(self, app: RocketApp) -> None:
-        app.include(billing)
-
-    @hookimpl
-    def app_methods(self, app: RocketApp) -> Mapping[str, Callable[..., Any]]:
-        return {"sink": app.subscribe}
-
-    @hookimpl
-    def observe_events(self, app: Surface) -> Observe:
-        assert_type(app.options(ShopOptions), ShopOptions)
-        return lambda event: print(event.reason) if isinstance(event, Released) else None
-
-    @hookimpl
-    def publish_wrapper(self, app: Surface) -> PublishWrapper:
-        def wrap(call: PublishCall) -> PublishCall:
-            async def stamping(sending: Sending) -> Sequence[SendResult]:
-                stamped = [replace(one, properties={**one.properties, "app": app.name}) for one in sending.messages]
-                return await call(replace(sending, messages=stamped))
-
-            return stamping
-
-        return wrap
-
-    @hookimpl
-    def remote_call(self) -> Calling:
-        def calling(call: RemoteCall) -> Answered:
-            call.fields["Signature"] = call.name
-            return lambda answer: print(answer.code, answer.error)
-
-        return calling
-
-    @hookimpl
-    def consuming_way(self, subscription: Subscription) -> NewIntake | None:
-        return Shelf if subscription.topic == "rows" else None
-
-
-class Shelf:
-    def __init__(self, session: QueueSession) -> None:
-        self._session = session
-
-    def take(self, messages: Sequence[Message]) -> None:
-        self._session.done(messages)
-
-    async def drain(self) -> None: ...
-
-    def discard(self) -> None: ...

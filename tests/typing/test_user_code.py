@@ -1,38 +1,58 @@
-"""Types are part of the interface: `good.py` checks, and each marked line of `bad.py` fails as marked."""
+"""Types are part of the interface: right uses check, and each marked line of a wrong one fails as marked."""
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
+from tests.docs.pages import all_blocks
+from tests.typing.checkers import ROOT, Found, mypy, pyright
+
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
+GOOD = sorted(HERE.glob("good*.py"))
+BAD = sorted(HERE.glob("bad*.py"))
+EXAMPLE = sorted((ROOT / "example_app").rglob("*.py"))
+CHECKERS: dict[str, Callable[[list[Path]], Found]] = {"mypy": mypy, "pyright": pyright}
 
 
-def strict(file: str) -> dict[int, str]:
-    """Line -> error code, as mypy --strict sees a user's file."""
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--config-file=",
-        "--no-error-summary",
-        "--follow-imports=silent",
-    ]
-    run = subprocess.run([*command, str(HERE / file)], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode in (0, 1), run.stderr + run.stdout
-    found = re.findall(rf"{re.escape(file)}:(\d+): error: .*\[([a-z-]+)\]$", run.stdout, re.MULTILINE)
-    return {int(line): code for line, code in found}
+@pytest.fixture(scope="module")
+def of_pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Every snippet of the pages as a file: `tutorial_md_18.py`, where it keeps its line numbers."""
+    folder = tmp_path_factory.mktemp("pages")
+    files = []
+    for block in all_blocks("python"):
+        page, _, line = block.place.rpartition(":")
+        file = folder / f"{page.replace('/', '_').replace('-', '_').replace('.', '_')}_{line}.py"
+        file.write_text("\n" * (int(line) - 1) + block.text)
+        files.append(file)
+    return files
 
 
-def test_what_users_write_checks() -> None:
-    assert strict("good.py") == {}
+@pytest.fixture(scope="module")
+def found(of_pages: list[Path]) -> dict[str, Found]:
+    """What each checker finds in all files, side by side."""
+    files = [*GOOD, *BAD, *EXAMPLE, *of_pages]
+    with ThreadPoolExecutor(len(CHECKERS)) as both:
+        return dict(zip(CHECKERS, both.map(lambda check: check(files), CHECKERS.values()), strict=True))
 
 
-def test_what_users_get_wrong_is_found() -> None:
-    lines = (HERE / "bad.py").read_text().splitlines()
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_what_users_write_checks(checker: str, found: dict[str, Found]) -> None:
+    assert {file.name: lines for file, lines in found[checker].items() if file in [*GOOD, *EXAMPLE]} == {}
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_what_the_pages_show_checks(checker: str, of_pages: list[Path], found: dict[str, Found]) -> None:
+    assert any(file.name.startswith("docs_tutorial") for file in of_pages)
+    assert {file.name: lines for file, lines in found[checker].items() if file in of_pages} == {}
+
+
+@pytest.mark.parametrize("file", BAD, ids=lambda file: file.name)
+def test_what_users_get_wrong_is_found(file: Path, found: dict[str, Found]) -> None:
+    lines = file.read_text().splitlines()
     marked = {number: line.rpartition("# E: ")[2] for number, line in enumerate(lines, 1) if "# E: " in line}
-    assert strict("bad.py") == marked
+    assert found["mypy"].get(file) == marked
+    assert sorted(found["pyright"].get(file, {})) == sorted(marked)
