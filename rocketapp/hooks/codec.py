@@ -11,13 +11,15 @@ class Codec(Protocol):
 
     @property
     def content_type(self) -> str:
-        """What the property `content-type` holds, in lower case: `application/x-protobuf`."""
+        """What the property `content-type` holds, in lower case: `application/protobuf`."""
         ...
 
     def claims(self, kind: type[Any]) -> bool:
-        """Whether bodies of exactly this class are encoded by this codec without `content_type=` in `publish`.
+        """Whether this codec is the usual one for this class.
 
-        Asked once per class. A codec for classes that have another form anyway claims none.
+        Such bodies are encoded by it without `content_type=` in `publish`, and bodies without the property are decoded
+        by it for handlers of the class. Asked once per class. A codec for classes that have another form anyway claims
+        none.
         """
         ...
 

@@ -11,14 +11,19 @@ from rocketapp.app.payloads.decode import decoder_of, msgspec_decoder
 from rocketapp.app.payloads.encode import encode_body, has_fields, is_pydantic
 
 JSON, MESSAGE_PACK = "application/json", "application/msgpack"
+ANY = "application/octet-stream"
+"""Says nothing of a structure: the handler's type decides, as without a content type."""
 ALIASES = {
     "text/json": JSON,
-    "text/plain": JSON,
-    "application/octet-stream": JSON,
+    "text/plain": ANY,
     "application/x-msgpack": MESSAGE_PACK,
     "application/vnd.msgpack": MESSAGE_PACK,
+    "application/x-protobuf": "application/protobuf",
+    "application/vnd.google.protobuf": "application/protobuf",
+    "avro/binary": "application/avro",
+    "application/x-avro": "application/avro",
 }
-"""Other names. Those that say nothing of a structure leave it to the handler's type, as without a content type."""
+"""Other names in use."""
 
 
 def canonical(content_type: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, get_args
 import msgspec
 
 from rocketapp.app.payloads.choice import Choice, choice_in
-from rocketapp.app.payloads.codecs import JsonCodec, MessagePackCodec, canonical
+from rocketapp.app.payloads.codecs import ANY, JSON, JsonCodec, MessagePackCodec, canonical
 from rocketapp.app.payloads.decode import Decode, UnfitTypeError, decoder_of, name_of_type
 from rocketapp.app.payloads.encode import encode_body
 from rocketapp.app.payloads.upcasters import Upcasters
@@ -99,25 +99,47 @@ class Payloads:
         if kind is bytes or kind is str:
             decode = decoder_of(kind)
             return Reader(decode, lambda message: decode(message.body))  # type: ignore[misc]  # both have one
-        plain = None if kind in self.upcasters else decoder_of(kind)
+        plain = None if kind in self.upcasters else self._unmarked(kind, self._decoders(kind))
         return Reader(plain, self._read(kind))
 
+    def _unmarked(self, kind: Any, decoders: Mapping[str, Decode]) -> Decode | None:
+        """What reads bodies without a content type: the codec that claims the type, else JSON, else the only one."""
+        if isinstance(kind, type):
+            claiming = self._claiming(kind, self._of_plugins())
+            if claiming is not None and canonical(claiming.content_type) in decoders:
+                return decoders[canonical(claiming.content_type)]
+        return decoders.get(JSON) or (next(iter(decoders.values())) if len(decoders) == 1 else None)
+
     def _read(self, kind: Any) -> Read:
-        decoders = self._decoders(kind)
-        versions, to_dict = self.upcasters.of(kind), self._decoders(dict)
+        decode = self._decoding(kind)
+        versions, decode_members = self.upcasters.of(kind), self._decoding(dict)
 
         def read(message: Encoded) -> Any:
             properties = message.properties
             content_type = properties.get(CONTENT_TYPE)
             if versions is None:
-                return _decoder(decoders, content_type)(message.body)
+                return decode(content_type)(message.body)
             version = _version(properties.get(PAYLOAD_VERSION))
             if version >= versions.present:
-                return _decoder(decoders, content_type)(message.body)
-            old = _decoder(to_dict, content_type)(message.body)
-            return versions.convert(old, version)
+                return decode(content_type)(message.body)
+            return versions.convert(decode_members(content_type)(message.body), version)
 
         return read
+
+    def _decoding(self, kind: Any) -> Callable[[str | None], Decode]:
+        """Content type -> what decodes a body of it into this type, or ValueError."""
+        decoders = self._decoders(kind)
+        unmarked = self._unmarked(kind, decoders)
+
+        def decoder(content_type: str | None) -> Decode:
+            name = canonical(content_type) if content_type is not None else ANY
+            found = decoders.get(name) or (unmarked if name == ANY else None)
+            if found is None:
+                known = ", ".join(sorted(decoders))
+                raise ValueError(f"{CONTENT_TYPE} {content_type!r} has no codec for it: known are {known}")
+            return found
+
+        return decoder
 
     def _decoders(self, kind: Any) -> dict[str, Decode]:
         """By content type; a plugin's codec stands before a built-in one for the same."""
@@ -135,11 +157,11 @@ class Payloads:
     def _codec_for(self, body: Any, content_type: str | None) -> Codec | None:
         """The codec that encodes this body; None for JSON, text and bytes without more."""
         plugins = self._of_plugins()
-        if content_type is None:
-            return self._claiming(type(body), plugins) if plugins else None
-        if isinstance(body, bytes | bytearray | memoryview | str):
+        if content_type is not None and isinstance(body, bytes | bytearray | memoryview | str):
             return None  # encoded by the caller
-        name = canonical(content_type)
+        name = ANY if content_type is None else canonical(content_type)
+        if name == ANY:
+            return self._claiming(type(body), plugins) if plugins else None
         known = {canonical(codec.content_type): codec for codec in (*_BUILT_IN, *plugins)}
         if name not in known:
             raise ValueError(f"content_type={content_type!r} has no codec: known are {', '.join(sorted(known))}")
@@ -161,17 +183,6 @@ def _by_choice(choice: Choice, reads: Mapping[str, Read]) -> Read:
         return read_one(message)
 
     return read
-
-
-def _decoder(decoders: Mapping[str, Decode], content_type: str | None) -> Decode:
-    name = canonical(content_type or JsonCodec.content_type)
-    if name not in decoders:
-        if content_type is None and len(decoders) == 1:
-            return next(iter(decoders.values()))
-        raise ValueError(
-            f"{CONTENT_TYPE} {content_type!r} has no codec for it: known are {', '.join(sorted(decoders))}"
-        )
-    return decoders[name]
 
 
 def _version(text: str | None) -> int:

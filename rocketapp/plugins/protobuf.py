@@ -1,0 +1,91 @@
+"""Protobuf payloads: a handler annotated with a generated message class gets one, and such messages are published.
+
+The content type is `application/protobuf`. The runtime, in the extra `protobuf`, is imported by the generated classes,
+not here. What it refuses is a dead letter with its reason. So is a message without a field that its definition requires
+(proto2, or editions), which the runtime alone would let pass.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from rocketapp.plugin import Codec, hookimpl
+
+CONTENT_TYPE = "application/protobuf"
+
+
+class Protobuf:
+    """The plugin. Apps without generated classes have nothing of it."""
+
+    @hookimpl
+    def payload_codec(self) -> Codec:
+        return ProtobufCodec()
+
+
+class ProtobufCodec:
+    """Bodies in Protobuf's wire format."""
+
+    content_type = CONTENT_TYPE
+
+    def claims(self, kind: type[Any]) -> bool:
+        """Every generated class: it has one natural form."""
+        return _is_generated(kind)
+
+    def decoder(self, kind: Any) -> Callable[[bytes], Any] | None:
+        if not _is_generated(kind):
+            return None
+        decode: Callable[[bytes], Any] = kind.FromString
+        if not _requires_fields(kind.DESCRIPTOR, set()):
+            return decode
+
+        def checked(body: bytes) -> Any:
+            value = decode(body)
+            _check_required(value)
+            return value
+
+        return checked
+
+    def encode(self, body: Any) -> bytes:
+        if not _is_generated(type(body)):
+            name = type(body).__qualname__
+            if not _is_installed():
+                raise TypeError(f"content_type={CONTENT_TYPE!r} needs Protobuf: pip install 'rocketapp[protobuf]'")
+            raise TypeError(f"a body of type {name} has no form in Protobuf: give a message of a generated class")
+        _check_required(body)
+        encoded: bytes = body.SerializeToString()
+        return encoded
+
+
+def _is_generated(kind: Any) -> bool:
+    """Where a generated class is, the runtime is imported."""
+    runtime = sys.modules.get("google.protobuf.message")
+    return runtime is not None and isinstance(kind, type) and issubclass(kind, runtime.Message)
+
+
+def _is_installed() -> bool:
+    try:
+        return find_spec("google.protobuf") is not None
+    except ModuleNotFoundError:  # not even the package `google`
+        return False
+
+
+def _requires_fields(descriptor: Any, seen: set[str]) -> bool:
+    """Whether some field of the message, or of one inside it, is required."""
+    if descriptor.full_name in seen:
+        return False
+    seen.add(descriptor.full_name)
+    if descriptor.is_extendable:
+        return True  # an extension may be of a message with required fields
+    return any(
+        field.is_required or (field.message_type is not None and _requires_fields(field.message_type, seen))
+        for field in descriptor.fields
+    )
+
+
+def _check_required(value: Any) -> None:
+    if not value.IsInitialized():
+        missing = ", ".join(value.FindInitializationErrors())
+        raise ValueError(f"field {missing}: missing, and {value.DESCRIPTOR.full_name} requires it")
