@@ -15,7 +15,7 @@ from rocketapp.consumer.ways.intake import Intake, IntakeWay, NewIntake, QueueSe
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.hooks.codec import Codec
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, IdempotencyStore, MarkState, SecondCopy
-from rocketapp.hooks.judged import is_done, outcomes_of
+from rocketapp.hooks.judged import is_done, outcome_of, outcomes_of
 from rocketapp.hooks.keys import MakeKey, keys_of
 from rocketapp.hooks.markers import hookimpl
 from rocketapp.hooks.publish import PublishCall, PublishWrapper, Sending
@@ -145,5 +145,6 @@ __all__ = [
     "is_done",
     "keys_of",
     "option",
+    "outcome_of",
     "outcomes_of",
 ]

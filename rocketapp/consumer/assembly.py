@@ -65,6 +65,7 @@ class Group:
         self.offsets = Offsets(
             group=name, store=self.store, observe=observe, interval=config.commit_interval, trust=self.trust
         )
+        self._new_completion = partial(SentBack, redelivery=self.redelivery, stopping=self.stopping)
         self.concurrently = self._new_concurrent()
         retries = RetryContext(name, self.redelivery, observe, self.stopping, config.suspend)
         self.orderly = self._new_orderly(retries)
@@ -111,7 +112,7 @@ class Group:
         return ConcurrentWay(
             self._topics,
             stats=self.stats,
-            new_completion=partial(SentBack, redelivery=self.redelivery, stopping=self.stopping),
+            new_completion=self._new_completion,
             observe=self._parts.observe,
             threads=self._parts.threads,
             group=self.name,
@@ -144,7 +145,7 @@ class Group:
         return PluggedWay(
             topic.handlers[0],
             topic.plugged_in,
-            redelivery=self.redelivery,
+            new_completion=self._new_completion,
             stall_reasons=self.stall_reasons,
             observe=self._parts.observe,
         )

@@ -6,13 +6,30 @@ from collections.abc import Sequence
 from typing import Any
 
 from rocketapp.consumer.ways.outcomes import failure_of
-from rocketapp.model.outcome import Retry, outcomes_by_message
+from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop, outcomes_by_message
 from rocketapp.model.subscription import Subscription
 
 
 def is_done(result: object, subscription: Subscription, *, raised: bool = False) -> bool:
     """Whether one message is done, by what its handler returned, or raised: the handler's Policy included."""
     return result is None or failure_of(result, raised, "", subscription.retry) is None
+
+
+def outcome_of(result: object, subscription: Subscription, *, raised: bool = False) -> Outcome | None:
+    """What one message comes to, by what its handler returned, or raised: the handler's Policy included.
+
+    None is done; otherwise a Skip, which is done too, a Retry, a DeadLetter or a Stop.
+    """
+    if result is None:
+        return None
+    failure = failure_of(result, raised, "", subscription.retry)
+    if failure is None:
+        if isinstance(result, Skip) or result is Skip:
+            return Skip(getattr(result, "reason", ""))
+        return Skip(result) if raised else None
+    if failure.dead:
+        return DeadLetter(failure.text)
+    return Stop(failure.text) if failure.stop else Retry(failure.after)
 
 
 def outcomes_of(result: object, messages: Sequence[Any]) -> list[Any]:

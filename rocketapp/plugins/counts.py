@@ -10,15 +10,13 @@ from typing import Any, Final, NamedTuple
 
 from rocketapp.plugin import (
     AsyncCall,
-    DeadLetter,
     PublishCall,
-    Retry,
     Sending,
     SendResult,
-    Skip,
     Subscription,
     SyncCall,
     Wrapper,
+    is_done,
 )
 
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
@@ -51,7 +49,7 @@ class Handled(NamedTuple):
     group: str
     handler: str
     error: str
-    """What failed calls raised: the name of its class; empty for calls that succeeded."""
+    """What failed calls raised or returned: the name of its class; empty for calls that succeeded."""
 
 
 class Sent(NamedTuple):
@@ -82,22 +80,21 @@ class Counts:
         done = self.process.setdefault(Handled(*names, ""), Histogram())
         lock, now = self._lock, perf_counter
 
-        def failed(error: BaseException, seconds: float) -> None:
+        def count(is_success: bool, what: Any, seconds: float) -> None:
             with lock:
-                self.process.setdefault(Handled(*names, type(error).__qualname__), Histogram()).add(seconds)
+                if is_success:
+                    done.add(seconds)
+                else:
+                    # An outcome may be returned as its class.
+                    error = (what if isinstance(what, type) else type(what)).__qualname__
+                    self.process.setdefault(Handled(*names, error), Histogram()).add(seconds)
 
         def judge(result: Any, seconds: float) -> None:
-            if isinstance(result, Retry | DeadLetter):
-                failed(result, seconds)
-            else:
-                with lock:
-                    done.add(seconds)
+            count(is_done(result, subscription), result, seconds)
 
         def raised(error: BaseException, seconds: float) -> None:
-            if isinstance(error, Skip):
-                judge(None, seconds)
-            else:
-                failed(error, seconds)
+            is_success = isinstance(error, Exception) and is_done(error, subscription, raised=True)
+            count(is_success, error, seconds)
 
         return Wrapper(
             for_sync=_timed_sync(done, lock, judge, raised, now), for_async=_timed_async(done, judge, raised, now)

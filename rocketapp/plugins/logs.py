@@ -126,6 +126,8 @@ def _tell_handled(subscription: Subscription, handed: Any, outcome: object) -> N
 
 
 def _outcome(outcome: object) -> str:
+    if isinstance(outcome, type) and issubclass(outcome, Exception):
+        return outcome.__name__  # `return Retry` means what `return Retry()` does
     return f"{type(outcome).__name__}: {outcome}" if isinstance(outcome, Exception) else "done"
 
 

@@ -25,8 +25,8 @@ NAMES = {
     # Bodies.
     "Codec",
     # Handling a message once, and what the engine makes of an outcome.
-    "IdempotencyStore", "Claim", "Answer", "MarkState", "CLAIMED", "DONE", "SecondCopy", "is_done", "outcomes_of",
-    "keys_of", "MakeKey",
+    "IdempotencyStore", "Claim", "Answer", "MarkState", "CLAIMED", "DONE", "SecondCopy", "is_done", "outcome_of",
+    "outcomes_of", "keys_of", "MakeKey",
     # Work in the background.
     "Tasks",
     # Around remote calls.

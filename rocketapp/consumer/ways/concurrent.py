@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -19,7 +19,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.ways.delivery import QueueLock
+from rocketapp.consumer.ways.delivery import NewCompletion, QueueLock
 from rocketapp.consumer.ways.suspects import Alone, Suspected, SuspectLine, Suspicion
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.batches import Batches
@@ -36,11 +36,6 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
-
-Keep = Callable[[Message], None]
-"""Takes a message that was started and is not done: it is started again when its topic is resumed."""
-NewCompletion = Callable[[ProcessQueue[Message], Handler, Keep], Completion]
-"""Makes what judges the calls of one handler in one session, and acknowledges its messages."""
 
 
 class ConcurrentWay:

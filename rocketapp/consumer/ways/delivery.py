@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.workers.work import Completion
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.lease import Lease
 from rocketapp.state.pauses import Take
@@ -117,3 +118,9 @@ Prompt = Callable[[ProcessQueue[Message]], None]
 
 def no_prompt(process_queue: ProcessQueue[Message]) -> None:
     """Leave the offset to the regular commits."""
+
+
+Keep = Callable[[Message], None]
+"""Takes a message that was started and is not done: it is started again when its topic is resumed."""
+NewCompletion = Callable[[ProcessQueue[Message], Handler, Keep], Completion]
+"""Makes what judges the calls of one handler in one session, and acknowledges its messages."""

@@ -61,7 +61,11 @@ class QueueSession(Protocol):
         ...
 
     def failed(self, message: Message, error: BaseException) -> None:
-        """This one failed: it comes again as for other handlers, or becomes a dead letter. Then it is concurrent."""
+        """This one failed: `error` is judged as if the handler had raised it, by its Policy, breaker and retries.
+
+        An outcome means what it says: a Skip is done; a Stop pauses the topic, and the message is taken again when that
+        is resumed. What is retried goes to the handler, concurrently.
+        """
         ...
 
     def broken(self, error: BaseException) -> None:

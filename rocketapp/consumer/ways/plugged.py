@@ -10,9 +10,8 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.stall_reasons import OF_INTAKE, StallReasons
-from rocketapp.consumer.ways.delivery import QueueLock
+from rocketapp.consumer.ways.delivery import Keep, NewCompletion, QueueLock
 from rocketapp.consumer.ways.intake import Intake, IntakeWay
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
@@ -23,7 +22,6 @@ from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
 
 
@@ -43,12 +41,13 @@ class PluggedWay:
         handler: Handler,
         plugged_in: PluggedIn,
         *,
-        redelivery: Redelivery,
+        new_completion: NewCompletion,
         stall_reasons: StallReasons,
         observe: Observe,
     ) -> None:
-        self.handler, self.plugged_in, self.redelivery, self.observe = handler, plugged_in, redelivery, observe
-        self.stall_reasons = stall_reasons
+        """`new_completion(process_queue, handler, keep)` acknowledges, and judges the messages that failed."""
+        self.handler, self.plugged_in, self.observe = handler, plugged_in, observe
+        self.new_completion, self.stall_reasons = new_completion, stall_reasons
         self.needs_lock = plugged_in.way.locked
         self.run_on: float | None = None if self.needs_lock else RUN_ON
 
@@ -101,12 +100,16 @@ class PluggedDelivery:
         self._process_queue, self._way = process_queue, way
         self._kept: deque[Message] = deque()
         """Messages that wait for the end of a hold."""
+        self._stopped: list[Message] = []
+        """Messages that were taken and failed with a Stop: they are taken again when their topic is resumed."""
         self._is_held = self._is_ended = False
         self._take: Take | None = None
         """During a hold, whether one message may be tried."""
         self._intake: Intake | None = None
         try:
-            self._intake = way.plugged_in.way.new_intake(_Session(process_queue, way, self._broken))
+            self._intake = way.plugged_in.way.new_intake(
+                _Session(process_queue, way, self._broken, self._stopped.append)
+            )
         except Exception as error:
             self._broken(error)
 
@@ -124,6 +127,8 @@ class PluggedDelivery:
 
     def go_on(self, topic: str | None = None) -> None:
         self._is_held, self._take = False, None
+        self._kept.extendleft(reversed(self._stopped))
+        self._stopped.clear()
         self._give()
 
     def end(self) -> None:
@@ -182,9 +187,10 @@ class _Session:
     """What the intake is given (consumer.ways.intake.QueueSession)."""
 
     def __init__(
-        self, process_queue: ProcessQueue[Message], way: PluggedWay, broken: Callable[[BaseException], None]
+        self, process_queue: ProcessQueue[Message], way: PluggedWay, broken: Callable[[BaseException], None], keep: Keep
     ) -> None:
         self._process_queue, self._way, self.broken = process_queue, way, broken
+        self._completion = way.new_completion(process_queue, way.handler, keep)
 
     @property
     def subscription(self) -> Subscription:
@@ -200,8 +206,7 @@ class _Session:
 
     def done(self, messages: Sequence[Message]) -> None:
         if not self._process_queue.closed:
-            self._way.handler.stats.handled += len(messages)
-            self._process_queue.finish_all(messages)
+            self._completion.done_all(messages)
 
     def still(self, reason: str) -> None:
         if not self._process_queue.closed:
@@ -212,6 +217,4 @@ class _Session:
             self._way.stall_reasons.moving(self.queue, place=OF_INTAKE)
 
     def failed(self, message: Message, error: BaseException) -> None:
-        if not self._process_queue.closed:
-            failure = Failure(type(error).__name__, str(error))
-            self._way.redelivery.fail(self._way.handler, self._process_queue, message, failure)
+        self._completion.judge(message, error, True)

@@ -12,12 +12,20 @@ from opentelemetry import context as contexts
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext, Status, StatusCode
 
-from rocketapp.plugin import DeadLetter, Message, Retry, Skip, Subscription
+from rocketapp.plugin import DeadLetter, Message, Retry, Skip, Stop, Subscription, outcome_of
 from rocketapp.plugins import handling
 from rocketapp.plugins.telemetry import attributes as names
 
 _MOST = 10_000
 """Failed attempts that are remembered; the oldest is forgotten first."""
+_WORDS: dict[type, str] = {
+    type(None): "done",
+    Skip: "skip",
+    Retry: "failed",
+    DeadLetter: "dead letter",
+    Stop: "stop",
+}
+"""`rocketapp.outcome`, by what a call comes to."""
 
 
 class FailedAttempts:
@@ -50,7 +58,7 @@ class Attempt:
         "_handed",
         "_in_logs",
         "_messages",
-        "_outcome",
+        "_result",
         "_span",
         "_subscription",
         "_token",
@@ -72,7 +80,7 @@ class Attempt:
         # The handler's list is its own.
         self._messages = tuple(messages)
         self._handed = messages if subscription.batch is not None else messages[0]
-        self._outcome: Retry | DeadLetter | Skip | None = None
+        self._result: Any = None
         self._token: Token[Context]
         self._current: Token[handling.Handling | None]
 
@@ -84,25 +92,30 @@ class Attempt:
         return self
 
     def returned(self, result: Any) -> Any:
-        """What the handler returned; the same."""
-        if isinstance(result, Retry | DeadLetter | Skip):
-            self._outcome = result
+        """Take note of what the handler returned, and return it."""
+        self._result = result
         return result
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         contexts.detach(self._token)
         handling.CURRENT.reset(self._current)
-        problem = error or self._outcome
-        if problem is None or isinstance(problem, Skip):
-            self._span.set_attribute(names.OUTCOME, "done" if problem is None else "skip")
-        elif isinstance(problem, DeadLetter):
-            self._span.set_attribute(names.OUTCOME, "dead letter")
-            failed(self._span, problem)
-        else:
-            self._span.set_attribute(names.OUTCOME, "failed")
-            failed(self._span, problem)
-            self._remember()
+        outcome = self._judged(error)
+        self._span.set_attribute(names.OUTCOME, _WORDS[type(outcome)])
+        if outcome is not None and not isinstance(outcome, Skip):
+            failed(self._span, error or self._said(outcome))
+            if not isinstance(outcome, DeadLetter):
+                self._remember()
         self._span.end()
+
+    def _judged(self, error: BaseException | None) -> BaseException | None:
+        """What the engine makes of this call; a cancellation is a failure as far as the span is concerned."""
+        if error is None:
+            return outcome_of(self._result, self._subscription)
+        return outcome_of(error, self._subscription, raised=True) if isinstance(error, Exception) else Retry()
+
+    def _said(self, outcome: BaseException) -> BaseException:
+        """The outcome as the handler returned it, if it did."""
+        return self._result if isinstance(self._result, BaseException) else outcome
 
     def _remember(self) -> None:
         span, group = self._span.get_span_context(), self._subscription.group

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import Message, PluginError, RocketApp
+from rocketapp import DeadLetter, Message, PluginError, Policy, Retry, RocketApp, Skip, Stop
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import SystemClock
@@ -19,7 +19,9 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.plugin import (
+    DeadLettered,
     Event,
+    Handled,
     IntakeWay,
     LoopFailed,
     Moving,
@@ -32,6 +34,7 @@ from rocketapp.plugin import (
     Subscription,
     hookimpl,
 )
+from rocketapp.testing import TestApp
 from rocketapp.transport.memory import MemoryNetwork
 
 
@@ -403,3 +406,89 @@ def test_what_cannot_work_stops_the_start(plugins: list[Any], options: dict[str,
     if "tags" in options:
         app.subscribe("rows")(lambda message: None)
     assert problem in refused(app)
+
+
+class Failing:
+    """Consumes in its own way, and says of the first message that it failed, for the reason that its text names."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.events: list[Event] = []
+
+    @hookimpl
+    def observe_events(self) -> Observe:
+        return self.events.append
+
+    @hookimpl
+    def consuming_way(self) -> NewIntake:
+        return lambda session: FailingIntake(self, session)
+
+
+class FailingIntake:
+    def __init__(self, plugin: Failing, session: QueueSession) -> None:
+        self.plugin, self.session = plugin, session
+
+    def take(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            text = message.text()
+            self.plugin.taken.append(text)
+            if len(self.plugin.taken) > 1:
+                self.session.done([message])
+            else:
+                self.session.failed(message, REASONS[text])
+
+    async def drain(self) -> None: ...
+
+    def discard(self) -> None: ...
+
+
+REASONS: dict[str, Exception] = {
+    "a policy's dead letter": ValueError("no row"),
+    "a policy's skip": KeyError("column"),
+    "dead": DeadLetter("no table"),
+    "skip": Skip("empty"),
+    "after": Retry(after=60),
+    "stop": Stop("no disk"),
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "handled", "retried", "dead"),
+    [
+        ("a policy's dead letter", 0, [], ["ValueError: no row"]),
+        ("a policy's skip", 1, [], []),
+        ("dead", 0, [], ["DeadLetter: no table"]),
+        ("skip", 1, [], []),
+        ("after", 1, [60], []),
+    ],
+)
+def test_a_failure_of_an_intake_is_judged_as_one_of_the_handler(
+    text: str, handled: int, retried: list[float], dead: list[str]
+) -> None:
+    failing = Failing()
+    app = RocketApp("shop", plugins=[failing])
+
+    @app.subscribe("rows", retry=Policy(on={ValueError: DeadLetter, KeyError: Skip}))
+    async def store(message: Message) -> None: ...
+
+    with TestApp(app) as t:
+        t.publish("rows", text)
+        t.advance(minutes=2)
+    assert sum(event.count for event in failing.events if isinstance(event, Handled)) == handled
+    assert [event.delay for event in failing.events if isinstance(event, Retried)] == retried
+    assert [event.reason for event in failing.events if isinstance(event, DeadLettered)] == dead
+
+
+def test_what_an_intake_stops_for_is_taken_again_when_its_topic_is_resumed() -> None:
+    failing = Failing()
+    app = RocketApp("shop", plugins=[failing])
+    app.subscribe("rows")(lambda message: None)
+    with TestApp(app, settings={"broker": {"topic_queues": 1}}) as t:
+        t.publish("rows", "stop")
+        t.advance(minutes=1)
+        t.publish("rows", "after it")
+        t.advance(minutes=1)
+        assert failing.taken == ["stop"]
+        app.resume("rows")
+        t.settle()
+        assert failing.taken == ["stop", "stop", "after it"]

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_offset import ByOffset
-from rocketapp.consumer.ways.concurrent import ConcurrentWay, Keep
+from rocketapp.consumer.ways.concurrent import ConcurrentWay
+from rocketapp.consumer.ways.delivery import Keep
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.testing.virtual_time import run_virtual

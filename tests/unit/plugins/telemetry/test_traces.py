@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry import trace
 
-from rocketapp import DeadLetter, Message, Retry, RocketApp, Skip
+from rocketapp import DeadLetter, Message, Policy, Retry, RocketApp, Skip
 from rocketapp.plugins.telemetry.config import TelemetryConfig
 from tests.unit.plugins.telemetry.collector import Collector
 from tests.unit.plugins.telemetry.given import Settled, running
@@ -201,18 +201,25 @@ async def settled_of(seen: list[str], count: int) -> None:
 
 
 async def test_outcomes_are_told(collector: Collector) -> None:
-    settled = Settled(2)
-    app = RocketApp("shop", plugins=[settled])
+    settled = Settled(5)
+    app = RocketApp("shop", plugins=[settled], retry=Policy(on={KeyError: Skip, ValueError: DeadLetter}))
+    reasons = {b"old": KeyError("item"), b"wrong": ValueError("amount"), b"dead": DeadLetter("hopeless")}
 
     @app.subscribe("orders")
     async def settle(message: Message) -> object:
-        if message.body == b"skip":
-            return Skip("not mine")
-        raise DeadLetter("hopeless")
+        if message.body in reasons:
+            raise reasons[message.body]
+        return Skip if message.body == b"skip" else "fine"
 
     async with running(app, config(collector)):
-        for body in ("skip", "dead"):
+        for body in ("fine", "skip", "old", "wrong", "dead"):
             await app.publish("orders", body)
         await settled.all.wait()
-    found = {span.attributes["rocketapp.outcome"]: span.error for span in collector.spans if span.kind == "consumer"}
-    assert found == {"skip": "", "dead letter": "DeadLetter: hopeless"}
+    spans = [span for span in collector.spans if span.kind == "consumer"]
+    assert sorted((span.attributes["rocketapp.outcome"], span.error) for span in spans) == [
+        ("dead letter", "DeadLetter: hopeless"),
+        ("dead letter", "ValueError: amount"),
+        ("done", ""),
+        ("skip", ""),
+        ("skip", ""),
+    ]
