@@ -41,10 +41,10 @@ def rated_serial(executor: SerialExecutor) -> SerialExecutor:
 class Meter:
     """The tokens of one handler, which threads take as well."""
 
-    def __init__(self, rate: float, dry: Callable[[], None]) -> None:
-        """`dry` is called when a message could not start; in the thread that wanted to start it."""
+    def __init__(self, rate: float, dry: Callable[[], None], ended: Callable[[], None]) -> None:
+        """`dry` is called when a message could not start, `ended` with the last item; in the thread that draws."""
         self.now = asyncio.get_running_loop().time
-        self.dry = dry
+        self.dry, self.ended = dry, ended
         self._bucket = TokenBucket(rate, self.now())
         self.most = self._bucket.most
         """Most messages that may start at once."""
@@ -86,6 +86,8 @@ class Metered(Iterator[Any]):
         except StopIteration:
             self._meter.spend(-1)
             raise
+        if not length_hint(self._items):
+            self._meter.ended()
         if not isinstance(item, Message):
             self._meter.spend(len(item) - 1)
         return item
@@ -102,10 +104,11 @@ class RatedWorkers:
         self.handler: Handler = workers.handler
         self.batch = workers.batch
         self._loop = asyncio.get_running_loop()
-        self._meter = Meter(rate, self._ask_to_wait)
+        self._meter = Meter(rate, self._ask_to_wait, self._ask_for_others)
         self._works: deque[Work] = deque()
-        """Those that may have items left."""
+        """Those that may have items left, the next one first."""
         self._is_asked = False
+        """They are handed over soon."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -116,9 +119,15 @@ class RatedWorkers:
         work.draw_through(lambda items: items if isinstance(items, Metered) else Metered(items, self._meter))
         while self._works and not self._works[0].left:
             self._works.popleft()
+        if not work.is_endless:
+            self._works.append(work)
+            self._workers.submit(work)
+            return
         if work not in self._works:
             self._works.append(work)
-        self._workers.submit(work)
+        if not self._is_asked:
+            # Otherwise it waits for its turn: a queue whose messages come first would have every token.
+            self._workers.submit(work)
 
     def in_hand(self) -> list[Any]:
         """Per worker what it works on, or None."""
@@ -148,18 +157,29 @@ class RatedWorkers:
             except RuntimeError:
                 return  # the loop is closed
 
+    def _ask_for_others(self) -> None:
+        """One work has no item left: what waits behind it was perhaps not handed over."""
+        if len(self._works) > 1:
+            self._ask_to_wait()
+
     def _wait(self) -> None:
         self._timer = self._loop.call_later(max(self._meter.wait(), _SHORTEST_WAIT), self._go_on)
 
     def _go_on(self) -> None:
         self._is_asked, self._timer = False, None
-        enough = self._meter.most
-        for work in list(self._works):
+        enough, works = self._meter.most, self._works
+        given = list[Work]()
+        for _ in range(len(works)):
             if enough <= 0:
                 break
+            work = works.popleft()
             if left := work.left:
+                given.append(work)
                 self._workers.submit(work)
                 enough -= left
+        # Endless ones take turns; others go first until they are used up, as they came.
+        works.extendleft(reversed([work for work in given if not work.is_endless]))
+        works.extend(work for work in given if work.is_endless)
 
 
 class RatedSerial:
@@ -169,7 +189,7 @@ class RatedSerial:
         self._executor = executor
         self.handler: Handler = executor.handler
         self.free_calls, self.most = executor.free_calls, executor.most
-        self._meter = Meter(rate, lambda: None)
+        self._meter = Meter(rate, _nothing, _nothing)
 
     async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
         """See SerialExecutor."""
@@ -187,3 +207,7 @@ class RatedSerial:
     def halt(self) -> None:
         """See SerialExecutor."""
         self._executor.halt()
+
+
+def _nothing() -> None:
+    """A run that ends early is followed by another one."""

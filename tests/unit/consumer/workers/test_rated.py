@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -120,5 +121,43 @@ async def test_retries_count_and_a_pause_holds_what_waits(options: dict[str, Any
     member.consumer.resume("topic")
     await eventually(lambda: member.consumer.counters.handled == 20, 60)
     assert calls[-1] - calls[0] >= 50 + (40 - 8) / 2 - 1
+    assert await member.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("options", WAYS)
+@in_virtual_time
+async def test_queues_share_the_rate_when_all_have_a_backlog(options: dict[str, Any]) -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    for queue in cluster.create("topic", queues=4):
+        for number in range(400):
+            cluster.send(queue, b"x", k=f"k{number}")
+    started = Counter[int]()
+
+    async def handle(message: Message) -> None:
+        started[message.queue_id] += 1
+        await asyncio.sleep(0.001)
+
+    member = await cluster.member(consumed(handle, rate=20, **options)).start()
+    await asyncio.sleep(20)
+    assert sum(started.values()) > 380
+    assert min(started[number] for number in range(4)) > 60
+    assert await member.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("options", WAYS)
+@in_virtual_time
+async def test_nothing_is_left_behind_when_the_handler_becomes_slower_than_its_rate(options: dict[str, Any]) -> None:
+    calls = list[float]()
+
+    async def handle(_: Message) -> None:
+        calls.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(0.001 if len(calls) < 20 else 0.3)
+
+    cluster = await with_messages(160, queues=4)
+    member = await cluster.member(consumed(handle, rate=10, concurrency=1, **options)).start()
+    await eventually(lambda: member.consumer.counters.handled == 160, 60)
     assert await member.stop()
     await cluster.stop()
