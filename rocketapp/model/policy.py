@@ -26,7 +26,8 @@ class Breaker:
     within: this many seconds, and were at least
     share: this part of all calls meanwhile. Dead letters and skipped messages are not counted as failures.
     pause: seconds that the topic is paused in its group, in this process. After them one message is tried: when it
-        succeeds the topic goes on, when it fails the next pause begins.
+        succeeds the topic goes on, when it fails the next pause begins. When none comes for a further pause the topic
+        goes on, and the next one decides.
 
     Raises TypeError or ValueError, which say what to write instead.
     """

@@ -18,6 +18,11 @@ class Leave:
         self._handler = handler
         self._taken: Callable[[], None] | None = taken
 
+    @property
+    def is_taken(self) -> bool:
+        """It was made use of."""
+        return self._taken is None
+
     def take(self, handler: str) -> bool:
         """Make use of it; False when it is another handler's, or was taken before."""
         if self._taken is None or handler != self._handler:

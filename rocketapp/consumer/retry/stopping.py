@@ -63,16 +63,18 @@ class CircuitBreaker:
         """Of its pause."""
         self._handled = 0
         """Messages handled when one was let through."""
+        self._leave: Leave | None = None
+        """For the one message that is tried."""
 
     def __repr__(self) -> str:
         return f"<CircuitBreaker {self._handler.name}: {self._state.circuit.value}>"
 
     def failed(self, failure: Failure) -> None:
         """An attempt of its handler has failed."""
-        if self._state.circuit is not Circuit.CLOSED and self._was_resumed():
+        if self._state.circuit is not Circuit.CLOSED and (self._was_resumed() or self._has_handled()):
             self._close()
         if failure.dead or failure.stop:
-            if self._state.circuit is Circuit.HALF_OPEN:
+            if self._state.circuit is Circuit.HALF_OPEN and self._reason:
                 self._try_one()  # that message says nothing about the others
             return
         seconds = self._state.failed(self._loop.time(), self._handler.stats.handled)
@@ -87,7 +89,7 @@ class CircuitBreaker:
 
     def _open(self, seconds: float, failure: Failure) -> None:
         self.stop()
-        about, before = self._about, self._reason
+        about, before, self._leave = self._about, self._reason, None
         self._reason = (
             f"circuit breaker of {self._handler.name}: {about.failures} failed attempts within {seconds:.0f} s, "
             f"the last: {failure}; one message is tried after {about.pause:g} s"
@@ -102,8 +104,25 @@ class CircuitBreaker:
             self._close()
             return
         self._state.try_one()
-        self._pausing.let_one(self._topic, self._reason, Leave(self._handler.name, self._begin_to_look))
-        self._timer = self._loop.call_later(self._about.pause, self._try_one)
+        self._handled = self._handler.stats.handled
+        self._leave = Leave(self._handler.name, self._begin_to_look)
+        self._pausing.let_one(self._topic, self._reason, self._leave)
+        self._timer = self._loop.call_later(self._about.pause, self._no_answer)
+
+    def _no_answer(self) -> None:
+        if self._leave is None or self._leave.is_taken or self._was_resumed():
+            self._try_one()
+        else:
+            self._let_all()
+
+    def _let_all(self) -> None:
+        """For a whole pause its handler had no message to try: perhaps it stands behind those of another handler.
+
+        The topic goes on, and the next message of the handler decides.
+        """
+        self.stop()
+        reason, self._reason, self._leave = self._reason, "", None
+        self._pausing.resume(self._topic, reason)
 
     def _begin_to_look(self) -> None:
         self._handled = self._handler.stats.handled
@@ -111,7 +130,7 @@ class CircuitBreaker:
 
     def _look(self, wait: float) -> None:
         """Handled messages are not reported one by one, so the counter is read."""
-        if self._handler.stats.handled > self._handled:
+        if self._has_handled():
             self._close()
         else:
             wait = min(2 * wait, _LONGEST_LOOK)
@@ -120,9 +139,14 @@ class CircuitBreaker:
     def _close(self) -> None:
         self.stop()
         self._state.close()
-        self._pausing.resume(self._topic, self._reason)
-        self._reason = ""
+        if self._reason:
+            self._pausing.resume(self._topic, self._reason)
+        self._reason, self._leave = "", None
+
+    def _has_handled(self) -> bool:
+        """Whether one of its messages was handled since one was let through."""
+        return self._state.circuit is Circuit.HALF_OPEN and self._handler.stats.handled > self._handled
 
     def _was_resumed(self) -> bool:
         """The app has lifted the pause."""
-        return not self._pausing.pauses.has(self._topic, self._reason)
+        return bool(self._reason) and not self._pausing.pauses.has(self._topic, self._reason)

@@ -253,12 +253,16 @@ class OrderlyDelivery:
             self._note.write(self._context.crashes.record(group, queue, first.offset, last.offset))
         return items
 
-    async def _handle(self, executor: SerialExecutor, items: Iterator[Any]) -> bool:
+    async def _handle(self, executor: SerialExecutor, items: deque[Any]) -> bool:
         """See these items through; False when the delivery ended, or its lock was lost, before the last."""
         completion = self._completion(executor)
-        rest = upcoming = items
+        rest = upcoming = iter(items.popleft, None)
         self._executor = executor
-        while await self._may_start():
+        while True:
+            if upcoming is rest and len(items) <= 1:  # its mark
+                return True
+            if not await self._may_start():
+                return False
             if not await self._has_call(executor):
                 return False
             is_trial, self._is_trial = self._is_trial, False
@@ -266,12 +270,8 @@ class OrderlyDelivery:
                 stopped = await self._run_items(executor, upcoming, completion, only_one=is_trial)
             finally:
                 executor.free_calls.release()
-            if is_trial and stopped is None:
-                continue
             if stopped is None:
-                if upcoming is rest:
-                    return True
-                upcoming = rest  # the retried item is done
+                upcoming = rest  # a retried item is done
             elif stopped.item is not None:
                 if not await self._is_valid(stopped.item):
                     return False
@@ -282,7 +282,6 @@ class OrderlyDelivery:
                     return False
                 upcoming = _again(executor.handler, retried) if retried else rest
                 failures, retried = [], []
-        return False
 
     async def _run_items(
         self, executor: SerialExecutor, items: Iterator[Any], completion: ByOffset, *, only_one: bool
@@ -363,11 +362,11 @@ def _last_of(item: Message | list[Message]) -> Message:
     return item if isinstance(item, Message) else item[-1]
 
 
-def _given_out(items: list[Any]) -> Iterator[Any]:
-    """The items one by one; an item that was given out is not kept."""
+def _given_out(items: list[Any]) -> deque[Any]:
+    """The items, to be taken from the front up to the mark of their end; an item that was given out is not kept."""
     left = deque(items)
     left.append(None)
-    return iter(left.popleft, None)
+    return left
 
 
 def _again(handler: Handler, messages: list[Message]) -> Iterator[Any]:

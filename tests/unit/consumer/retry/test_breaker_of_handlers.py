@@ -202,3 +202,48 @@ async def test_a_member_that_stops_while_it_is_open_leaves_nothing_behind() -> N
     await asyncio.sleep(100)
     assert len(database.calls) == before
     await cluster.stop()
+
+
+@pytest.mark.parametrize("options", [{}, {"orderly": True}, {"order_by": "k"}])
+@in_virtual_time
+async def test_other_handlers_of_the_topic_wait_no_longer_than_two_pauses_for_one_without_messages(
+    options: dict[str, Any],
+) -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    is_down, calls = [True], list[float]()
+
+    async def one(_: Message) -> None:
+        calls.append(cluster.loop.time())
+        if is_down[0]:
+            raise ConnectionError("no database")
+
+    async def other(_: Message) -> None:
+        await asyncio.sleep(0.01)
+
+    policy = Policy([1], breaker=Breaker(failures=3, within=60, pause=30))
+    handlers = [
+        Handler(subscription(tag, tags=tag, retry=policy, retries=0, **options), call)
+        for tag, call in (("one", one), ("other", other))
+    ]
+    member = await cluster.member(consumed_by(*handlers)).start()
+    for _ in range(3):
+        cluster.send(queue, b"dead", TAGS="one")
+    await eventually(lambda: member.consumer.counters.dead_lettered == 3)
+    cluster.send(queue, b"later", TAGS="other")
+    if options.get("orderly"):
+        # The message that could be tried stands behind it.
+        cluster.send(queue, b"later", TAGS="one")
+    await asyncio.sleep(29)
+    assert member.consumer.counters.handled == 0
+    await eventually(lambda: member.consumer.counters.handled == 1, 35)
+    # The next failure pauses the topic again.
+    while len(cluster.log[queue]) < 8:
+        cluster.send(queue, b"later", TAGS="one")
+    await eventually(lambda: len(calls) > 3 and bool(reasons(member.consumer)), 5)
+    is_down[0] = False
+    await eventually(lambda: cluster.committed(queue) == 8, 120)
+    assert not member.consumer.standing_still()
+    assert await member.stop()
+    await cluster.stop()
