@@ -103,9 +103,10 @@ class KeyedDelivery:
         """
         if self.ended.done():
             return
-        self.ended.set_result(None)
         for lane in self._lanes.values():
             lane.end()
+        # Not before: nothing is drained while it is open whether messages below a started one start still.
+        self.ended.set_result(None)
         if self._asking is not None:
             self._asking.cancel()
         self.retries.close()

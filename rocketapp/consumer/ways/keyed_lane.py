@@ -164,7 +164,7 @@ class Lane:
         delay = retries.delay_after(self._handler, message, failure)
         if delay is None:
             stored = retries.send_to_dlq(self._handler, message, failure)
-            stored.add_done_callback(lambda _: self.release(message))
+            stored.add_done_callback(lambda _: self._buried(message))
         elif failure.stop:
             self.keyed.start_again(message)
         elif not delivery.ended.done():
@@ -189,6 +189,11 @@ class Lane:
         self.keyed.rest(message)
         self._delivery.check_drained()
 
+    def _buried(self, message: Message) -> None:
+        """A broker has stored it as a dead letter."""
+        self._delivery.retries.failed.pop(message.offset, None)
+        self.release(message)
+
     def _is_exhausted(self, message: Message) -> bool:
         return self._delivery.retries.is_exhausted(self._handler, message)
 
@@ -197,7 +202,7 @@ class Lane:
         if not self.keyed.add_resting(message, key):
             return False
         stored = self._delivery.retries.send_to_dlq(self._handler, message, failure)
-        stored.add_done_callback(lambda _: self.release(message))
+        stored.add_done_callback(lambda _: self._buried(message))
         return True
 
 
