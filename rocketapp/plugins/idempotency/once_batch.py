@@ -158,8 +158,9 @@ class _Batch:
                 self._decide(self._undecided(), error if said else retry_because(error))
             return None
         outcomes = dict(zip(claims, outcomes_of(result, given), strict=True))
-        good = [claim for claim, outcome in outcomes.items() if is_done(outcome, self._once.subscription)]
-        bad = [claim for claim in outcomes if claim not in good]
+        good, bad = list[Claim](), list[Claim]()
+        for claim, outcome in outcomes.items():
+            (good if is_done(outcome, self._once.subscription) else bad).append(claim)
         if good:
             yield Ask(desk.finish(good))
         if bad:

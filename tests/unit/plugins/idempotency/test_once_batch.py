@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -176,3 +177,19 @@ async def test_a_sync_batch_is_handled_message_by_message_too() -> None:
         assert await in_thread(lambda: call(batch("A", "B"))) is None
         await in_thread(lambda: call(batch("B", "C", offset=10)))
     assert taken == [[b"A", b"B"], [b"A", b"B"], [b"C"]]
+
+
+async def test_a_large_batch_of_which_half_fails_costs_little_more_than_its_messages() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", batch=8000, idempotent=True)
+    async def take(messages: list[Message]) -> Outcomes:
+        return Outcomes(dict.fromkeys(messages[::2], Retry()))
+
+    async with opened(app) as call:
+        began = time.process_time()
+        await call(batch(*(f"{number}" for number in range(1000))))
+        small = time.process_time() - began
+        began = time.process_time()
+        await call(batch(*(f"{number}" for number in range(1000, 9000)), offset=1000))
+        assert time.process_time() - began < 24 * small
