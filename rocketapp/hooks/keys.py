@@ -21,9 +21,11 @@ def keys_of(subscription: Subscription, own: MakeKey | None = None) -> MakeKey:
     The key raises what `own` raises, and TypeError or ValueError when that returns no text or an empty one.
     """
     scope = hashlib.blake2b(digest_size=16)
-    for part in (subscription.cluster, subscription.group, subscription.topic, subscription.handler_name):
+    # With the tags: functions of one name (made in a loop, methods of two objects) may divide a topic between them.
+    parts = (subscription.cluster, subscription.group, subscription.topic, subscription.handler_name)
+    for part in (*parts, subscription.expression):
         _feed(scope, part.encode())
-    handler = subscription.handler_name
+    name = subscription.handler_name
 
     def by_content(message: Message) -> str:
         key, message_id = scope.copy(), message.message_id.encode()
@@ -34,9 +36,9 @@ def keys_of(subscription: Subscription, own: MakeKey | None = None) -> MakeKey:
     def by_text(message: Message) -> str:
         text: object = own(message)  # type: ignore[misc]  # only used when there is one
         if not isinstance(text, str):
-            raise TypeError(f"the idempotent= function of {handler} returned {text!r}, not a str")
+            raise TypeError(f"the idempotent= function of {name} returned {text!r}, not a str")
         if not text:
-            raise ValueError(f"the idempotent= function of {handler} returned an empty key: all such would be copies")
+            raise ValueError(f"the idempotent= function of {name} returned an empty key: all such would be copies")
         key = scope.copy()
         _feed(key, text.encode())
         return key.hexdigest()

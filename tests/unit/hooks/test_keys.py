@@ -37,6 +37,7 @@ def test_each_handler_has_its_own_keys() -> None:
         replace(first, group="billing"),
         replace(first, cluster="eu"),
         replace(first, handler_name="shop:other"),
+        replace(first, expression="paid"),
     ]
     keys = {keys_of(one, lambda message: "1")(message()) for one in [first, *others]}
-    assert len(keys) == 5
+    assert len(keys) == 6
