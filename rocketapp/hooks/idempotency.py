@@ -37,13 +37,10 @@ class IdempotencyStore(Protocol):
         """Take the keys that are free: an answer for each claim, in the same order.
 
         A key is free when it has no mark, when its lease or its mark has expired, or when this
-        same holder has it already. A free key becomes running for `lease` seconds: CLAIMED.
+        same holder has it already. A free key becomes running for `lease` seconds: CLAIMED. Leases
+        of handlers that take long are renewed by the same claim.
         Of two callers that claim a free key at once exactly one is answered CLAIMED.
         """
-        ...
-
-    async def renew(self, claims: Sequence[Claim], *, lease: float) -> None:
-        """Let the leases of these holders end `lease` seconds from now; skip keys that they do not hold."""
         ...
 
     async def done(self, keys: Sequence[str], *, expiry: float) -> None:

@@ -42,11 +42,11 @@ async def test_of_many_callers_at_once_one_gets_the_key(store: RedisStore) -> No
     assert sum(answer == CLAIMED for (answer,) in answers) == 1
 
 
-async def test_a_renewed_lease_holds_and_only_its_holder_renews_it(store: RedisStore) -> None:
+async def test_a_second_claim_renews_the_lease_of_its_holder_alone(store: RedisStore) -> None:
     await store.claim([MINE], lease=5)
-    await store.renew([OTHERS], lease=1000)
+    await store.claim([OTHERS], lease=1000)
     (before,) = await store.claim([OTHERS], lease=5)
-    await store.renew([MINE], lease=1000)
+    await store.claim([MINE], lease=1000)
     (after,) = await store.claim([OTHERS], lease=5)
     assert before.seconds <= 5
     assert after.seconds > 900

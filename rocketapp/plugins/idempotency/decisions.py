@@ -126,12 +126,6 @@ class Marks:
         self._running[key] = (holder, now + lease)
         return CLAIMED
 
-    def renew(self, claim: Claim, *, lease: float, now: float) -> None:
-        """Move the end of the lease, if this holder has it."""
-        running = self._running.get(claim.key)
-        if running is not None and running[0] == claim.holder:
-            self._running[claim.key] = (claim.holder, now + lease)
-
     def done(self, key: str, *, expiry: float, now: float) -> None:
         """Mark it done, whichever holder has it."""
         self._running.pop(key, None)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import TypeVar
 
-from rocketapp.plugin import Answer, Claim, IdempotencyStore, Observe, PluginError, Tasks
+from rocketapp.plugin import CLAIMED, Answer, Claim, IdempotencyStore, Observe, PluginError, Tasks
 from rocketapp.plugins.idempotency.config import IdempotencyConfig
 from rocketapp.plugins.idempotency.decisions import holder_of
 
@@ -66,7 +66,6 @@ class Desk:
 
     async def finish(self, claims: Sequence[Claim]) -> None:
         """Their messages are handled. When the store does not take it, that is logged: the effect is there."""
-        self._let_go(claims)
         keys, expiry = [claim.key for claim in claims], self.config.expiry
         try:
             try:
@@ -75,6 +74,8 @@ class Desk:
                 await self._again(error, lambda: self._store.done(keys, expiry=expiry))
         except PluginError as error:
             log.error("%d handled messages have no mark, a further copy would be handled again: %s", len(keys), error)
+        finally:
+            self._let_go(claims)
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
         """Their messages were not handled: another attempt need not wait for the lease. Raises nothing."""
@@ -112,9 +113,16 @@ class Desk:
             if not long_held:
                 continue
             try:
-                await self._store.renew(long_held, lease=self.config.lease)
+                # A claim and not less: a lease that ended meanwhile, unseen by others, is taken again.
+                answers = await self._store.claim(long_held, lease=self.config.lease)
             except Exception as error:
                 log.warning("%d leases were not renewed: %s", len(long_held), _said(error))
+                continue
+            asked = zip(long_held, answers, strict=True)
+            lost = [claim for claim, answer in asked if answer != CLAIMED and claim in self._held]
+            if lost:
+                log.warning("%d leases are lost: copies of messages in hand are or were handled elsewhere", len(lost))
+                self._let_go(lost)
 
 
 def _said(error: BaseException) -> str:

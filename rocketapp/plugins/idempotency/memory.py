@@ -35,11 +35,6 @@ class MemoryStore:
             self._next_sweep = now + _SWEEP
         return [self._marks.claim(claim, lease=lease, now=now) for claim in claims]
 
-    async def renew(self, claims: Sequence[Claim], *, lease: float) -> None:
-        now = asyncio.get_running_loop().time()
-        for claim in claims:
-            self._marks.renew(claim, lease=lease, now=now)
-
     async def done(self, keys: Sequence[str], *, expiry: float) -> None:
         now = asyncio.get_running_loop().time()
         for key in keys:

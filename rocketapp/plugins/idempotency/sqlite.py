@@ -10,6 +10,7 @@ cut may lose the last marks, which can repeat an effect and never lose a message
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
@@ -27,24 +28,26 @@ _BUSY = 5.0
 _MOST_AT_ONCE = 256
 """Calls in one transaction."""
 _SWEEP = 60.0
-"""Seconds between two looks for marks that have expired."""
-_MOST_SWEPT = 10_000
-"""Marks removed at one look: the lock on the file is held meanwhile."""
+"""Seconds between two looks for marks that have expired, when the last one has removed them all."""
+_MOST_SWEPT = 1_000
+"""Marks removed in one transaction: more than it can add, and few, because handlers wait for it."""
 _TABLE = """
 CREATE TABLE IF NOT EXISTS marks (
     key TEXT PRIMARY KEY,
     holder TEXT,  -- NULL: done
-    until REAL NOT NULL  -- seconds since 1970
+    since REAL NOT NULL,  -- seconds since 1970
+    until REAL NOT NULL
 ) WITHOUT ROWID
 """
 _INDEX = "CREATE INDEX IF NOT EXISTS marks_until ON marks (until)"
+_CHECK = "SELECT key, holder, since, until FROM marks LIMIT 0"
 _CLAIM = """
-INSERT INTO marks (key, holder, until) VALUES (:key, :holder, :until)
-ON CONFLICT (key) DO UPDATE SET holder = excluded.holder, until = excluded.until
+INSERT INTO marks (key, holder, since, until) VALUES (:key, :holder, :now, :until)
+ON CONFLICT (key) DO UPDATE SET holder = excluded.holder, since = excluded.since, until = excluded.until
 WHERE marks.until <= :now OR marks.holder = excluded.holder
 """
-_RENEW = "UPDATE marks SET until = ? WHERE key = ? AND holder = ?"
-_DONE = "INSERT OR REPLACE INTO marks (key, holder, until) VALUES (?, NULL, ?)"
+_BEGIN_AGAIN = "UPDATE marks SET until = until - since + :now, since = :now WHERE key = :key"
+_DONE = "INSERT OR REPLACE INTO marks (key, holder, since, until) VALUES (?, NULL, ?, ?)"
 _RELEASE = "DELETE FROM marks WHERE key = ? AND holder = ?"
 _EXPIRE = "DELETE FROM marks WHERE key IN (SELECT key FROM marks WHERE until <= ? ORDER BY until LIMIT ?)"
 
@@ -84,8 +87,9 @@ class SQLiteStore:
         thread.start()
         try:
             await opened
-        except (OSError, sqlite3.Error) as error:
-            problem = f"{self._path} cannot be used: {error}: name a file in a folder that this process may write to"
+        except (OSError, ValueError, sqlite3.Error) as error:
+            problem = f"{self._path} cannot be used: {error}: name a file that this process may write to, and that "
+            problem += "holds marks or is new"
             raise ConfigError("idempotency.path", problem) from error
         self._thread = thread
 
@@ -102,15 +106,9 @@ class SQLiteStore:
         )
         return answers
 
-    async def renew(self, claims: Sequence[Claim], *, lease: float) -> None:
-        def work(connection: sqlite3.Connection, now: float) -> None:
-            connection.executemany(_RENEW, [(now + lease, key, holder) for key, holder in claims])
-
-        await self._ask(work)
-
     async def done(self, keys: Sequence[str], *, expiry: float) -> None:
         def work(connection: sqlite3.Connection, now: float) -> None:
-            connection.executemany(_DONE, [(key, now + expiry) for key in keys])
+            connection.executemany(_DONE, [(key, now, now + expiry) for key in keys])
 
         await self._ask(work)
 
@@ -130,18 +128,24 @@ class SQLiteStore:
     # In the thread.
 
     def _main(self, opened: asyncio.Future[None]) -> None:
+        connection: sqlite3.Connection | None
         try:
             connection = self._connect()
-        except (OSError, sqlite3.Error) as error:
+        except Exception as error:
             self._on_loop(_fail, opened, error)
             return
         self._on_loop(_answer, opened, None)
-        try:
-            while (calls := self._next_calls()) is not None:
+        while (calls := self._next_calls()) is not None:
+            try:
+                connection = connection or self._connect()
                 self._serve(connection, calls)
-        finally:
-            connection.close()
-            self._on_loop(self._ended.set)
+            except Exception as error:
+                # This thread must not end: every handler would wait for it for ever.
+                _closed(connection)
+                connection = None
+                self._on_loop(_fail_all, [call.answer for call in calls], error)
+        _closed(connection)
+        self._on_loop(self._ended.set)
 
     def _connect(self) -> sqlite3.Connection:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -151,6 +155,7 @@ class SQLiteStore:
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute(_TABLE)
             connection.execute(_INDEX)
+            connection.execute(_CHECK)
         except BaseException:
             connection.close()
             raise
@@ -176,19 +181,13 @@ class SQLiteStore:
     def _serve(self, connection: sqlite3.Connection, calls: list[_Call]) -> None:
         """All of them in one transaction: what is answered is written."""
         now = self._now()
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-            answers = [(call.answer, call.work(connection, now)) for call in calls]
-            if now >= self._next_sweep:
-                connection.execute(_EXPIRE, (now, _MOST_SWEPT))
-                self._next_sweep = now + _SWEEP
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            self._on_loop(_fail_all, [call.answer for call in calls], error)
-        else:
-            self._on_loop(_answer_all, answers)
+        connection.execute("BEGIN IMMEDIATE")
+        answers = [(call.answer, call.work(connection, now)) for call in calls]
+        if now >= self._next_sweep:
+            removed = connection.execute(_EXPIRE, (now, _MOST_SWEPT)).rowcount
+            self._next_sweep = now if removed == _MOST_SWEPT else now + _SWEEP
+        connection.execute("COMMIT")
+        self._on_loop(_answer_all, answers)
 
     def _on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
         try:
@@ -206,8 +205,19 @@ def _claimed(connection: sqlite3.Connection, claim: Claim, lease: float, now: fl
     taken = connection.execute(_CLAIM, {"key": key, "holder": holder, "until": now + lease, "now": now})
     if taken.rowcount:
         return CLAIMED
-    has, until = connection.execute("SELECT holder, until FROM marks WHERE key = ?", (key,)).fetchone()
+    has, since, until = connection.execute("SELECT holder, since, until FROM marks WHERE key = ?", (key,)).fetchone()
+    if since > now:
+        # The clock went back: an hour must not make a lease an hour longer.
+        connection.execute(_BEGIN_AGAIN, {"key": key, "now": now})
+        until = until - since + now
     return DONE if has is None else Answer(MarkState.RUNNING, has, until - now)
+
+
+def _closed(connection: sqlite3.Connection | None) -> None:
+    """Rolls back what is open, and ends whatever is wrong with the connection: the next call gets a new one."""
+    if connection is not None:
+        with contextlib.suppress(sqlite3.Error):
+            connection.close()
 
 
 def _answer(future: asyncio.Future[Any], value: Any) -> None:
@@ -225,7 +235,7 @@ def _answer_all(answers: list[tuple[asyncio.Future[Any], Any]]) -> None:
         _answer(future, value)
 
 
-def _fail_all(futures: list[asyncio.Future[Any]], error: sqlite3.Error) -> None:
+def _fail_all(futures: list[asyncio.Future[Any]], error: Exception) -> None:
     for future in futures:
         # One exception for each caller: a raised exception collects the traceback of its caller.
-        _fail(future, type(error)(*error.args))
+        _fail(future, sqlite3.OperationalError(f"{type(error).__name__}: {error}"))

@@ -24,13 +24,10 @@ end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return {}
 """
-_RENEW: Final = """
-if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
-"""
 _RELEASE: Final = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 """
-_SCRIPTS: Final = frozenset({_CLAIM, _RENEW, _RELEASE})
+_SCRIPTS: Final = frozenset({_CLAIM, _RELEASE})
 _DONE_MARK: Final = b"d"
 _RUNNING: Final = b"r"
 
@@ -73,9 +70,6 @@ class RedisStore:
 
     async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
         return [_answer(found) for found in await self._run(_CLAIM, claims, _milliseconds(lease))]
-
-    async def renew(self, claims: Sequence[Claim], *, lease: float) -> None:
-        await self._run(_RENEW, claims, _milliseconds(lease))
 
     async def release(self, claims: Sequence[Claim]) -> None:
         await self._run(_RELEASE, claims)

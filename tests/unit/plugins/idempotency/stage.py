@@ -15,6 +15,7 @@ from rocketapp.hooks.manager import Plugins
 from rocketapp.model.event import Event
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.plugins.idempotency.config import IdempotencyConfig
+from rocketapp.plugins.idempotency.decisions import Marks
 from rocketapp.plugins.idempotency.memory import MemoryStore
 from rocketapp.plugins.idempotency.plugin import Idempotency
 from rocketapp.wire.properties import encode
@@ -45,6 +46,10 @@ class FailingStore(MemoryStore):
         self.down: set[str] = set()
         self.asked: list[str] = []
 
+    def forget(self) -> None:
+        """As a server does that is started anew."""
+        self._marks = Marks(100)
+
     def _ask(self, method: str) -> None:
         self.asked.append(method)
         if method in self.down:
@@ -61,10 +66,6 @@ class FailingStore(MemoryStore):
     async def release(self, claims: Sequence[Claim]) -> None:
         self._ask("release")
         await super().release(claims)
-
-    async def renew(self, claims: Sequence[Claim], *, lease: float) -> None:
-        self._ask("renew")
-        await super().renew(claims, lease=lease)
 
 
 class _Surface:

@@ -82,13 +82,9 @@ class Model:
         if self.marks.get(claim.key, (None, 0))[0] == claim.holder:
             del self.marks[claim.key]
 
-    def renew(self, claim: Claim, now: float) -> None:
-        if self.marks.get(claim.key, (None, 0))[0] == claim.holder:
-            self.marks[claim.key] = (claim.holder, now + 10)
-
 
 CALLS = st.tuples(
-    st.sampled_from(["claim", "claim", "done", "release", "renew", "expire"]),
+    st.sampled_from(["claim", "claim", "done", "release", "expire"]),
     st.sampled_from("kl"),
     st.sampled_from("abc"),
     st.integers(0, 12),
@@ -109,9 +105,6 @@ def test_marks_answer_like_a_table_that_keeps_everything(calls: list[tuple[str, 
         elif call == "release":
             marks.release(claim)
             model.release(claim)
-        elif call == "renew":
-            marks.renew(claim, lease=10, now=now)
-            model.renew(claim, now)
         else:
             marks.expire(now)
             model.marks = {key: mark for key, mark in model.marks.items() if mark[1] > now}

@@ -191,6 +191,36 @@ async def test_a_handler_that_outlives_its_lease_keeps_it() -> None:
 
 
 @in_virtual_time
+async def test_a_lease_that_ended_while_the_store_was_away_is_taken_again() -> None:
+    taken, store = list[bytes](), FailingStore()
+    async with opened(slow(taken, 500.0), store, second_copy="retry", lease=30.0, patience=0.0) as call:
+        first = asyncio.gather(call(message()))
+        await asyncio.sleep(1.0)
+        store.down = {"claim"}
+        await asyncio.sleep(60.0)
+        store.down = set()
+        store.forget()
+        await asyncio.sleep(10.0)
+        assert isinstance(await call(message(offset=1)), Retry)
+        await first
+    assert taken == [b"1"]
+
+
+@in_virtual_time
+async def test_a_lease_that_another_copy_has_taken_is_told_and_left_to_it(caplog: pytest.LogCaptureFixture) -> None:
+    taken, store = list[bytes](), FailingStore()
+    async with opened(slow(taken, 100.0), store, lease=30.0) as call:
+        first = asyncio.gather(call(message()))
+        await asyncio.sleep(1.0)
+        store.forget()
+        second = asyncio.gather(call(message(offset=1)))
+        await asyncio.gather(first, second)
+    assert taken == [b"1", b"1"]
+    assert "1 leases are lost: copies of messages in hand are or were handled elsewhere" in caplog.text
+    assert caplog.text.count("are lost") == 1
+
+
+@in_virtual_time
 async def test_the_claim_of_a_process_that_died_ends_with_its_lease() -> None:
     store, taken = FailingStore(), Taken()
     async with opened(taken.app, store, lease=30.0) as call:

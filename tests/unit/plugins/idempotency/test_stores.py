@@ -48,11 +48,11 @@ async def test_a_key_is_free_when_its_lease_is_over(store: IdempotencyStore) -> 
     assert list(await store.claim([OTHERS], lease=30)) == [CLAIMED]
 
 
-async def test_a_renewed_lease_holds_and_only_its_holder_renews_it(store: IdempotencyStore) -> None:
+async def test_a_second_claim_renews_the_lease_of_its_holder_alone(store: IdempotencyStore) -> None:
     await store.claim([MINE], lease=5)
-    await store.renew([OTHERS], lease=1000)
+    await store.claim([OTHERS], lease=1000)
     (before,) = await store.claim([OTHERS], lease=5)
-    await store.renew([MINE], lease=1000)
+    await store.claim([MINE], lease=1000)
     (after,) = await store.claim([OTHERS], lease=5)
     assert before.seconds <= 5 < 900 < after.seconds
 
@@ -119,15 +119,71 @@ async def test_a_file_that_cannot_be_opened_is_named_with_its_option(tmp_path: P
 
 
 async def test_every_caller_hears_of_a_failed_transaction(tmp_path: Path) -> None:
-    store = SQLiteStore(tmp_path / "marks.db")
+    now = float("nan")  # which the file refuses
+    store = SQLiteStore(tmp_path / "marks.db", lambda: now)
     await store.open()
-    with sqlite3.connect(tmp_path / "marks.db", isolation_level=None) as connection:
-        connection.execute("ALTER TABLE marks RENAME TO elsewhere")
     answers = await asyncio.gather(*(store.claim([MINE], lease=30) for _ in range(3)), return_exceptions=True)
     assert [type(answer) for answer in answers] == [sqlite3.OperationalError] * 3
-    connection.execute("ALTER TABLE elsewhere RENAME TO marks")
-    connection.close()
+    assert len({id(answer) for answer in answers}) == 3
+    now = 1000.0
     assert list(await store.claim([MINE], lease=30)) == [CLAIMED]
     await store.close()
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         await store.done(["k"], expiry=30)
+
+
+async def test_anything_that_goes_wrong_in_a_transaction_is_told_and_the_store_goes_on(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "marks.db")
+    await store.open()
+    async with asyncio.timeout(5):
+        with pytest.raises(sqlite3.OperationalError, match="UnicodeEncodeError"):
+            await store.claim([Claim("k", "\ud800")], lease=30)
+        assert list(await store.claim([MINE], lease=30)) == [CLAIMED]
+    await store.close()
+
+
+@pytest.mark.parametrize("content", [b"garbage" * 1000, None], ids=["no database", "another table"])
+async def test_a_file_that_holds_something_else_is_refused_at_start(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "marks.db"
+    if content is None:
+        with sqlite3.connect(file) as connection:
+            connection.execute("CREATE TABLE marks (key TEXT PRIMARY KEY, holder TEXT, until REAL)")
+        connection.close()
+    else:
+        file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"idempotency\.path: .*marks\.db cannot be used: .*holds marks or is new"):
+        await SQLiteStore(file).open()
+
+
+async def test_a_path_that_no_file_can_have_is_refused_at_start(tmp_path: Path) -> None:
+    async with asyncio.timeout(5):
+        with pytest.raises(ConfigError, match=r"idempotency\.path"):
+            await SQLiteStore(tmp_path / "a\0b").open()
+
+
+async def test_a_lease_lasts_no_longer_when_the_clock_goes_back(tmp_path: Path) -> None:
+    now = 10_000.0
+    store = SQLiteStore(tmp_path / "marks.db", lambda: now)
+    await store.open()
+    await store.claim([MINE], lease=30)
+    now -= 3600
+    (answer,) = await store.claim([OTHERS], lease=30)
+    assert (answer.state, answer.seconds) == (MarkState.RUNNING, 30)
+    now += 31
+    assert list(await store.claim([OTHERS], lease=30)) == [CLAIMED]
+    await store.close()
+
+
+async def test_more_expired_marks_than_one_look_removes_are_removed_by_the_next_transactions(tmp_path: Path) -> None:
+    now = 1000.0
+    store = SQLiteStore(tmp_path / "marks.db", lambda: now)
+    await store.open()
+    for begin in range(0, 5000, 500):
+        await store.done([f"k{number}" for number in range(begin, begin + 500)], expiry=10)
+    now += 1000
+    for number in range(10):
+        await store.done([f"new{number}"], expiry=10)
+    await store.close()
+    with sqlite3.connect(tmp_path / "marks.db") as connection:
+        assert connection.execute("SELECT count(*) FROM marks").fetchone() == (10,)
+    connection.close()
