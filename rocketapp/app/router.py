@@ -136,9 +136,9 @@ class Subscribing(ABC):
     def exception_handler(self, kind: type[Exception]) -> Callable[[F], F]:
         """Make a function `(message, error)` say what an exception of a handler means.
 
-        It returns Retry, Skip or DeadLetter; None is done. The nearest class decides, and a router before the app.
-        Exceptions of middlewares are mapped too. Retry, Skip and DeadLetter that are raised pass as they are. A plain
-        `def` serves all handlers, and on an async one must not block; an `async def` serves async handlers alone.
+        It returns Retry, Skip, DeadLetter or Stop; None is done. The nearest class decides, a router before the app.
+        Exceptions of middlewares are mapped too. Outcomes that are raised pass as they are. A plain `def` serves all
+        handlers, and on an async one must not block; an `async def` serves async handlers alone.
         """
         place = place_of_call()
 

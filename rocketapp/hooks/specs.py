@@ -44,9 +44,8 @@ def app_methods(app: Any) -> Mapping[str, Callable[..., Any]] | None:
 def options() -> tuple[str, type[Any]] | None:
     """Return a table name and a frozen dataclass of options for it, or None to decline.
 
-    Called once, before the settings are read. The fields are declared with
-    `rocketapp.config.option.option`; they are checked like our own, and
-    `Surface.options(TheClass)` returns the values.
+    Called once, before the settings are read. The fields are declared with `rocketapp.plugin.option`; they are checked
+    like our own, and `Surface.options(TheClass)` returns the values.
     """
 
 

@@ -1,4 +1,4 @@
-"""The outcomes that a handler may raise or return: Retry, Skip, DeadLetter, and Outcomes for a batch."""
+"""The outcomes that a handler may raise or return: Retry, Skip, DeadLetter and Stop, and Outcomes for a batch."""
 
 from __future__ import annotations
 
@@ -28,35 +28,29 @@ class Retry(Outcome):
         self.after = after
 
 
-class Skip(Outcome):
+class _Reasoned(Outcome):
+    """An outcome with a reason."""
+
+    def __init__(self, reason: object = "") -> None:
+        """`reason`: a text. Of an exception it is `Class: text`, of anything else its `str`."""
+        self.reason = _text_of(reason)
+        super().__init__(self.reason)
+
+
+class Skip(_Reasoned):
     """The message is done; the handler ignored it on purpose."""
 
-    def __init__(self, reason: object = "") -> None:
-        """`reason`: a text. Of an exception it is `Class: text`, of anything else its `str`."""
-        self.reason = _text_of(reason)
-        super().__init__(self.reason)
 
-
-class DeadLetter(Outcome):
+class DeadLetter(_Reasoned):
     """Send the message to the group's dead-letter topic at once, with the reason as a property."""
 
-    def __init__(self, reason: object = "") -> None:
-        """`reason`: a text. Of an exception it is `Class: text`, of anything else its `str`."""
-        self.reason = _text_of(reason)
-        super().__init__(self.reason)
 
-
-class Stop(Outcome):
+class Stop(_Reasoned):
     """Handle no more messages of the topic until it is resumed. This message is kept, and the attempt does not count.
 
     The topic is paused in its group, in this process, with the reason; `app.resume(topic)` lets it go on, and so does
     a restart.
     """
-
-    def __init__(self, reason: object = "") -> None:
-        """`reason`: a text. Of an exception it is `Class: text`, of anything else its `str`."""
-        self.reason = _text_of(reason)
-        super().__init__(self.reason)
 
 
 _SAID = "Outcomes maps messages to outcomes"

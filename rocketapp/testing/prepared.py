@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.call.policies import with_policies
-from rocketapp.app.declare.phases import declared_of, is_running
+from rocketapp.app.declare.phases import declared_of, is_running, kept
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.run.periodic import Periodic
@@ -33,10 +32,6 @@ class _Started:
     code: UserCode | None = None
 
 
-_started: WeakKeyDictionary[RocketApp, _Started] = WeakKeyDictionary()
-"""What is kept of an app here goes with the app."""
-
-
 @asynccontextmanager
 async def prepared(app: RocketApp) -> AsyncIterator[list[Subscription]]:
     """Within: the plugins of the app know its settings and are started. Gives its complete subscriptions.
@@ -49,7 +44,7 @@ async def prepared(app: RocketApp) -> AsyncIterator[list[Subscription]]:
     if is_running(app):
         yield subscriptions
         return
-    started = _started.setdefault(app, _Started())
+    started = kept(app, _Started)
     started.calls += 1
     try:
         if started.code is None:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The outcome of a handler that is neither Retry, Skip nor DeadLetter."""
+    """The outcome of a handler that is neither Retry, Skip, DeadLetter nor Stop."""
 
     value: Any = None
     """What the handler returned; it means nothing to the broker."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import re
+import types
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +37,17 @@ def blocks(page: Path) -> list[Block]:
 
 def all_blocks(language: str) -> list[Block]:
     return [block for page in PAGES for block in blocks(page) if block.language == language]
+
+
+def run_tests(module: types.ModuleType) -> int:
+    """Run the test functions of a snippet; how many it has."""
+    tests = [one for name, one in vars(module).items() if name.startswith("test_")]
+    for test in tests:
+        if inspect.iscoroutinefunction(test):
+            asyncio.run(test())
+        else:
+            test()
+    return len(tests)
 
 
 def commands(page: Path | None = None) -> list[tuple[str, str]]:

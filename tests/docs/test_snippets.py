@@ -14,19 +14,19 @@ import pytest
 from rocketapp.app.settings.sources import load_settings
 from rocketapp.cli.main import cli
 from tests.docs.config_tables import OF_PLUGINS
-from tests.docs.pages import PAGES, ROOT, Block, all_blocks, commands, name_of
+from tests.docs.pages import PAGES, ROOT, Block, all_blocks, commands, name_of, run_tests
 
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)[^)]*\)")
 _MAKE = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 @pytest.mark.parametrize("block", all_blocks("python"), ids=lambda block: block.place)
-def test_a_snippet_runs_as_a_module(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snippet_runs_as_a_module_and_its_tests_pass(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("snippet")
     monkeypatch.setitem(sys.modules, "snippet", module)
     code = compile("\n" * int(block.place.rpartition(":")[2]) + block.text, block.place.rpartition(":")[0], "exec")
     exec(code, vars(module))
-    assert len(vars(module)) > 0
+    assert run_tests(module) == block.text.count("def test_")
 
 
 @pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda block: block.place)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import re
 import sys
 import types
@@ -13,7 +11,7 @@ import pytest
 from rocketapp.testing.app import AsyncTestedApp, TestedApp
 from rocketapp.testing.faults import Faults
 from rocketapp.testing.stage import FEWER_ROUNDS
-from tests.docs.pages import ROOT, Block, blocks
+from tests.docs.pages import ROOT, Block, blocks, run_tests
 
 PAGE = ROOT / "docs" / "testing.md"
 
@@ -25,13 +23,7 @@ def test_the_tests_of_the_page_pass(block: Block, monkeypatch: pytest.MonkeyPatc
     module = types.ModuleType("snippet")
     monkeypatch.setitem(sys.modules, "snippet", module)
     exec(compile(block.text, block.place, "exec"), vars(module))
-    tests = [one for name, one in vars(module).items() if name.startswith("test_")]
-    assert tests
-    for test in tests:
-        if inspect.iscoroutinefunction(test):
-            asyncio.run(test())
-        else:
-            test()
+    assert run_tests(module) > 0
 
 
 def methods(kind: type) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from rocketapp.app.publish.messages import check_names, outgoing, timeout_of
 from rocketapp.errors import SetupError
 from rocketapp.model.names import topic_problem
-from rocketapp.model.outcome import Outcome
+from rocketapp.model.outcome import is_outcome
 from rocketapp.model.publish_options import PublishOptions
 from rocketapp.model.publisher import Publisher
 from rocketapp.model.topic import Topic
@@ -49,23 +49,19 @@ def published(call: Call, publication: Publication, publisher: Callable[[Any], P
 
     async def one_async(message: Any) -> Any:
         value = await call(message)
-        if value is None or _is_outcome(value):
+        if value is None or is_outcome(value):
             return value
         await publisher(message).publish(topic, value, **options)
         return None
 
     def one(message: Any) -> Any:
         value = call(message)
-        if value is None or _is_outcome(value):
+        if value is None or is_outcome(value):
             return value
         publisher(message).publish_sync(topic, value, **options)
         return None
 
     return one_async if is_async else one
-
-
-def _is_outcome(value: Any) -> bool:
-    return isinstance(value, Outcome) or (isinstance(value, type) and issubclass(value, Outcome))
 
 
 @dataclass(slots=True)

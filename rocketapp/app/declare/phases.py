@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from rocketapp.app.declare.declared import Declared
 from rocketapp.app.declare.pausing import PauseChange
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publish.publishing import Publishing, Running
 from rocketapp.errors import SetupError
+
+K = TypeVar("K")
 
 
 class RunningApp(Running, Protocol):
@@ -29,6 +31,7 @@ class TwoPhases:
         self._pause_changes: list[PauseChange] = []
         """Calls of `pause` and `resume` before the start, in order."""
         self._running: RunningApp | None = None
+        self._kept: dict[type[Any], Any] = {}
         self._publishing = Publishing(self._must_run, payloads=declared.payloads)
 
     def _check_complete(self) -> None:
@@ -65,6 +68,12 @@ def declared_of(app: TwoPhases) -> Declared:
 def pauses_of(app: TwoPhases) -> Sequence[PauseChange]:
     """The calls of `pause` and `resume` before the start, in order."""
     return tuple(app._pause_changes)
+
+
+def kept(app: TwoPhases, kind: type[K]) -> K:
+    """The one object of this class that belongs to the app; made at the first call."""
+    found: K = app._kept.setdefault(kind, kind())
+    return found
 
 
 def is_running(app: TwoPhases) -> bool:

@@ -35,9 +35,9 @@ from rocketapp.transport.watched import NewConnection
 class Container(containers.DeclarativeContainer):
     """The parts of a running app: which object each part is. `parts` says, typed, what they are made of.
 
-    settings, observe: given at every start. clock, random, dial, threads: given at start unless redeclared. client,
-    producer, consumer_parts and consumer are factories: called once per cluster, the last two once per group, with
-    the arguments that differ.
+    settings, observe: given at every start. clock, random, dial, threads, new_connection, crashes: given at start
+    unless redeclared. client, producer, consumer_parts and consumer are factories: called once per cluster, the last
+    two once per group, with the arguments that differ.
     """
 
     settings: providers.Provider[Settings] = providers.Dependency()
