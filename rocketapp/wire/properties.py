@@ -28,6 +28,7 @@ LONGEST = 32767
 
 _TAG_INSIDE, _TAG_FIRST = b"\x02TAGS\x01", b"TAGS\x01"
 _ID_INSIDE, _ID_FIRST = b"\x02UNIQ_KEY\x01", b"UNIQ_KEY\x01"
+_KEYS_INSIDE, _KEYS_FIRST = b"\x02KEYS\x01", b"KEYS\x01"
 
 
 def encode(properties: Mapping[str, str | None]) -> bytes:
@@ -92,3 +93,20 @@ def unique_id_of(raw: bytes) -> str | None:
     end = raw.find(b"\x02", start)
     unique_id = raw[start:] if end < 0 else raw[start:end]
     return unique_id.decode("utf-8", "replace") or decode(raw).get(UNIQ_KEY)
+
+
+def keys_of(raw: bytes) -> bytes | None:
+    """The keys in encoded properties, with spaces between them; None without. The other properties are not decoded."""
+    start = raw.rfind(_KEYS_INSIDE)
+    if start >= 0:
+        start += 6
+    elif raw.startswith(_KEYS_FIRST):
+        start = 5
+    else:
+        return None
+    end = raw.find(b"\x02", start)
+    keys = raw[start:] if end < 0 else raw[start:end]
+    if keys:
+        return keys
+    earlier = decode(raw).get(KEYS)
+    return None if earlier is None else earlier.encode()

@@ -9,6 +9,8 @@ from tests.architecture.source import PACKAGE
 
 CONTRIB = PACKAGE.parent / "contrib"
 PUBLIC = {"rocketapp", "rocketapp.plugin", "rocketapp.testing"}
+CODEC = "rocketapp.wire"
+"""The codec is public for readers of the protocol that are no rocketapp, such as a data source of Spark."""
 
 
 def test_they_import_public_modules_alone() -> None:
@@ -21,9 +23,13 @@ def test_they_import_public_modules_alone() -> None:
                 modules = [alias.name for alias in node.names]
             else:
                 continue
-            wrong = [name for name in modules if name.split(".")[0] == "rocketapp" and name not in PUBLIC]
+            wrong = [name for name in modules if name.split(".")[0] == "rocketapp" and not is_public(name)]
             found += [f"{file.relative_to(CONTRIB)}:{node.lineno}: {name}" for name in wrong]
     assert found == []
+
+
+def is_public(name: str) -> bool:
+    return name in PUBLIC or name == CODEC or name.startswith(f"{CODEC}.")
 
 
 def test_each_is_a_distribution_with_a_readme_and_tests_that_the_suite_runs() -> None:

@@ -1,0 +1,253 @@
+"""A cluster as a read or write sees it: routes, places in queues, and connections that are used again.
+
+Every call blocks, is tried again as the options say, and raises TransportError, BrokerError or NoRouteError.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from pyspark_rocketmq.access import Access
+from pyspark_rocketmq.offsets import Queue
+from pyspark_rocketmq.options import Reach
+from pyspark_rocketmq.remoting import Connection
+from rocketapp import BrokerError, NoRouteError, RocketAppError, TransportError
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, QueueRequest, SearchOffsetRequest
+from rocketapp.wire.requests.routes import RouteRequest, decode_route, decode_topic_list
+
+T = TypeVar("T")
+
+_MASTER = 0
+_KEPT = 60.0
+"""Seconds that an idle connection is kept. Brokers close theirs after 120."""
+_AT_ONCE = 64
+"""Most questions about queues in flight on one connection."""
+TRANSIENT = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.GO_AWAY,
+    }
+)
+"""Answers after which the same question may succeed."""
+
+
+class Connections:
+    """Idle connections of this process. A forked process begins with none: sockets are not shared."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._idle: dict[tuple[str, Access], list[tuple[float, Connection]]] = {}
+
+    def take(self, address: str, access: Access, *, timeout: float) -> Connection:
+        """An idle connection, or a new one."""
+        with self._lock:
+            self._forget_old()
+            kept = self._idle.get((address, access), [])
+            while kept:
+                connection = kept.pop()[1]
+                if connection.is_idle:
+                    return connection
+                connection.close()
+        return Connection(address, access, timeout=timeout)
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep it for the next user, if it is idle."""
+        if not connection.is_idle:
+            connection.close()
+            return
+        with self._lock:
+            place = connection.address, connection.access
+            self._idle.setdefault(place, []).append((time.monotonic(), connection))
+
+    def _forget_old(self) -> None:
+        if self._process != os.getpid():
+            self._process, self._idle = os.getpid(), {}
+        oldest = time.monotonic() - _KEPT
+        for kept in self._idle.values():
+            while kept and kept[0][0] < oldest:
+                kept.pop(0)[1].close()
+
+
+CONNECTIONS = Connections()
+
+
+class Cluster:
+    """The cluster behind a list of name servers."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._addresses: dict[str, dict[int, str]] = {}
+        """Addresses by broker name and broker id, as routes told them."""
+        self._next_name_server = 0
+
+    def topics(self) -> list[str]:
+        """Every topic of the cluster that is in this namespace, retry, dead-letter and system topics left out."""
+        reply = self._ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None)
+        own = f"{self._reach.namespace}%" if self._reach.namespace else ""
+        return sorted(
+            topic.removeprefix(own)
+            for topic in decode_topic_list(reply.body)
+            if topic.startswith(own) and not topic.removeprefix(own).startswith("%") and (own or "%" not in topic)
+        )
+
+    def readable(self, topic: str) -> list[Queue]:
+        """The queues of a topic that may be read. Raises NoRouteError when the cluster does not know the topic."""
+        return self._ask_route(topic)[0]
+
+    def writable(self, topic: str) -> list[Queue]:
+        """The queues of a topic that may be written. Raises NoRouteError when the cluster does not know the topic."""
+        return self._ask_route(topic)[1]
+
+    def max_offsets(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        """By queue the offset that its next message will get."""
+        return self._offsets(RequestCode.GET_MAX_OFFSET, {queue: self._queue_fields(queue) for queue in queues})
+
+    def min_offsets(self, queues: Iterable[Queue]) -> dict[Queue, int]:
+        """By queue the offset of its first message."""
+        return self._offsets(RequestCode.GET_MIN_OFFSET, {queue: self._queue_fields(queue) for queue in queues})
+
+    def offsets_at(self, times: Mapping[Queue, int]) -> dict[Queue, int]:
+        """By queue the offset of the first message stored at that time (ms since 1970) or later, or the end."""
+        fields = {
+            queue: SearchOffsetRequest(self.wire_name(queue.topic), queue.queue_id, ms).to_fields()
+            for queue, ms in times.items()
+        }
+        return self._offsets(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+
+    def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
+        """Move the offsets of a group."""
+        fields = {
+            queue: CommitRequest(self.wire_name(group), self.wire_name(queue.topic), queue.queue_id, offset).to_fields()
+            for queue, offset in offsets.items()
+        }
+        self._ask_brokers(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+
+    def wire_name(self, name: str) -> str:
+        """Topic or group as brokers know it."""
+        return f"{self._reach.namespace}%{name}" if self._reach.namespace else name
+
+    def connect(self, topic: str, broker: str, broker_id: int = _MASTER) -> Connection:
+        """A connection to that member of a broker, or to another one of it that is there. Give it back after use."""
+        if broker not in self._addresses:
+            self._ask_route(topic)
+        members = self._addresses.get(broker)
+        if not members:
+            raise NoRouteError(topic, f"broker {broker} is not in its route")
+        address = members.get(broker_id) or members.get(_MASTER) or members[min(members)]
+        return CONNECTIONS.take(address, self._reach.access, timeout=self._reach.timeout)
+
+    def forget_routes(self) -> None:
+        """Ask the name server again: brokers move."""
+        self._addresses.clear()
+
+    def has_replica(self, broker: str, broker_id: int) -> bool:
+        return broker_id in self._addresses.get(broker, {})
+
+    def retrying(self, attempt: Callable[[], T]) -> T:
+        """Call until it succeeds or the attempts are used up; routes are asked again before each."""
+        for left in range(self._reach.retries, -1, -1):
+            try:
+                return attempt()
+            except (TransportError, BrokerError, NoRouteError) as error:
+                hopeless = isinstance(error, BrokerError) and error.code not in TRANSIENT
+                if left == 0 or hopeless:
+                    raise
+                self.pause()
+                self.forget_routes()
+        raise AssertionError("the last attempt returns or raises")
+
+    def pause(self) -> None:
+        """Wait before the next attempt."""
+        threading.Event().wait(self._reach.retry_interval)
+
+    def _ask_route(self, topic: str) -> tuple[list[Queue], list[Queue]]:
+        """The queues that may be read, and those that may be written. Keeps the addresses of the brokers."""
+        try:
+            reply = self._ask_name_server(
+                RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequest(self.wire_name(topic)).to_fields()
+            )
+        except BrokerError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                raise NoRouteError(topic, "the name server does not know it") from None
+            raise
+        route = decode_route(reply.body)
+        self._addresses.update((broker.broker_name, dict(broker.addresses)) for broker in route.brokers)
+        readable, writable = route.readable_queues(topic), route.writable_queues(topic)
+        return (
+            [Queue(topic, queue.broker_name, queue.queue_id) for queue in readable],
+            [Queue(topic, queue.broker_name, queue.queue_id) for queue in writable],
+        )
+
+    def _ask_name_server(self, code: RequestCode, fields: Mapping[str, str] | None) -> Command:
+        return self.retrying(lambda: self._ask_some_name_server(code, fields))
+
+    def _ask_some_name_server(self, code: RequestCode, fields: Mapping[str, str] | None) -> Command:
+        servers = self._reach.name_servers
+        problem: RocketAppError | None = None
+        for _ in servers:
+            try:
+                return self._ask(servers[self._next_name_server % len(servers)], code, fields)
+            except TransportError as error:
+                problem = error
+                self._next_name_server += 1
+        assert problem is not None
+        raise problem
+
+    def _ask(self, address: str, code: RequestCode, fields: Mapping[str, str] | None) -> Command:
+        connection = CONNECTIONS.take(address, self._reach.access, timeout=self._reach.timeout)
+        try:
+            reply = connection.call(code, fields, timeout=self._reach.timeout)
+        except BaseException:
+            connection.close()
+            raise
+        CONNECTIONS.give_back(connection)
+        return checked(reply, address)
+
+    def _queue_fields(self, queue: Queue) -> dict[str, str]:
+        return QueueRequest(self.wire_name(queue.topic), queue.queue_id).to_fields()
+
+    def _offsets(self, code: RequestCode, fields: Mapping[Queue, Mapping[str, str]]) -> dict[Queue, int]:
+        replies = self._ask_brokers(code, fields)
+        return {queue: OffsetResponse.from_fields(reply.fields).offset for queue, reply in replies.items()}
+
+    def _ask_brokers(self, code: RequestCode, fields: Mapping[Queue, Mapping[str, str]]) -> dict[Queue, Command]:
+        """Ask about each queue at its broker, many questions at once."""
+        found: dict[Queue, Command] = {}
+        by_broker: dict[str, list[Queue]] = {}
+        for queue in fields:
+            by_broker.setdefault(queue.broker, []).append(queue)
+        for broker, queues in by_broker.items():
+            for first in range(0, len(queues), _AT_ONCE):
+                some = {queue: fields[queue] for queue in queues[first : first + _AT_ONCE]}
+                found |= self.retrying(lambda broker=broker, some=some: self._ask_one(broker, code, some))  # type: ignore[misc]
+        return found
+
+    def _ask_one(self, broker: str, code: RequestCode, some: Mapping[Queue, Mapping[str, str]]) -> dict[Queue, Command]:
+        connection = self.connect(next(iter(some)).topic, broker)
+        try:
+            asked = {connection.send(code, fields): queue for queue, fields in some.items()}
+            found = {}
+            while connection.in_flight:
+                reply = connection.receive(self._reach.timeout)
+                found[asked[reply.opaque]] = checked(reply, connection.address)
+        except BaseException:
+            connection.close()
+            raise
+        CONNECTIONS.give_back(connection)
+        return found
+
+
+def checked(reply: Command, address: str) -> Command:
+    """The reply, if it is one of success. Raises BrokerError."""
+    if reply.code != ResponseCode.SUCCESS:
+        raise BrokerError(reply.code, reply.remark or "", address)
+    return reply

@@ -1,0 +1,195 @@
+"""Every option of the data source: its name, what its text may be, and where it counts. Pure.
+
+Spark hands options over with names in lower case, so names are compared without case.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NamedTuple
+
+from pyspark_rocketmq.problems import OptionError
+
+Use = Literal["batch", "stream", "sink"]
+"""A batch read, a streaming read, or a write of either kind."""
+READS: frozenset[Use] = frozenset(("batch", "stream"))
+EVERYWHERE: frozenset[Use] = frozenset(("batch", "stream", "sink"))
+BATCH: frozenset[Use] = frozenset(("batch",))
+STREAM: frozenset[Use] = frozenset(("stream",))
+SINK: frozenset[Use] = frozenset(("sink",))
+
+Read = Callable[[str], Any]
+
+
+class _MalformedError(Exception):
+    """What the text should have been."""
+
+
+def text(value: str) -> str:
+    return value.strip()
+
+
+def whole(least: int, most: int) -> Read:
+    def read(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            number = least - 1
+        if not least <= number <= most:
+            raise _MalformedError(f"a whole number from {least} to {most}")
+        return number
+
+    return read
+
+
+def switch(value: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise _MalformedError("true or false")
+    return value.strip().lower() == "true"
+
+
+def one_of(*choices: str) -> Read:
+    def read(value: str) -> str:
+        for choice in choices:
+            if value.strip().lower() == choice.lower():
+                return choice
+        raise _MalformedError(" or ".join(choices))
+
+    return read
+
+
+def names(value: str) -> tuple[str, ...]:
+    found = tuple(filter(None, (part.strip() for part in value.split(","))))
+    if not found:
+        raise _MalformedError("names with commas between them")
+    return found
+
+
+def addresses(value: str) -> tuple[str, ...]:
+    found = tuple(filter(None, (part.strip() for part in value.replace(",", ";").split(";"))))
+    if not found or not all(part.rpartition(":")[0] and part.rpartition(":")[2].isdigit() for part in found):
+        raise _MalformedError("host:port, or several with ; between them")
+    return found
+
+
+def structure(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise _MalformedError("JSON") from None
+
+
+def duration(value: str) -> float:
+    """Seconds of `500ms`, `30s`, `15m` or `1h`."""
+    for unit, seconds in (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)):
+        number = value.strip().lower().removesuffix(unit)
+        if number != value.strip().lower() and number.isdigit():
+            return int(number) * seconds
+    raise _MalformedError("a duration such as 500ms, 30s, 15m or 1h")
+
+
+class Option(NamedTuple):
+    """One option."""
+
+    name: str
+    read: Read
+    uses: frozenset[Use]
+    default: Any = None
+    secret: bool = False
+
+
+_MANY = 2**31 - 1
+_MILLISECONDS = whole(0, 2**53)
+
+OPTIONS: tuple[Option, ...] = (
+    Option("nameServer", addresses, EVERYWHERE),
+    Option("namespace", text, EVERYWHERE, ""),
+    Option("accessKey", text, EVERYWHERE, ""),
+    Option("secretKey", text, EVERYWHERE, "", secret=True),
+    Option("securityToken", text, EVERYWHERE, "", secret=True),
+    Option("tls.enabled", switch, EVERYWHERE, False),
+    Option("tls.caFile", text, EVERYWHERE, ""),
+    Option("tls.certFile", text, EVERYWHERE, ""),
+    Option("tls.keyFile", text, EVERYWHERE, ""),
+    Option("tls.keyPassword", text, EVERYWHERE, "", secret=True),
+    Option("tls.verify", switch, EVERYWHERE, True),
+    Option("tls.checkHost", switch, EVERYWHERE, True),
+    Option("subscribe", names, READS),
+    Option("subscribePattern", text, READS),
+    Option("assign", structure, READS),
+    Option("tags", text, READS, "*"),
+    Option("sql", text, READS),
+    Option("consumerGroup", text, READS),
+    Option("groupIdPrefix", text, READS, "spark-rocketmq"),
+    Option("startingOffsets", text, READS),
+    Option("startingTimestamp", _MILLISECONDS, READS),
+    Option("startingOffsetsByTimestamp", structure, READS),
+    Option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), READS, "error"),
+    Option("endingOffsets", text, BATCH),
+    Option("endingTimestamp", _MILLISECONDS, BATCH),
+    Option("endingOffsetsByTimestamp", structure, BATCH),
+    Option("maxOffsetsPerTrigger", whole(1, 2**53), STREAM),
+    Option("maxBytesPerTrigger", whole(1, 2**53), STREAM),
+    Option("minOffsetsPerTrigger", whole(1, 2**53), STREAM),
+    Option("maxTriggerDelay", duration, STREAM, 900.0),
+    Option("minPartitions", whole(1, 1_000_000), READS),
+    Option("maxRecordsPerPartition", whole(1, 2**53), READS),
+    Option("failOnDataLoss", switch, READS, True),
+    Option("commitOffsets", switch, STREAM, False),
+    Option("pullBatchSize", whole(1, 1024), READS, 32),
+    Option("pullDepth", whole(1, 256), READS, 8),
+    Option("pullTimeoutMs", whole(1, _MANY), READS, 20_000),
+    Option("fetchOffset.numRetries", whole(0, 1000), READS, 3),
+    Option("fetchOffset.retryIntervalMs", whole(0, _MANY), READS, 1000),
+    Option("fromReplica", one_of("advice", "never"), READS, "advice"),
+    Option("includeProperties", switch, READS, False),
+    Option("columns", names, READS),
+    Option("topic", text, SINK),
+    Option("producerGroup", text, SINK, "spark-rocketmq"),
+    Option("maxBatchBytes", whole(1024, 64 * 1024 * 1024), SINK, 1_048_576),
+    Option("sendDepth", whole(1, 256), SINK, 4),
+    Option("sendTimeoutMs", whole(1, _MANY), SINK, 10_000),
+    Option("sendRetries", whole(0, 1000), SINK, 3),
+    Option("sendRetryIntervalMs", whole(0, _MANY), SINK, 1000),
+    Option("stamp", switch, SINK, True),
+)
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+_OF_SPARK = frozenset(("checkpointlocation", "queryname"))
+"""What Spark itself hands over to every sink."""
+
+
+def read_options(given: Mapping[str, str], use: Use) -> dict[str, Any]:
+    """The values of all options of this use by name, defaults filled in.
+
+    Raises OptionError for an unknown name, for a malformed value (which is shown unless it is secret), and for an
+    option that counts elsewhere.
+    """
+    found = {option.name: option.default for option in OPTIONS if use in option.uses}
+    for name, value in given.items():
+        if name.lower() in _OF_SPARK:
+            continue
+        option = _BY_NAME.get(name.lower())
+        if option is None:
+            raise OptionError(_unknown(name))
+        if use not in option.uses:
+            raise OptionError(f"option {option.name} counts for {_uses(option.uses)}, this is {_uses([use])}")
+        try:
+            found[option.name] = option.read(value)
+        except _MalformedError as problem:
+            shown = "" if option.secret else f"={value[:80]!r}"
+            raise OptionError(f"option {option.name}{shown}: give {problem}") from None
+    return found
+
+
+def _unknown(name: str) -> str:
+    nearest = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.0)
+    return f"unknown option {name!r}: the nearest known one is {_BY_NAME[nearest[0]].name!r}"
+
+
+_SHOWN: dict[Use, str] = {"batch": "a batch read", "stream": "a streaming read", "sink": "a write"}
+
+
+def _uses(uses: Iterable[Use]) -> str:
+    return " or ".join(_SHOWN[use] for use in sorted(uses))

@@ -1,0 +1,306 @@
+"""The options of a read or a write as one value, checked together. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pyspark_rocketmq import option_table
+from pyspark_rocketmq.access import Access, Tls
+from pyspark_rocketmq.columns import BY_NAME, PLAIN, PROPERTIES
+from pyspark_rocketmq.offsets import Queue, from_tree
+from pyspark_rocketmq.problems import OptionError
+
+EARLIEST, LATEST = -2, -1
+"""Places in a queue; other values are offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """How servers are reached."""
+
+    name_servers: tuple[str, ...]
+    namespace: str
+    access: Access
+    timeout: float
+    """Seconds for one answer."""
+    retries: int
+    retry_interval: float
+    """Seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topics:
+    """Which queues are read. One of the three is given."""
+
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: tuple[Queue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """Where reads begin or end: an offset or place by queue, a time by queue, and what counts for the other queues."""
+
+    default: int
+    """EARLIEST or LATEST."""
+    offsets: Mapping[Queue, int] = field(default_factory=dict)
+    time: int | None = None
+    """Milliseconds since 1970, for queues that are not named."""
+    times: Mapping[Queue, int] = field(default_factory=dict)
+    fail_on_miss: bool = False
+    """Whether a time behind the last message is an error; otherwise it means the end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How much one trigger reads."""
+
+    max_offsets: int | None = None
+    max_bytes: int | None = None
+    min_offsets: int | None = None
+    max_delay: float = 900.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulls:
+    """How a range of a queue is pulled."""
+
+    group: str
+    tags: frozenset[str]
+    expression: str
+    expression_type: Literal["TAG", "SQL92"]
+    batch: int
+    depth: int
+    fail_on_data_loss: bool
+    from_replica: bool
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.tags) or self.expression_type == "SQL92"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """A read, batch or streaming."""
+
+    reach: Reach
+    topics: Topics
+    start: Edge
+    end: Edge
+    limits: Limits
+    pulls: Pulls
+    columns: tuple[str, ...]
+    min_partitions: int | None
+    max_records: int | None
+    commit_offsets: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """A write, batch or streaming."""
+
+    reach: Reach
+    topic: str
+    group: str
+    max_batch_bytes: int
+    depth: int
+    stamp: bool
+
+
+def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
+    """The columns that a read gives, whatever kind of read it is. All names of options are checked on the way."""
+    options = {name.lower(): value for name, value in given.items()}
+    only_here: dict[str, str] = {name: options[name] for name in ("columns", "includeproperties") if name in options}
+    return _columns(option_table.read_options(only_here, "batch"))
+
+
+def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+    """Check every option of a read. Raises OptionError."""
+    found = option_table.read_options(given, "stream" if streaming else "batch")
+    return ReadOptions(
+        reach=_reach(found, "pullTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
+        topics=_topics(found),
+        start=_edge(found, "starting", LATEST if streaming else EARLIEST),
+        end=Edge(default=LATEST) if streaming else _edge(found, "ending", LATEST),
+        limits=_limits(found) if streaming else Limits(),
+        pulls=_pulls(found),
+        columns=_columns(found),
+        min_partitions=found["minPartitions"],
+        max_records=found["maxRecordsPerPartition"],
+        commit_offsets=_commits(found) if streaming else False,
+    )
+
+
+def write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Check every option of a write. Raises OptionError."""
+    found = option_table.read_options(given, "sink")
+    return WriteOptions(
+        reach=_reach(found, "sendTimeoutMs", "sendRetries", "sendRetryIntervalMs"),
+        topic=found["topic"] or "",
+        group=found["producerGroup"],
+        max_batch_bytes=found["maxBatchBytes"],
+        depth=found["sendDepth"],
+        stamp=found["stamp"],
+    )
+
+
+def _reach(found: Mapping[str, Any], timeout: str, retries: str, interval: str) -> Reach:
+    if not found["nameServer"]:
+        raise OptionError("option nameServer is missing: give host:port of the name server")
+    if bool(found["accessKey"]) != bool(found["secretKey"]):
+        raise OptionError("options accessKey and secretKey belong together: give both")
+    access = Access(
+        access_key=found["accessKey"],
+        secret_key=found["secretKey"],
+        security_token=found["securityToken"],
+        tls=_tls(found),
+    )
+    return Reach(
+        name_servers=found["nameServer"],
+        namespace=found["namespace"],
+        access=access,
+        timeout=found[timeout] / 1000,
+        retries=found[retries],
+        retry_interval=found[interval] / 1000,
+    )
+
+
+def _tls(found: Mapping[str, Any]) -> Tls | None:
+    given = {name for name in found if name.startswith("tls.") and found[name] not in ("", False, True)}
+    if not found["tls.enabled"]:
+        if given:
+            raise OptionError(f"option {min(given)} needs tls.enabled=true")
+        return None
+    return Tls(
+        ca_file=found["tls.caFile"],
+        cert_file=found["tls.certFile"],
+        key_file=found["tls.keyFile"],
+        key_password=found["tls.keyPassword"],
+        verify=found["tls.verify"],
+        check_host=found["tls.checkHost"],
+    )
+
+
+def _topics(found: Mapping[str, Any]) -> Topics:
+    given = [name for name in ("subscribe", "subscribePattern", "assign") if found[name]]
+    if len(given) != 1:
+        raise OptionError(f"give one of subscribe, subscribePattern and assign; given: {', '.join(given) or 'none'}")
+    if found["subscribe"]:
+        return Topics(names=tuple(sorted(set(found["subscribe"]))))
+    if found["subscribePattern"]:
+        try:
+            re.compile(found["subscribePattern"])
+        except re.error as error:
+            raise OptionError(f"option subscribePattern={found['subscribePattern']!r}: {error}") from None
+        return Topics(pattern=found["subscribePattern"])
+    return Topics(assigned=_assigned(found["assign"]))
+
+
+def _assigned(given: Any) -> tuple[Queue, ...]:
+    problem = OptionError('option assign: give {"topic": {"broker": [0, 1]}} as JSON')
+    try:
+        queues = {
+            Queue(topic, broker, number)
+            for topic, brokers in given.items()
+            for broker, numbers in brokers.items()
+            for number in numbers
+        }
+    except (AttributeError, TypeError):
+        raise problem from None
+    if not queues or not all(type(queue.queue_id) is int and queue.queue_id >= 0 for queue in queues):
+        raise problem
+    return tuple(sorted(queues))
+
+
+_PLACES = {"earliest": EARLIEST, "latest": LATEST}
+
+
+def _edge(found: Mapping[str, Any], name: str, default: int) -> Edge:
+    by_offset, by_time, times = f"{name}Offsets", f"{name}Timestamp", f"{name}OffsetsByTimestamp"
+    given = [option for option in (by_offset, by_time, times) if found[option] is not None]
+    if len(given) > 1:
+        raise OptionError(f"give one of {by_offset}, {by_time} and {times}; given: {', '.join(given)}")
+    strict = name == "starting" and found["startingOffsetsByTimestampStrategy"] == "error"
+    if found[by_time] is not None:
+        return Edge(default=default, time=found[by_time], fail_on_miss=strict)
+    if found[times] is not None:
+        return Edge(default=default, times=from_tree(found[times], f"option {times}"), fail_on_miss=strict)
+    text = found[by_offset]
+    if text is None:
+        return Edge(default=default)
+    if text.lower() in _PLACES:
+        place = _PLACES[text.lower()]
+        if name == "ending" and place == EARLIEST:
+            raise OptionError("option endingOffsets='earliest': nothing lies before it; give latest or JSON")
+        return Edge(default=place)
+    return Edge(default=default, offsets=_offsets(by_offset, text))
+
+
+def _offsets(option: str, text: str) -> dict[Queue, int]:
+    try:
+        data = option_table.structure(text)
+    except Exception:
+        raise OptionError(f"option {option}={text[:80]!r}: give earliest, latest or JSON") from None
+    if isinstance(data, dict) and set(data) == {"t", "v"}:
+        data = data["t"]
+    offsets = from_tree(data, f"option {option}")
+    wrong = [queue for queue, offset in offsets.items() if offset < EARLIEST]
+    if wrong:
+        raise OptionError(f"option {option}: {wrong[0]} is {offsets[wrong[0]]}; -2 is earliest and -1 is latest")
+    return offsets
+
+
+def _limits(found: Mapping[str, Any]) -> Limits:
+    most, least = found["maxOffsetsPerTrigger"], found["minOffsetsPerTrigger"]
+    if most is not None and least is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}")
+    return Limits(
+        max_offsets=most,
+        max_bytes=found["maxBytesPerTrigger"],
+        min_offsets=least,
+        max_delay=found["maxTriggerDelay"],
+    )
+
+
+def _pulls(found: Mapping[str, Any]) -> Pulls:
+    if found["sql"] and found["tags"] != "*":
+        raise OptionError("give one of tags and sql")
+    expression = found["sql"] or found["tags"] or "*"
+    tags: frozenset[str] = frozenset()
+    if not found["sql"] and expression != "*":
+        tags = frozenset(filter(None, (part.strip() for part in expression.split("||"))))
+        if not tags:
+            raise OptionError(f"option tags={expression!r} names no tag: give a || b")
+    return Pulls(
+        group=found["consumerGroup"] or f"{found['groupIdPrefix']}-source",
+        tags=tags,
+        expression=expression,
+        expression_type="SQL92" if found["sql"] else "TAG",
+        batch=found["pullBatchSize"],
+        depth=found["pullDepth"],
+        fail_on_data_loss=found["failOnDataLoss"],
+        from_replica=found["fromReplica"] == "advice",
+    )
+
+
+def _commits(found: Mapping[str, Any]) -> bool:
+    if found["commitOffsets"] and not found["consumerGroup"]:
+        raise OptionError("commitOffsets=true needs consumerGroup, the group whose offsets are moved")
+    return bool(found["commitOffsets"])
+
+
+def _columns(found: Mapping[str, Any]) -> tuple[str, ...]:
+    if found["columns"] is None:
+        return (*PLAIN, PROPERTIES) if found["includeProperties"] else PLAIN
+    columns = tuple(name.lower() for name in found["columns"])
+    unknown = [name for name in columns if name not in BY_NAME]
+    if unknown:
+        raise OptionError(f"option columns: {unknown[0]!r} is none of {', '.join(BY_NAME)}")
+    if len(set(columns)) < len(columns):
+        raise OptionError("option columns names a column twice")
+    if found["includeProperties"] and PROPERTIES not in columns:
+        columns = (*columns, PROPERTIES)
+    return columns

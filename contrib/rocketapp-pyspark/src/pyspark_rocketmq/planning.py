@@ -1,0 +1,153 @@
+"""Which ranges of which queues are read, and by how many tasks. Pure.
+
+Positions are the offsets that are read next, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from pyspark_rocketmq.offsets import Positions, Queue
+from pyspark_rocketmq.options import EARLIEST, LATEST, Edge
+from pyspark_rocketmq.problems import DataLossError, OptionError
+
+
+class Range(NamedTuple):
+    """The messages `start <= offset < end` of a queue."""
+
+    queue: Queue
+    start: int
+    end: int
+
+
+class Bounds(NamedTuple):
+    """What a queue holds: the offset of its first message, and that of its next one."""
+
+    first: int
+    next: int
+
+
+def times_of(edge: Edge, queues: Iterable[Queue]) -> dict[Queue, int]:
+    """The queues whose place the edge gives as a time, for the broker to search."""
+    found = {}
+    for queue in queues:
+        ms = edge.times.get(queue, edge.time)
+        if ms is not None:
+            found[queue] = ms
+    return found
+
+
+def resolve(
+    edge: Edge,
+    bounds: Mapping[Queue, Bounds],
+    found_at: Mapping[Queue, int],
+    *,
+    fail_on_data_loss: bool = True,
+) -> dict[Queue, int]:
+    """The position that the edge means in every queue. `found_at`: what brokers found for times.
+
+    Raises OptionError for a queue that is not read and for a time without a message, and DataLossError for an offset
+    that the queue does not have.
+    """
+    unknown = sorted({*edge.offsets, *edge.times} - set(bounds))
+    if unknown:
+        raise OptionError(f"the options name {unknown[0]}, which is not among the queues that are read")
+    return {
+        queue: _position(edge, queue, bounds[queue], found_at.get(queue), fail_on_data_loss) for queue in sorted(bounds)
+    }
+
+
+def _position(edge: Edge, queue: Queue, bounds: Bounds, found: int | None, fail_on_data_loss: bool) -> int:
+    if found is not None:
+        if edge.fail_on_miss and found >= bounds.next > bounds.first:
+            raise OptionError(
+                f"{queue} has no message at or after the starting time: give an earlier one, or "
+                "startingOffsetsByTimestampStrategy=latest"
+            )
+        return min(max(found, bounds.first), bounds.next)
+    place = edge.offsets.get(queue, edge.default)
+    if place in (EARLIEST, LATEST):
+        return bounds.first if place == EARLIEST else bounds.next
+    inside = min(max(place, bounds.first), bounds.next)
+    if fail_on_data_loss and inside != place:
+        raise DataLossError(str(queue), f"offset {place} is asked for, it holds {bounds.first} to {bounds.next}")
+    return inside
+
+
+def ranges(start: Positions, end: Positions) -> list[Range]:
+    """What lies between two positions, for the queues that are in both, sorted. Empty ranges are left out."""
+    return [
+        Range(queue, start[queue], end[queue]) for queue in sorted(start) if start[queue] < end.get(queue, start[queue])
+    ]
+
+
+def split(whole: Sequence[Range], *, min_parts: int | None, max_records: int | None) -> list[Range]:
+    """Cut large ranges, so that there are about `min_parts` of them and none has more than `max_records`.
+
+    The same ranges are always cut at the same offsets: a task that is run again reads the same rows.
+    """
+    total = sum(end - start for _, start, end in whole)
+    wanted = min_parts or 0
+    found = []
+    for queue, start, end in whole:
+        size = end - start
+        parts = max(1, -(-size // max_records) if max_records else 1, round(size / total * wanted) if total else 1)
+        parts = min(parts, size)
+        cuts = [start + size * part // parts for part in range(parts + 1)]
+        found += [Range(queue, low, high) for low, high in pairwise(cuts)]
+    return found
+
+
+def limited(start: Positions, end: Positions, most: int) -> dict[Queue, int]:
+    """An end with at most `most` offsets after `start`, shared out by what waits in each queue.
+
+    Every queue with something to read gets at least one offset. When there are fewer offsets than such queues, they
+    take turns: the first one moves on with the positions.
+    """
+    backlog = {queue: end[queue] - start[queue] for queue in sorted(end) if end[queue] > start.get(queue, end[queue])}
+    total = sum(backlog.values())
+    if total <= most:
+        return dict(end)
+    queues = list(backlog)
+    first = sum(start.values()) % len(queues)
+    turns = queues[first:] + queues[:first]
+    shares = dict.fromkeys(turns[:most], 1)
+    spare = most - len(shares)
+    if spare:
+        beyond = total - len(queues)
+        for queue in queues:
+            shares[queue] += (backlog[queue] - 1) * spare // beyond
+        left = most - sum(shares.values())
+        for queue in [queue for queue in turns if shares[queue] < backlog[queue]][:left]:
+            shares[queue] += 1
+    return {queue: start[queue] + shares.get(queue, 0) if queue in backlog else end[queue] for queue in end}
+
+
+class Advance(NamedTuple):
+    """What a stream reads next, and what it found wrong on the way."""
+
+    end: dict[Queue, int]
+    lost: list[tuple[Queue, str]]
+
+
+def advance(start: Positions, bounds: Mapping[Queue, Bounds]) -> Advance:
+    """The newest end of a stream that stands at `start`, when the cluster has these queues now.
+
+    A new queue enters at its first message and is read from the next batch on, so that its start is kept with the
+    positions. A queue that vanished keeps its position; it may come back. `lost` names queues whose messages are gone.
+    """
+    end, lost = dict(start), []
+    for queue, position in start.items():
+        if queue not in bounds:
+            lost.append((queue, "the cluster does not have this queue any more"))
+            continue
+        first, following = bounds[queue]
+        if following < position:
+            lost.append((queue, f"the queue ends at {following}, the stream stands at {position}"))
+        elif position < first:
+            lost.append((queue, f"the queue begins at {first}, the stream stands at {position}"))
+        end[queue] = following
+    end |= {queue: bounds[queue].first for queue in bounds if queue not in start}
+    return Advance(end, lost)

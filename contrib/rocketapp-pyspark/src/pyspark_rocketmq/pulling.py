@@ -1,0 +1,132 @@
+"""Pulls a range of one queue, many pulls at once, in order.
+
+The range is known to exist, so brokers never hold a pull. The window says what to pull; this sends it, and follows
+what the broker answers about offsets that are not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark_rocketmq.cluster import CONNECTIONS, TRANSIENT, Cluster
+from pyspark_rocketmq.options import Pulls, Reach
+from pyspark_rocketmq.planning import Range
+from pyspark_rocketmq.problems import DataLossError
+from pyspark_rocketmq.remoting import Connection
+from pyspark_rocketmq.window import Due, Pull, Window
+from rocketapp import BrokerError, NoRouteError, TransportError
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, PullRequest, PullResponse
+
+_MASTER = 0
+
+
+class RangePuller:
+    """The messages of one range."""
+
+    def __init__(self, cluster: Cluster, reach: Reach, pulls: Pulls, part: Range) -> None:
+        queue, start, end = part
+        self._cluster, self._reach, self._pulls, self._queue, self._end = cluster, reach, pulls, queue, end
+        self._window = Window(start, end, depth=pulls.depth, batch=pulls.batch, filtered=pulls.is_filtered)
+        self._broker_id = _MASTER
+        self._advised = _MASTER
+
+    def replies(self) -> Iterator[Due]:
+        """The records in order. Raises DataLossError, and what the last attempt raised when none makes progress."""
+        attempts = self._reach.retries
+        while not self._window.is_done:
+            before = self._window.expected
+            try:
+                yield from self._over_one_connection()
+            except (TransportError, NoRouteError, BrokerError) as error:
+                if isinstance(error, BrokerError) and error.code not in TRANSIENT:
+                    raise
+                attempts = self._reach.retries if self._window.expected > before else attempts - 1
+                if attempts < 0:
+                    raise
+                self._cluster.pause()
+                self._cluster.forget_routes()
+                self._broker_id = self._advised = _MASTER
+
+    def _over_one_connection(self) -> Iterator[Due]:
+        """Pull until the range is done or another member of the broker should be asked."""
+        window = self._window
+        window.restart()
+        self._broker_id = self._advised
+        connection = self._cluster.connect(self._queue.topic, self._queue.broker, self._broker_id)
+        try:
+            sent: dict[int, Pull] = {}
+            while not window.is_done:
+                if self._advised == self._broker_id:
+                    for pull in window.to_send():
+                        sent[self._send(connection, pull)] = pull
+                if not sent:
+                    break
+                reply = connection.receive(self._reach.timeout)
+                self._take(sent.pop(reply.opaque), reply, connection.address)
+                yield from window.due()
+            while connection.in_flight:
+                connection.receive(self._reach.timeout)
+        except BaseException:
+            connection.close()
+            raise
+        CONNECTIONS.give_back(connection)
+
+    def _send(self, connection: Connection, pull: Pull) -> int:
+        pulls = self._pulls
+        request = PullRequest(
+            group=self._cluster.wire_name(pulls.group),
+            topic=self._cluster.wire_name(self._queue.topic),
+            queue_id=self._queue.queue_id,
+            offset=pull.offset,
+            max_messages=self._window.count(pull),
+            sys_flag=FLAG_SUBSCRIPTION,
+            commit_offset=0,
+            suspend_ms=0,
+            sub_version=0,
+            expression=pulls.expression,
+            expression_type=pulls.expression_type,
+            broker_name=self._queue.broker,
+        )
+        return connection.send(RequestCode.PULL_MESSAGE, request.to_fields())
+
+    def _take(self, pull: Pull, reply: Command, address: str) -> None:
+        code = reply.code
+        if code not in (
+            ResponseCode.SUCCESS,
+            ResponseCode.PULL_NOT_FOUND,
+            ResponseCode.PULL_RETRY_IMMEDIATELY,
+            ResponseCode.PULL_OFFSET_MOVED,
+        ):
+            raise BrokerError(code, reply.remark or "", address)
+        answer = PullResponse.from_fields(reply.fields)
+        if self._pulls.from_replica and self._cluster.has_replica(self._queue.broker, answer.suggested_broker_id):
+            self._advised = answer.suggested_broker_id
+        if code == ResponseCode.PULL_OFFSET_MOVED:
+            self._moved(pull, answer)
+        elif answer.next_offset > pull.offset:
+            self._window.arrived(pull, answer.next_offset, reply.body if code == ResponseCode.SUCCESS else b"")
+        elif self._broker_id != _MASTER:
+            raise TransportError(address, f"the replica has no message {pull.offset} of {self._queue} yet")
+        elif answer.max_offset <= pull.offset:
+            self._lost(pull, self._end, f"the queue ends at {answer.max_offset}")
+        else:
+            raise BrokerError(
+                ResponseCode.SYSTEM_BUSY, f"no answer about offset {pull.offset} of {self._queue}", address
+            )
+
+    def _moved(self, pull: Pull, answer: PullResponse) -> None:
+        if pull.offset < answer.min_offset:
+            self._lost(pull, answer.min_offset, f"the queue begins at {answer.min_offset}")
+        elif answer.max_offset <= pull.offset:
+            self._lost(pull, self._end, f"the queue ends at {answer.max_offset}")
+        else:
+            # A reset of the group's offsets is told once, and the next pull is answered.
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, f"offset {pull.offset} of {self._queue} was moved", "")
+
+    def _lost(self, pull: Pull, until: int, problem: str) -> None:
+        """The messages from the pull on are gone up to `until`: an error, or a hole."""
+        if self._pulls.fail_on_data_loss:
+            raise DataLossError(str(self._queue), f"messages from offset {pull.offset} are gone: {problem}")
+        self._window.arrived(pull, max(pull.offset + 1, min(until, self._end)), b"")

@@ -1,0 +1,113 @@
+"""A blocking connection to a broker or name server. Frames are those of `rocketapp.wire`.
+
+One thread uses a connection at a time. Many requests may be in flight; replies come in any order.
+Nothing is opened when this module is imported, because Spark forks its workers.
+"""
+
+from __future__ import annotations
+
+import itertools
+import select
+import socket
+import ssl
+from collections import deque
+from collections.abc import Mapping
+
+from pyspark_rocketmq.access import Access, Tls
+from rocketapp import TransportError
+from rocketapp.wire.command import Command, encode
+from rocketapp.wire.frame import FrameReader
+from rocketapp.wire.signing import signed
+
+_LARGEST_FRAME = 64 * 1024 * 1024
+_READ = 262_144
+
+
+class Connection:
+    """One connection. Every method raises TransportError when it breaks or an answer does not come in time."""
+
+    def __init__(self, address: str, access: Access, *, timeout: float) -> None:
+        self.address, self.access = address, access
+        self._opaques = itertools.count(1)
+        self._frames, self._arrived = FrameReader(_LARGEST_FRAME), deque[Command]()
+        self.in_flight = 0
+        """Requests whose replies have not been received."""
+        host, _, port = address.rpartition(":")
+        try:
+            stream = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if access.tls is not None:
+                stream = _context(access.tls).wrap_socket(stream, server_hostname=host.strip("[]"))
+        except (OSError, ValueError) as error:
+            raise TransportError(address, f"cannot connect: {error}") from None
+        self._stream = stream
+
+    def send(self, code: int, fields: Mapping[str, str] | None, body: bytes = b"") -> int:
+        """Send a request; return the id that its reply will carry."""
+        access = self.access
+        if access.access_key:
+            fields = signed(
+                fields,
+                body,
+                access_key=access.access_key,
+                secret_key=access.secret_key,
+                security_token=access.security_token,
+            )
+        opaque = next(self._opaques)
+        try:
+            self._stream.sendall(encode(Command(code, dict(fields) if fields else {}, body, opaque=opaque)))
+        except OSError as error:
+            raise TransportError(self.address, f"the connection broke while sending: {error}") from None
+        self.in_flight += 1
+        return opaque
+
+    def receive(self, timeout: float) -> Command:
+        """The next reply, whichever request it belongs to."""
+        while not self._arrived:
+            self._read(timeout)
+        self.in_flight -= 1
+        return self._arrived.popleft()
+
+    def call(self, code: int, fields: Mapping[str, str] | None, body: bytes = b"", *, timeout: float) -> Command:
+        """Send a request and wait for its reply, when nothing else is in flight."""
+        opaque = self.send(code, fields, body)
+        while True:
+            reply = self.receive(timeout)
+            if reply.opaque == opaque:
+                return reply
+
+    def _read(self, timeout: float) -> None:
+        try:
+            self._stream.settimeout(timeout)
+            data = self._stream.recv(_READ)
+        except TimeoutError:
+            raise TransportError(self.address, f"no answer within {timeout:g} s") from None
+        except OSError as error:
+            raise TransportError(self.address, f"the connection broke: {error}") from None
+        if not data:
+            raise TransportError(self.address, "the server closed the connection")
+        # Brokers may send requests of their own. They concern consumers and producers that stay.
+        self._arrived += (command for command in self._frames.feed(data) if command.is_response)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in flight and the server has neither sent anything nor closed it."""
+        if self.in_flight or self._arrived:
+            return False
+        return not select.select([self._stream], [], [], 0)[0]
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+def _context(tls: Tls) -> ssl.SSLContext:
+    """Reads the files. Raises OSError (ssl.SSLError is one) when one cannot be used."""
+    context = ssl.create_default_context(cafile=tls.ca_file or None)
+    if not tls.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    elif not tls.check_host:
+        context.check_hostname = False
+    if tls.cert_file:
+        context.load_cert_chain(tls.cert_file, tls.key_file or None, tls.key_password or None)
+    return context

@@ -1,0 +1,81 @@
+"""Batch reads through Spark."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.peers.loading import Sent
+
+if TYPE_CHECKING:
+    from conftest import Topics
+    from pyspark.sql import DataFrame, SparkSession
+
+
+pytestmark = pytest.mark.timeout(600)
+"""Spark on a busy machine takes its time."""
+
+
+def frame(spark: SparkSession, topics: Topics, **given: Any) -> DataFrame:
+    reader = spark.read.format("rocketmq").option("nameServer", topics.name_server)
+    for name, value in given.items():
+        reader = reader.option(name, str(value))
+    return reader.load()
+
+
+def test_spark_finds_the_source_and_reads_a_topic(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.new(queues=2)
+    for queue_id in (0, 1):
+        topics.loader.send(topic, queue_id, [Sent(f"{queue_id}-{n}".encode(), tag="t") for n in range(500)])
+    found = frame(spark, topics, subscribe=topic, includeProperties=True)
+    rows = {(row.queue_id, row.queue_offset): row for row in found.collect()}
+    assert {place: bytes(row.body) for place, row in rows.items()} == {
+        (queue_id, n): f"{queue_id}-{n}".encode() for queue_id in (0, 1) for n in range(500)
+    }
+    assert rows[0, 7].properties["TAGS"] == "t" == rows[0, 7].tags
+
+
+def test_an_empty_read_has_no_rows_and_the_whole_schema(spark: SparkSession, here: Topics) -> None:
+    topic = here.new()
+    found = frame(spark, here, subscribe=topic, columns="body,store_timestamp")
+    assert found.schema.simpleString() == "struct<body:binary,store_timestamp:timestamp>"
+    assert found.collect() == []
+
+
+@pytest.mark.parametrize(("option", "value", "parts"), [("minPartitions", 4, 4), ("maxRecordsPerPartition", 25, 4)])
+def test_large_ranges_are_read_by_many_tasks(
+    spark: SparkSession, here: Topics, option: str, value: int, parts: int
+) -> None:
+    topic = here.new()
+    here.loader.send(topic, 0, [Sent(str(n).encode()) for n in range(100)])
+    found = frame(spark, here, subscribe=topic, **{option: value})
+    assert found.rdd.getNumPartitions() == parts
+    assert sorted(int(row.body) for row in found.collect()) == list(range(100))
+
+
+def test_a_wrong_option_fails_at_load_or_planning_with_its_one_line(spark: SparkSession, here: Topics) -> None:
+    with pytest.raises(Exception, match="unknown option 'subcribe': the nearest known one is 'subscribe'"):
+        frame(spark, here, subcribe="t").collect()
+
+
+def test_secrets_are_in_no_plan_and_no_error(spark: SparkSession, here: Topics, capsys: Any) -> None:
+    topic = here.new()
+    found = frame(spark, here, subscribe=topic, accessKey="AK", secretKey="S3CRET")
+    found.explain(mode="extended")
+    with pytest.raises(Exception, match="subscribePattern") as caught:
+        frame(spark, here, subscribe=topic, subscribePattern="x", accessKey="AK", secretKey="S3CRET").collect()
+    assert "S3CRET" not in capsys.readouterr().out + str(caught.value) + repr(found)
+
+
+def test_executors_need_no_event_loop_no_plugin_manager_and_no_container() -> None:
+    program = (
+        "import sys, pyspark_rocketmq.reading\n"
+        "rooms = {name.split('.')[1] for name in sys.modules if name.startswith('rocketapp.')}\n"
+        "print(sorted(rooms - {'wire', 'model', 'errors'}))\n"
+        "print(sorted({'pluggy', 'dependency_injector', 'dynaconf', 'opentelemetry', 'click'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100)
+    assert done.stdout == "[]\n[]\n"

@@ -1,0 +1,70 @@
+"""Fills topics for tests, message by message as named, without the writer that is tested here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from pyspark_rocketmq.access import Access
+from pyspark_rocketmq.remoting import Connection
+from rocketapp.wire import properties
+from rocketapp.wire.batch import encode_batch
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.requests.send import SendRequest, SendResponse
+
+
+class Sent(NamedTuple):
+    """A message to send."""
+
+    body: bytes
+    tag: str | None = None
+    keys: str | None = None
+    unique_id: str | None = None
+    extra: tuple[tuple[str, str], ...] = ()
+
+    def raw_properties(self) -> bytes:
+        named = {"KEYS": self.keys, "TAGS": self.tag, "UNIQ_KEY": self.unique_id, **dict(self.extra)}
+        return properties.encode(named)
+
+
+class Loader:
+    """One connection to a broker on which topics are made and filled."""
+
+    def __init__(self, address: str) -> None:
+        self._connection = Connection(address, Access(), timeout=10)
+
+    def make_topic(self, topic: str, queues: int) -> None:
+        fields = {
+            "topic": topic,
+            "defaultTopic": "TBW102",
+            "readQueueNums": str(queues),
+            "writeQueueNums": str(queues),
+            "perm": "6",
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": "0",
+            "order": "false",
+        }
+        reply = self._connection.call(RequestCode.UPDATE_AND_CREATE_TOPIC, fields, timeout=10)
+        assert reply.code == 0, reply.remark
+
+    def configure(self, properties: str) -> None:
+        """Change properties of a running broker."""
+        reply = self._connection.call(RequestCode.UPDATE_BROKER_CONFIG, None, properties.encode(), timeout=10)
+        assert reply.code == 0, reply.remark
+
+    def send(self, topic: str, queue_id: int, messages: Iterable[Sent], *, at_once: int = 256) -> list[int]:
+        """Send in batches; return the offset of the first message of each batch."""
+        offsets, waiting = [], list(messages)
+        for first in range(0, len(waiting), at_once):
+            offsets.append(self._send_batch(topic, queue_id, waiting[first : first + at_once]))
+        return offsets
+
+    def _send_batch(self, topic: str, queue_id: int, some: Sequence[Sent]) -> int:
+        body = encode_batch((message.body, message.raw_properties(), 0) for message in some)
+        request = SendRequest("loader", topic, queue_id=queue_id, properties="WAIT\x01true\x02", batch=True)
+        reply = self._connection.call(RequestCode.SEND_BATCH_MESSAGE, request.to_fields(), body, timeout=20)
+        assert reply.code == 0, reply.remark
+        return SendResponse.from_fields(reply.fields).queue_offset
+
+    def close(self) -> None:
+        self._connection.close()
