@@ -17,7 +17,8 @@ class ConfigError(RocketAppError):
 
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(place, problem)
-        self.place, self.problem = place, problem
+        self.place: str = place
+        self.problem: str = problem
 
     def __str__(self) -> str:
         return f"{self.place}: {self.problem}"
@@ -31,7 +32,8 @@ class SetupError(RocketAppError):
 
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(place, problem)
-        self.place, self.problem = place, problem
+        self.place: str = place
+        self.problem: str = problem
 
     def __str__(self) -> str:
         return f"{self.place}: {self.problem}" if self.place else self.problem
@@ -42,7 +44,8 @@ class PluginError(RocketAppError):
 
     def __init__(self, plugin: str, problem: str) -> None:
         super().__init__(plugin, problem)
-        self.plugin, self.problem = plugin, problem
+        self.plugin: str = plugin
+        self.problem: str = problem
 
     def __str__(self) -> str:
         return f"plugin {self.plugin}: {self.problem}"
@@ -57,7 +60,8 @@ class FrameTooLargeError(ProtocolError):
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(size, limit)
-        self.size, self.limit = size, limit
+        self.size: int = size
+        self.limit: int = limit
 
     def __str__(self) -> str:
         return f"frame of {self.size} bytes, limit {self.limit}: see ClientConfig.max_frame_bytes"
@@ -68,7 +72,8 @@ class TransportError(RocketAppError):
 
     def __init__(self, address: str, problem: str) -> None:
         super().__init__(address, problem)
-        self.address, self.problem = address, problem
+        self.address: str = address
+        self.problem: str = problem
 
     def __str__(self) -> str:
         return f"{self.address}: {self.problem}"
@@ -91,7 +96,9 @@ class BrokerError(RocketAppError):
 
     def __init__(self, code: int, remark: str, address: str = "") -> None:
         super().__init__(code, remark, address)
-        self.code, self.remark, self.address = code, remark, address
+        self.code: int = code
+        self.remark: str = remark
+        self.address: str = address
 
     def __str__(self) -> str:
         where = f"{self.address}: " if self.address else ""
@@ -103,7 +110,8 @@ class NoRouteError(RocketAppError):
 
     def __init__(self, topic: str, problem: str = "no broker holds it") -> None:
         super().__init__(topic, problem)
-        self.topic, self.problem = topic, problem
+        self.topic: str = topic
+        self.problem: str = problem
 
     def __str__(self) -> str:
         return f"topic {self.topic}: {self.problem}"
@@ -114,7 +122,8 @@ class SendRefused(RocketAppError):  # noqa: N818 - an outcome, named in the publ
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(topic, reason)
-        self.topic, self.reason = topic, reason
+        self.topic: str = topic
+        self.reason: str = reason
 
     def __str__(self) -> str:
         return f"not stored in {self.topic}: {self.reason}"
@@ -125,7 +134,8 @@ class SendUnknown(RocketAppError):  # noqa: N818 - an outcome, named in the publ
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(topic, reason)
-        self.topic, self.reason = topic, reason
+        self.topic: str = topic
+        self.reason: str = reason
 
     def __str__(self) -> str:
         return f"perhaps stored in {self.topic}: {self.reason}"
@@ -139,7 +149,8 @@ class StoreError(RocketAppError):
 
     def __init__(self, problem: str, is_unknown: bool = False) -> None:
         super().__init__(problem, is_unknown)
-        self.problem, self.is_unknown = problem, is_unknown
+        self.problem: str = problem
+        self.is_unknown: bool = is_unknown
 
     def __str__(self) -> str:
         return f"{'perhaps' if self.is_unknown else 'not'} stored: {self.problem}"

@@ -28,7 +28,7 @@ class ConfigTable(Generic[Config]):
     def __init__(self, version: DataVersion) -> None:
         self._version = version
         self._configs: dict[str, Config] = {}
-        self.dirty = True
+        self.dirty: bool = True
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self._configs)}>"

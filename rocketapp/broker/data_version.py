@@ -12,9 +12,9 @@ class DataVersion:
     __slots__ = ("changed_ms", "counter", "state_version")
 
     def __init__(self, now: float, *, counter: int = 0, state_version: int = 0) -> None:
-        self.changed_ms = int(now * 1000)
-        self.counter = counter
-        self.state_version = state_version
+        self.changed_ms: int = int(now * 1000)
+        self.counter: int = counter
+        self.state_version: int = state_version
 
     def changed(self, now: float) -> None:
         """Count one more change."""

@@ -55,13 +55,13 @@ class GroupConfig:
 
     def __init__(self, name: str, members: Mapping[str, Any] | None = None) -> None:
         """Raises ValueError for a member of the wrong type."""
-        self.name = name
+        self.name: str = name
         self.members: dict[str, Any] = {**_DEFAULTS, **(members or {}), "groupName": name}
-        self.consume_enable = self._flag("consumeEnable")
-        self.consume_broadcast_enable = self._flag("consumeBroadcastEnable")
-        self.notify_enable = self._flag("notifyConsumerIdsChangedEnable")
-        self.retry_queues = self._number("retryQueueNums")
-        self.retry_max_times = self._number("retryMaxTimes")
+        self.consume_enable: bool = self._flag("consumeEnable")
+        self.consume_broadcast_enable: bool = self._flag("consumeBroadcastEnable")
+        self.notify_enable: bool = self._flag("notifyConsumerIdsChangedEnable")
+        self.retry_queues: int = self._number("retryQueueNums")
+        self.retry_max_times: int = self._number("retryMaxTimes")
 
     def __repr__(self) -> str:
         return f"<GroupConfig {self.name}>"

@@ -48,7 +48,7 @@ class LockTable:
         self._expiry = expiry
         self._held: dict[str, dict[MessageQueue, _Lock]] = {}
         self._closed_until = float("-inf")
-        self.dirty = False
+        self.dirty: bool = False
         """The table differs from the saved one by more than a restart may lose."""
 
     def __repr__(self) -> str:

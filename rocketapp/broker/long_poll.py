@@ -36,9 +36,13 @@ class HeldPull:
         matches: Matches | None,
         payload: object,
     ) -> None:
-        self.queue, self.from_offset, self.deadline = queue, from_offset, deadline
-        self.owner, self.matches, self.payload = owner, matches, payload
-        self.live = True
+        self.queue: tuple[str, int] = queue
+        self.from_offset: int = from_offset
+        self.deadline: float = deadline
+        self.owner: Hashable = owner
+        self.matches: Matches | None = matches
+        self.payload: object = payload
+        self.live: bool = True
 
     def __lt__(self, other: HeldPull) -> bool:
         return self.deadline < other.deadline

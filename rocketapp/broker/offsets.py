@@ -24,7 +24,7 @@ class OffsetTable:
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
         self._version = version
-        self.dirty = False
+        self.dirty: bool = False
 
     def __repr__(self) -> str:
         return f"<OffsetTable {len(self._offsets)} topics and groups>"

@@ -23,7 +23,8 @@ class CommandError(Exception):
 
     def __init__(self, text: str, code: int = USAGE) -> None:
         super().__init__(text, code)
-        self.text, self.code = text, code
+        self.text: str = text
+        self.code: int = code
 
     def __str__(self) -> str:
         return self.text

@@ -50,7 +50,7 @@ class BrokerKeeper:
         `spec` is what every child is told; `timeout` bounds the start in seconds. Outside of development the use of an
         embedded broker is told as a warning: `environment` is the settings'.
         """
-        self.address = ""
+        self.address: str = ""
         self._directory = directory
         self._listen, self._or_free_port = listen, or_free_port
         self._spec = spec

@@ -59,7 +59,7 @@ class Parent:
         self._workers = workers
         self._started: set[int] = set()
         self._failure: CommandError | None = None
-        self.reports = WorkerReports(workers)
+        self.reports: WorkerReports = WorkerReports(workers)
 
     def __repr__(self) -> str:
         return f"<Parent of {len(self._children)}/{self._workers} workers: {self.reports.summary}>"

@@ -51,8 +51,8 @@ class ProcessStop:
 
     def __init__(self, drain_timeout: float, last_words: Callable[[], None]) -> None:
         """`last_words` prints what must be printed even by a process that is stuck."""
-        self.requested = asyncio.Event()
-        self.cut = asyncio.Event()
+        self.requested: asyncio.Event = asyncio.Event()
+        self.cut: asyncio.Event = asyncio.Event()
         self._drain_timeout = drain_timeout
         self._last_words = last_words
         self._loop: asyncio.AbstractEventLoop | None = None

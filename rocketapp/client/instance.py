@@ -59,10 +59,10 @@ class ClientInstance:
         """`new_connection` makes connections to brokers and name servers; it takes the arguments of Connection."""
         self._config, self._observe = config, observe
         name_servers = parse_name_servers(config.name_server)
-        self.client_ip = client_ip or local_ip(name_servers)
-        self.pid = os.getpid() if pid is None else pid
-        self.client_id = make_client_id(self.client_ip, self.pid, config.instance_name, clock.now(), random)
-        self.inbound = Inbound()
+        self.client_ip: str = client_ip or local_ip(name_servers)
+        self.pid: int = os.getpid() if pid is None else pid
+        self.client_id: str = make_client_id(self.client_ip, self.pid, config.instance_name, clock.now(), random)
+        self.inbound: Inbound = Inbound()
         self.inbound.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._group_changed)
         self._members = Members(self.client_id)
         self._cache = RouteCache(config.poll_name_server_interval)
@@ -97,7 +97,7 @@ class ClientInstance:
         self._name_servers = NameServers(
             name_servers, pool=self._name_server_pool, timeout=config.request_timeout, random=random
         )
-        self.routes = RouteTable(
+        self.routes: RouteTable = RouteTable(
             self._name_servers, self._cache, changed=self._routes_changed, observe=observe, random=random
         )
         self._tasks = Tasks(observe)

@@ -46,35 +46,42 @@ class Group:
     def __init__(self, name: str, topics: Sequence[ConsumedTopic], parts: ConsumerParts) -> None:
         """Needs a running loop; nothing is started, and nothing is asked of a broker."""
         config, observe, loop = parts.config, parts.observe, asyncio.get_running_loop()
-        self.name, self._parts, self._topics = name, parts, topics
-        self.subscriptions = _subscriptions(topics, retry_topic(name), version=int(parts.clock.now() * 1000))
+        self.name: str = name
+        self._parts, self._topics = parts, topics
+        self.subscriptions: dict[str, SubscriptionData] = _subscriptions(
+            topics, retry_topic(name), version=int(parts.clock.now() * 1000)
+        )
         """What brokers hear of every topic, the retry topic included."""
-        self.pull_counters = PullCounters()
-        self.stats = GroupStats(handler for topic in topics for handler in topic.handlers)
-        self.tasks = Tasks(observe)
-        self.pausing = Pausing(Pauses())
-        self.stopping = Stopping(self.stats.handlers, self.pausing)
+        self.pull_counters: PullCounters = PullCounters()
+        self.stats: GroupStats = GroupStats(handler for topic in topics for handler in topic.handlers)
+        self.tasks: Tasks = Tasks(observe)
+        self.pausing: Pausing = Pausing(Pauses())
+        self.stopping: Stopping = Stopping(self.stats.handlers, self.pausing)
         self.begun: asyncio.Future[None] = loop.create_future()
         """Done when pulls may start."""
-        self.brokers = Brokers(group=name, client=parts.client, config=config, random=parts.random, tasks=self.tasks)
-        self.trust = Trust(loop.time())
-        self.stall_reasons = StallReasons(name, observe, loop.time)
-        self.redelivery = self._new_redelivery()
+        self.brokers: Brokers = Brokers(
+            group=name, client=parts.client, config=config, random=parts.random, tasks=self.tasks
+        )
+        self.trust: Trust = Trust(loop.time())
+        self.stall_reasons: StallReasons = StallReasons(name, observe, loop.time)
+        self.redelivery: Redelivery = self._new_redelivery()
         self.store: OffsetStore = self.brokers
         """Where the offsets of the group are kept."""
-        self.offsets = Offsets(
+        self.offsets: Offsets = Offsets(
             group=name, store=self.store, observe=observe, interval=config.commit_interval, trust=self.trust
         )
         self._new_completion = partial(SentBack, redelivery=self.redelivery, stopping=self.stopping)
-        self.concurrently = self._new_concurrent()
+        self.concurrently: ConcurrentWay = self._new_concurrent()
         retries = RetryContext(name, self.redelivery, observe, self.stopping, config.suspend)
-        self.orderly = self._new_orderly(retries)
-        self.keyed = self._new_keyed(retries)
-        self.plugged = {topic.topic: self._new_plugged(topic) for topic in topics if topic.plugged_in is not None}
+        self.orderly: OrderlyWay = self._new_orderly(retries)
+        self.keyed: KeyedWay = self._new_keyed(retries)
+        self.plugged: dict[str, PluggedWay] = {
+            topic.topic: self._new_plugged(topic) for topic in topics if topic.plugged_in is not None
+        }
         """The ways of plugins, by topic."""
         self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed, *self.plugged.values()
-        self.watch = self._new_watch()
-        self.starts = StartOffsets(
+        self.watch: Watch = self._new_watch()
+        self.starts: StartOffsets = StartOffsets(
             self.store,
             self.brokers,
             {topic.topic: topic.start for topic in topics},
@@ -82,14 +89,14 @@ class Group:
             joined=parts.clock.now(),
             begins={topic: way.begin for topic, way in self.plugged.items() if way.begin is not None},
         )
-        self.leases = Leases(
+        self.leases: Leases = Leases(
             brokers=self.brokers,
             config=config,
             stall_reasons=self.stall_reasons,
             observe=observe,
             is_unchanged=self.offsets.is_unchanged,
         )
-        self.rebalancer = self._new_rebalancer()
+        self.rebalancer: Rebalancer = self._new_rebalancer()
 
     def __repr__(self) -> str:
         return f"<Group {self.name}: {len(self.subscriptions)} topics>"

@@ -111,7 +111,7 @@ class Assignment:
         """Of the present session, until it ends."""
         self.process_queue: ProcessQueue[Message] | None = None
         """Of the present session; None while there is none."""
-        self.is_clean = True
+        self.is_clean: bool = True
         """Once it has been given back: whether everything that was started has been finished and committed."""
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ class GroupStats:
     """The counters of a group: one set per handler, and one per topic for messages that match no handler."""
 
     def __init__(self, handlers: Iterable[Handler]) -> None:
-        self.handlers = tuple(handlers)
+        self.handlers: tuple[Handler, ...] = tuple(handlers)
         """Each carries its own counters."""
         self.unmatched: dict[str, HandlerStats] = {}
         """By topic."""

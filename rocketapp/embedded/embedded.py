@@ -47,7 +47,7 @@ class EmbeddedBroker:
         self._broker: Broker | None = None
         self._listening: Listening | None = None
         self._listener: Listener | None = None
-        self.address = ""
+        self.address: str = ""
 
     def __repr__(self) -> str:
         return f"<EmbeddedBroker {self._config.name} on {self.address or 'no address yet'}>"

@@ -9,5 +9,5 @@ import pluggy
 PROJECT: Final = "rocketapp"
 """Name of the pluggy project and of the entry-point group where plugins are found."""
 
-hookspec = pluggy.HookspecMarker(PROJECT)
-hookimpl = pluggy.HookimplMarker(PROJECT)
+hookspec: pluggy.HookspecMarker = pluggy.HookspecMarker(PROJECT)
+hookimpl: pluggy.HookimplMarker = pluggy.HookimplMarker(PROJECT)

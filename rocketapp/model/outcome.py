@@ -33,7 +33,7 @@ class _Reasoned(Outcome):
 
     def __init__(self, reason: object = "") -> None:
         """`reason`: a text. Of an exception it is `Class: text`, of anything else its `str`."""
-        self.reason = _text_of(reason)
+        self.reason: str = _text_of(reason)
         super().__init__(self.reason)
 
 

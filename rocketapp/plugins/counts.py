@@ -29,9 +29,9 @@ class Histogram:
     __slots__ = ("buckets", "total")
 
     def __init__(self) -> None:
-        self.buckets = [0] * (len(BOUNDS) + 1)
+        self.buckets: list[int] = [0] * (len(BOUNDS) + 1)
         """How many were at most as long as each bound and longer than the one before; the last: longer than all."""
-        self.total = 0.0
+        self.total: float = 0.0
         """Seconds of all together."""
 
     def __repr__(self) -> str:

@@ -32,8 +32,8 @@ from rocketapp.plugins.log_lines import QUEUE_TOPIC, Line, line_of, queues_text
 COUNT_INTERVAL: Final = 10.0
 """Seconds between two lines with counts of handled messages."""
 
-messages = logging.getLogger("rocketapp.messages")
-states = logging.getLogger("rocketapp.states")
+messages: logging.Logger = logging.getLogger("rocketapp.messages")
+states: logging.Logger = logging.getLogger("rocketapp.states")
 
 
 @hookimpl

@@ -26,7 +26,7 @@ class BreakerState:
 
     def __init__(self, breaker: Breaker) -> None:
         self._breaker = breaker
-        self.circuit = Circuit.CLOSED
+        self.circuit: Circuit = Circuit.CLOSED
         self._failures: deque[tuple[float, int]] = deque(maxlen=breaker.failures)
         """Time, and how many messages had been handled until then."""
 

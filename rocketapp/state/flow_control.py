@@ -92,15 +92,16 @@ class _Topic:
     __slots__ = ("accounts", "answered_at", "expected", "held", "is_answering", "name", "place", "used", "waiting")
 
     def __init__(self, name: Hashable, expected: int) -> None:
-        self.name, self.expected = name, expected
-        self.accounts = 0
-        self.held = 0
+        self.name: Hashable = name
+        self.expected: int = expected
+        self.accounts: int = 0
+        self.held: int = 0
         """Bytes in process queues, as far as they were settled."""
-        self.used = 0
+        self.used: int = 0
         """Bytes held and reserved."""
-        self.is_answering = False
+        self.is_answering: bool = False
         """An answer came since `settle_all` looked last."""
-        self.answered_at = float("-inf")
+        self.answered_at: float = float("-inf")
         """When `settle_all` last saw that answers come."""
         self.waiting: list[tuple[int, int, QueueAccount]] = []
         """Sorted: bytes held, number, account."""
@@ -114,12 +115,14 @@ class QueueAccount:
     __slots__ = ("held", "is_at_end", "number", "place", "queue", "reserved", "reserved_at", "topic")
 
     def __init__(self, number: int, topic: _Topic, queue: Sized) -> None:
-        self.number, self.topic, self.queue = number, topic, queue
-        self.held = 0
-        self.reserved = 0
+        self.number: int = number
+        self.topic: _Topic = topic
+        self.queue: Sized = queue
+        self.held: int = 0
+        self.reserved: int = 0
         """For the answer of the pull under way."""
-        self.reserved_at = 0.0
-        self.is_at_end = False
+        self.reserved_at: float = 0.0
+        self.is_at_end: bool = False
         """The last answer reached the end of the queue: the broker will hold the next pull, which reserves nothing."""
         self.place: tuple[int, int, QueueAccount] | None = None
         """Its entry among the queues of its topic that wait."""
@@ -133,9 +136,9 @@ class MemoryBudget:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self.held = 0
+        self.held: int = 0
         """Bytes in process queues, as far as they were settled."""
-        self.used = 0
+        self.used: int = 0
         """Bytes held and reserved."""
         self._topics: dict[Hashable, _Topic] = {}
         self._accounts: dict[QueueAccount, None] = {}

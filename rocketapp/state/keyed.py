@@ -24,7 +24,7 @@ class Keyed(Generic[M]):
     def __init__(self) -> None:
         self.startable: deque[M] = deque()
         """Taking a message from the front starts it."""
-        self.is_held = False
+        self.is_held: bool = False
         self._kept: deque[M] = deque()
         """What would be startable without a hold."""
         self._busy: dict[Hashable, deque[M] | None] = {}

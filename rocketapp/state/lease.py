@@ -19,13 +19,13 @@ class Lease:
     def __init__(self, *, trust: float, renew_interval: float) -> None:
         self._trust, self._renew_interval = trust, renew_interval
         self._sent_at = -inf
-        self.trusted_until = -inf
+        self.trusted_until: float = -inf
         """The monotonic time from which on no handler may start. A field: it is compared before every message."""
-        self.is_suspended = False
+        self.is_suspended: bool = False
         """In doubt: nothing starts before it is granted again."""
-        self.suspensions = 0
+        self.suspensions: int = 0
         """How often it was suspended: between two suspensions no other member had the queue."""
-        self.is_lost = False
+        self.is_lost: bool = False
         """Refused by the broker, or given back; final."""
 
     def __repr__(self) -> str:

@@ -39,7 +39,7 @@ class Pauses:
         self._reasons: dict[str, list[str]] = {}
         self._leaves: dict[tuple[str, str], Leave] = {}
         """By topic and reason."""
-        self.changes = 0
+        self.changes: int = 0
         """How often topics were paused or resumed."""
 
     def __repr__(self) -> str:

@@ -44,17 +44,18 @@ class ProcessQueue(Generic[M]):
     )
 
     def __init__(self, message_queue: MessageQueue, first_offset: int, epoch: int = 0) -> None:
-        self.message_queue, self.epoch = message_queue, epoch
+        self.message_queue: MessageQueue = message_queue
+        self.epoch: int = epoch
         # OrderedDict because finished messages leave from the front: a plain dict
         # steps over its deleted slots each time it is asked for its first key.
         self._unfinished: OrderedDict[int, M] = OrderedDict()
         self._end = first_offset
         self._highest = first_offset
-        self.size = 0
+        self.size: int = 0
         """Bytes of the unfinished messages' records."""
         self.broker_end: int | None = None
         """Where the queue ended when the broker last answered a pull; None before that."""
-        self.closed = False
+        self.closed: bool = False
         self._watchers: tuple[Callable[[], None], ...] = ()
 
     def __repr__(self) -> str:

@@ -13,7 +13,7 @@ class TokenBucket:
 
     def __init__(self, rate: float, now: float) -> None:
         self._rate = rate
-        self.most = max(1.0, rate * _BURST)
+        self.most: float = max(1.0, rate * _BURST)
         """Tokens of a full bucket."""
         self._tokens, self._at = self.most, now
 

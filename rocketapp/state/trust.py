@@ -41,7 +41,7 @@ class Trust:
         self.doubted: set[MessageQueue] = set()
         """Queues with a session that are not verified."""
         self._looked_at = now
-        self.era = 0
+        self.era: int = 0
         """Counts disturbances: an answer that was asked for in an earlier era proves nothing."""
 
     def __repr__(self) -> str:

@@ -32,7 +32,7 @@ class Driver:
     """One loop in virtual time. Nothing of it runs, and its time stands still, outside of the calls of this class."""
 
     def __init__(self) -> None:
-        self.loop = DrivenLoop()
+        self.loop: DrivenLoop = DrivenLoop()
         self._tasks = Tasks()
 
     def __repr__(self) -> str:

@@ -24,7 +24,7 @@ from rocketapp.testing.stage import Stage
 from rocketapp.transport.pool import Pool
 from rocketapp.wire.message import Message
 
-log = logging.getLogger("rocketapp.testing")
+log: logging.Logger = logging.getLogger("rocketapp.testing")
 _OTHER = "another member"
 """The link and the client id of the member that takes locks or sends duplicates."""
 _TIMEOUT = 3.0

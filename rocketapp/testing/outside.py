@@ -33,7 +33,7 @@ _FIRST_GRACE, _GRACE = 0.02, 0.001
 """Seconds of real time for an answer from outside: before the first jump of a pause, and before the next ones."""
 _CLOSE = 1e-9
 
-of_thread = threading.local()
+of_thread: threading.local = threading.local()
 """`of_thread.serves` is the loop whose handlers this thread runs."""
 
 
@@ -41,18 +41,18 @@ class DrivenLoop(VirtualTimeLoop):
     """Virtual time up to a horizon, and not while it has to stand still."""
 
     def __init__(self) -> None:
-        self.horizon = math.inf
+        self.horizon: float = math.inf
         """Time does not pass beyond this second: the loop stops there."""
-        self.is_at_horizon = False
-        self.slice_until = math.inf
+        self.is_at_horizon: bool = False
+        self.slice_until: float = math.inf
         """When the loop stops to let another one have its turn (`time.perf_counter`)."""
-        self.jobs = 0
+        self.jobs: int = 0
         """What runs in threads on behalf of handlers."""
-        self.calls = 0
+        self.calls: int = 0
         """Calls of code that may wait for something outside."""
         self._quiet = self._flowed_at = 0.0
         self._asked = False
-        self.own_threads = threading.active_count()
+        self.own_threads: int = threading.active_count()
         """Those of before, and of sync handlers: they say themselves when they work."""
         super().__init__()
 

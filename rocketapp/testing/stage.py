@@ -48,16 +48,18 @@ class Stage:
     """One run of one app. Make it, start it and stop it on its loop."""
 
     def __init__(self, app: RocketApp, loop: DrivenLoop, *, settings: Settings, seed: int) -> None:
-        self.app, self.loop, self.settings = app, loop, settings
-        self.clock = VirtualClock(loop)
-        self.random = Random(seed)
-        self.network = MemoryNetwork()
-        self.recorder = Recorder(loop, declared_of(app).payloads)
+        self.app: RocketApp = app
+        self.loop: DrivenLoop = loop
+        self.settings: Settings = settings
+        self.clock: VirtualClock = VirtualClock(loop)
+        self.random: Random = Random(seed)
+        self.network: MemoryNetwork = MemoryNetwork()
+        self.recorder: Recorder = Recorder(loop, declared_of(app).payloads)
         self.brokers: dict[str, EmbeddedBroker] = {}
         """By address."""
         self._aliases: dict[str, str] = {}
         """Further name servers of a cluster, and the one that stands for all of them."""
-        self.lifecycle = Lifecycle(
+        self.lifecycle: Lifecycle = Lifecycle(
             app,
             settings,
             dial=self._dial,

@@ -79,7 +79,8 @@ class VirtualClock:
     """The time of day that belongs to a virtual loop; may be told to jump."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, epoch: float = EPOCH) -> None:
-        self._loop, self.epoch = loop, epoch
+        self._loop = loop
+        self.epoch: float = epoch
 
     def now(self) -> float:
         return self.epoch + self._loop.time()

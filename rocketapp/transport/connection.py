@@ -88,10 +88,13 @@ class Connection:
         self._timer_at = 0.0
         """When it is due. uvloop returns a handle that does not say it for a time that is over."""
         self._gone: asyncio.Future[None] = self._loop.create_future()
-        self.peer = self.local = ""
-        self.is_closed = self.is_retired = False
-        self.closed_reason = ""
-        self.last_heard = self._last_frame = self._last_written = self._loop.time()
+        self.peer: str = ""
+        self.local: str = ""
+        self.is_closed: bool = False
+        self.is_retired: bool = False
+        self.closed_reason: str = ""
+        self.last_heard: float = self._loop.time()
+        self._last_frame = self._last_written = self.last_heard
         self.state: Any = None
         """Free for the owner of the connection, for example for facts about the peer."""
 

@@ -26,7 +26,10 @@ class MemoryStream:
 
     def __init__(self, network: MemoryNetwork, local: str, peer: str, names: frozenset[str], context: Context) -> None:
         """`names`: the server's address and the client's link, by which it can be cut or held."""
-        self._network, self.local, self.peer, self.names = network, local, peer, names
+        self._network = network
+        self.local: str = local
+        self.peer: str = peer
+        self.names: frozenset[str] = names
         self._context = context
         self.receiver: Receiver
         self.other: MemoryStream
@@ -138,7 +141,8 @@ class MemoryListening:
     """An address of a memory network that accepts streams."""
 
     def __init__(self, network: MemoryNetwork, address: str) -> None:
-        self._network, self.address = network, address
+        self._network = network
+        self.address: str = address
 
     async def close(self) -> None:
         self._network.unlisten(self.address)
@@ -150,7 +154,7 @@ class MemoryNetwork:
     def __init__(self, random: Random | None = None, *, latency: float = 0.0) -> None:
         """`latency`: most seconds until bytes arrive. It needs a `random`, which chooses the time of each delivery."""
         self._random, self._latency = random, latency
-        self.slowness = 0.0
+        self.slowness: float = 0.0
         """Seconds that everything takes longer, beside the latency."""
         self._refusing: set[str] = set()
         self._listeners: dict[str, tuple[MakeReceiver, Context]] = {}

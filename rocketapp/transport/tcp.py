@@ -27,7 +27,8 @@ class TcpStream(asyncio.Protocol):
     def __init__(self, make_receiver: MakeReceiver) -> None:
         self._make_receiver = make_receiver
         self._ended = False
-        self.peer = self.local = ""
+        self.peer: str = ""
+        self.local: str = ""
 
     def __repr__(self) -> str:
         return f"<TcpStream {self.local} to {self.peer}>"
@@ -71,9 +72,8 @@ class TcpStream(asyncio.Protocol):
         self._receiver = self._make_receiver(self)
         # Instance attributes replace the methods of asyncio.Protocol, which saves a call per read.
         # The protocol is set again, because uvloop keeps the methods that it found the first time.
-        self.data_received = self._receiver.received  # type: ignore[method-assign,assignment]
-        self.pause_writing = self._receiver.pause  # type: ignore[method-assign]
-        self.resume_writing = self._receiver.resume  # type: ignore[method-assign]
+        receiver = self._receiver
+        vars(self).update(data_received=receiver.received, pause_writing=receiver.pause, resume_writing=receiver.resume)
         self._transport.set_protocol(self)
 
     def disown(self) -> None:
@@ -115,7 +115,7 @@ class TcpListening:
     def __init__(self, server: asyncio.Server) -> None:
         self._server = server
         host, port = server.sockets[0].getsockname()[:2]
-        self.address = join_address(host, port)
+        self.address: str = join_address(host, port)
 
     async def close(self) -> None:
         # wait_closed() would wait for the streams too, in Python 3.12 and later.

@@ -41,15 +41,15 @@ class Command:
         version: int = VERSION,
         serializer: int = JSON,
     ) -> None:
-        self.code = code
-        self.fields = fields
-        self.body = body
-        self.remark = remark
-        self.opaque = opaque
-        self.flag = flag
-        self.language = language
-        self.version = version
-        self.serializer = serializer
+        self.code: int = code
+        self.fields: dict[str, str] | None = fields
+        self.body: bytes = body
+        self.remark: str | None = remark
+        self.opaque: int = opaque
+        self.flag: int = flag
+        self.language: str = language
+        self.version: int = version
+        self.serializer: int = serializer
 
     @property
     def is_response(self) -> bool:

@@ -35,7 +35,8 @@ class UnreadableJson(Unreadable, msgspec.DecodeError):
 
     def __init__(self, source: Message, error: Exception) -> None:
         super().__init__(f"the body cannot be read as JSON: {error}")
-        self.source, self._error = source, error
+        self.source: Message = source
+        self._error = error
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.source, self._error)
@@ -47,7 +48,8 @@ class UnreadableText(Unreadable, UnicodeDecodeError):  # noqa: N818 - an outcome
     def __init__(self, source: Message, error: UnicodeDecodeError) -> None:
         facts = (error.encoding, error.object, error.start, error.end)
         UnicodeDecodeError.__init__(self, *facts, f"the body cannot be read as text: {error}")
-        self.source, self._error = source, error
+        self.source: Message = source
+        self._error = error
 
     def __str__(self) -> str:
         return self.reason

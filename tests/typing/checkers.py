@@ -50,7 +50,7 @@ def incomplete(package: str, folder: Path) -> list[str]:
     assert Path(complete["packageRootDirectory"]) == folder / package, answer["generalDiagnostics"]
     unknown = [one for one in complete["symbols"] if one["isTypeAmbiguous"] or not one["isTypeKnown"]]
     assert bool(unknown) == (complete["completenessScore"] < 1)
-    return [_explained(one) for one in unknown if one["isExported"]]
+    return [_explained(one) for one in unknown]
 
 
 def _explained(symbol: Mapping[str, Any]) -> str:

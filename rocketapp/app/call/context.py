@@ -35,12 +35,12 @@ class Context:
         self, first: Message, attempt: int, subscription: Subscription, deadline: float | None, publisher: Publisher
     ) -> None:
         self._first, self._handler, self._publisher = first, subscription.handler_name, publisher
-        self.attempt = attempt
+        self.attempt: int = attempt
         """The first is 1. For a batch: the highest of its messages."""
         self.queue: MessageQueue | None = first.queue
         """Where the message was pulled from; its topic is `%RETRY%group` for an attempt after the first."""
-        self.group = subscription.group
-        self.deadline = deadline
+        self.group: str = subscription.group
+        self.deadline: float | None = deadline
         """The event loop's time (`loop.time()`) at which `timeout=` ends this attempt, or None."""
 
     @property

@@ -113,8 +113,9 @@ class Declared:
         _check_clusters(clusters, place)
         if not isinstance(settings, Mapping) or not all(isinstance(table, Mapping) for table in settings.values()):
             raise SetupError(place, f"settings={settings!r}: give options by table, {{'consumer': {{'threads': 40}}}}")
-        self.name, self.place = name, place
-        self.clusters = dict(clusters)
+        self.name: str = name
+        self.place: str = place
+        self.clusters: dict[str, str] = dict(clusters)
         self.container: Any = None
         self.lifecycle_hooks: list[HookFunction] = []
         providers = None
@@ -123,13 +124,13 @@ class Declared:
 
             self.container = instance_of(container, place)
             providers = ContainerProviders(self.container)
-        self.payloads = Payloads(lambda: self.codecs)
+        self.payloads: Payloads = Payloads(lambda: self.codecs)
         self._own_table = None if options is None else _own_table(options, name, place)
         self.settings_in_use: Settings | None = None
         """Those of the run, while there is one."""
         own = None if self._own_table is None else (self._own_table[1], partial(self.options, self._own_table[1]))
         sources = ArgumentSources(providers, lambda: self.plugins, own)
-        self.registry = Registry(name, clusters, sources, self.payloads)
+        self.registry: Registry = Registry(name, clusters, sources, self.payloads)
         self._plugin_objects = plugins
         self._plugins_known: dict[str, object] = {}
         self._plugins_chosen_by = AppConfig()

@@ -26,7 +26,7 @@ class TwoPhases:
     """What an app declared, and its run while there is one."""
 
     def __init__(self, declared: Declared) -> None:
-        self.name = declared.name
+        self.name: str = declared.name
         self._declared = declared
         self._pause_changes: list[PauseChange] = []
         """Calls of `pause` and `resume` before the start, in order."""

@@ -55,7 +55,7 @@ class Payloads:
         """`of_plugins`: asked whenever a type is looked at that JSON does not know, and by each `publish`."""
         self._of_plugins = of_plugins
         self._claimed: dict[type[Any], Codec | None] = {}
-        self.upcasters = Upcasters()
+        self.upcasters: Upcasters = Upcasters()
 
     def forget_plugins(self) -> None:
         """The settings have chosen other plugins."""

@@ -19,7 +19,8 @@ class TopicPublisher(Generic[T]):
     __slots__ = ("_publisher", "topic")
 
     def __init__(self, publisher: Publisher, topic: Topic[T]) -> None:
-        self._publisher, self.topic = publisher, topic
+        self._publisher = publisher
+        self.topic: Topic[T] = topic
 
     def __repr__(self) -> str:
         return f"<TopicPublisher of {self.topic}>"

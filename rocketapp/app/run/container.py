@@ -74,7 +74,7 @@ class Wiring:
 
     def __init__(self, container: Any, given: parts.GivenParts) -> None:
         """`given`: values for the providers that the user's container leaves open."""
-        self.own = Container()
+        self.own: Container = Container()
         self._user: Any = container
         self._filled: list[providers.Provider[Any]] = []
         replaced = _replaced(container)

@@ -24,7 +24,7 @@ from rocketapp.errors import ConfigError
 from rocketapp.tasks import scope
 from rocketapp.transport.tcp import dial_tcp
 
-log = logging.getLogger("rocketapp.app")
+log: logging.Logger = logging.getLogger("rocketapp.app")
 
 
 async def start(app: TwoPhases) -> Lifecycle:

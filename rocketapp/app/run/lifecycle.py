@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rocketapp.consumer.push_consumer import PushConsumer
     from rocketapp.producer.producer import Producer
 
-log = logging.getLogger("rocketapp.app")
+log: logging.Logger = logging.getLogger("rocketapp.app")
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 """Seconds between attempts to reach a name server at start."""
 
@@ -73,8 +73,8 @@ class Lifecycle:
         self._dial, self._clock, self._random, self._threads = dial, clock, random, threads
         self._more_plugins = plugins
         self.loop: asyncio.AbstractEventLoop
-        self.send_timeout = settings.producer.send_timeout
-        self.publishing = Publishing(lambda: self, payloads=declared_of(app).payloads)
+        self.send_timeout: float = settings.producer.send_timeout
+        self.publishing: Publishing = Publishing(lambda: self, payloads=declared_of(app).payloads)
         self._assembly: Assembly | None = None
         self._clients: dict[str, ClientInstance] = {}
         self._producers: dict[str, Producer] = {}

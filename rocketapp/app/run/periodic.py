@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-log = logging.getLogger("rocketapp.app")
+log: logging.Logger = logging.getLogger("rocketapp.app")
 
 
 class Periodic:

@@ -14,7 +14,7 @@ from rocketapp.transport.connection import Connection
 from rocketapp.transport.watched import NewConnection, Told, Watch, WatchedConnection
 from rocketapp.wire.command import Command
 
-log = logging.getLogger("rocketapp.app")
+log: logging.Logger = logging.getLogger("rocketapp.app")
 
 
 def connections(plugins: Plugins, surface: Surface) -> NewConnection:

@@ -20,7 +20,7 @@ from rocketapp.model.publish_options import PublishOptions
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
 
-log = logging.getLogger("rocketapp.app")
+log: logging.Logger = logging.getLogger("rocketapp.app")
 T = TypeVar("T")
 
 

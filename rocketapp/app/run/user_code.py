@@ -17,7 +17,7 @@ from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.hooks.surface import Surface
 from rocketapp.tasks import Tasks, scope
 
-log = logging.getLogger("rocketapp.app")
+log: logging.Logger = logging.getLogger("rocketapp.app")
 
 
 class UserCode:

@@ -26,8 +26,8 @@ class CommitLog:
         self._files = files
         self._segment_bytes = segment_bytes
         self._segments: list[File] = []
-        self.min_position = 0
-        self.end = 0
+        self.min_position: int = 0
+        self.end: int = 0
         self._open_segments()
 
     def __repr__(self) -> str:

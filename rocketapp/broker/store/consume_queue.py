@@ -84,10 +84,12 @@ class ConsumeQueue:
     )
 
     def __init__(self, topic: str, queue_id: int, opened: OpenFiles) -> None:
-        self.topic, self.queue_id = topic, queue_id
-        self.topic_bytes = topic.encode()
-        self.min_offset = self.max_offset = 0
-        self.last_physical = -1
+        self.topic: str = topic
+        self.queue_id: int = queue_id
+        self.topic_bytes: bytes = topic.encode()
+        self.min_offset: int = 0
+        self.max_offset: int = 0
+        self.last_physical: int = -1
         self._directory = f"{DIRECTORY}/{topic}/{queue_id}"
         self._opened = opened
         self._first_file = 0

@@ -19,7 +19,9 @@ class Flush:
     def __init__(
         self, files: Files, log_file: File | None, log_end: int, checkpoint: Checkpoint, *, log_ms: int, queues_ms: int
     ) -> None:
-        self.log_end, self.log_ms, self.queues_ms = log_end, log_ms, queues_ms
+        self.log_end: int = log_end
+        self.log_ms: int = log_ms
+        self.queues_ms: int = queues_ms
         self._files, self._log_file, self._checkpoint = files, log_file, checkpoint
         self._paths: list[str] = []
         self._lock = threading.Lock()

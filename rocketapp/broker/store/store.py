@@ -76,7 +76,7 @@ class MessageStore:
         self._flushes = 0
         self._flushed_end = self._hinted_end = -1
         self._queues_ms = 0
-        self.recovered_end = self._log.end
+        self.recovered_end: int = self._log.end
         """The end of the log when it was opened."""
         self.flush()
 

@@ -37,8 +37,10 @@ class Lock:
     """The lock of one queue for one session."""
 
     def __init__(self, queue: MessageQueue, lease: Lease, now: float, wake: Callable[[], None]) -> None:
-        self.queue, self.lease, self._wake = queue, lease, wake
-        self.ask_at = now
+        self.queue: MessageQueue = queue
+        self.lease: Lease = lease
+        self._wake = wake
+        self.ask_at: float = now
         """The loop's time when it is asked for next."""
         self.problem = "its lock was not asked for yet"
         """Why it is not held."""
@@ -99,7 +101,7 @@ class Leases:
         self._observe, self._is_unchanged = observe, is_unchanged
         self._tasks = Tasks(observe)
         self._keepers: dict[str, _Keeper] = {}
-        self.has_dropped = False
+        self.has_dropped: bool = False
         """Whether a lock was left to expire. A broker that hears of our leaving may free it at once."""
         self._loop = asyncio.get_running_loop()
 

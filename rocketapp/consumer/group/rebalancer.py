@@ -78,7 +78,7 @@ class Rebalancer:
         """The same by topic: with 1,000 topics, each decision would otherwise look at the queues of all."""
         self.wanted: dict[str, frozenset[MessageQueue]] = {}
         """By topic the queues that are ours by the last list of members."""
-        self.is_complete = False
+        self.is_complete: bool = False
         """Whether the last rebalance could decide on every topic."""
 
     def __repr__(self) -> str:

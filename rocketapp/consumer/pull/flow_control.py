@@ -32,7 +32,7 @@ class FlowControl:
 
     def __init__(self, limit_bytes: int) -> None:
         """`limit_bytes`: what all process queues may hold together; one answer of each topic may be above it."""
-        self.budget = MemoryBudget(limit_bytes)
+        self.budget: MemoryBudget = MemoryBudget(limit_bytes)
         self._granted: dict[QueueAccount, asyncio.Future[None]] = {}
         self._is_scheduled = False
         self._sweeping: asyncio.TimerHandle | None = None

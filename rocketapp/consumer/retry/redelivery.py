@@ -81,7 +81,7 @@ class Redelivery:
         self._waiting = Waiting(stall_reasons)
         self._retry_queues: dict[str, RetryQueue] = {}
         self._loop = asyncio.get_running_loop()
-        self.due_until = 0.0
+        self.due_until: float = 0.0
         """The loop's time until which a retry that we sent back may still come."""
 
     def __repr__(self) -> str:

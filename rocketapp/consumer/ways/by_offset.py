@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ class ByOffset:
 
     def __init__(self, process_queue: ProcessQueue[Message], handler: Handler) -> None:
         self._process_queue, self._handler = process_queue, handler
-        self.done = process_queue.finisher(handler.stats)
+        self.done: Callable[[Message], None] = process_queue.finisher(handler.stats)
         """Acknowledges one message."""
 
     def done_all(self, messages: Sequence[Message]) -> None:

@@ -62,12 +62,15 @@ class ConcurrentWay:
 
         Orderly topics are here too: a message that comes back through the retry topic has lost its order anyway.
         """
-        self.stats, self.new_completion = stats, new_completion
+        self.stats: GroupStats = stats
+        self.new_completion: NewCompletion = new_completion
         self._observe, self._threads = observe, threads
-        self._group, self.crashes, self.suspects = group, crashes, SuspectLine()
+        self._group = group
+        self.crashes: Crashes | None = crashes
+        self.suspects: SuspectLine = SuspectLine()
         self._tasks = Tasks(observe)
         self._workers: list[Workers] = []
-        self.tables = {
+        self.tables: dict[str, TagTable[Workers]] = {
             topic.topic: TagTable((self._workers_of(each), each.subscription.tags) for each in topic.handlers)
             for topic in topics
         }

@@ -19,6 +19,7 @@ from rocketapp.consumer.ways.keyed_lane import Lane
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
 from rocketapp.consumer.workers.work import Workers
 from rocketapp.state.hand_over import RUN_ON
+from rocketapp.state.lease import Lease
 from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
@@ -42,15 +43,17 @@ class KeyedDelivery:
     def __init__(
         self, process_queue: ProcessQueue[Message], lock: QueueLock, table: TagTable[Workers], context: KeyedContext
     ) -> None:
-        self.process_queue, self.lease, self.context = process_queue, lock.lease, context
+        self.process_queue: ProcessQueue[Message] = process_queue
+        self.lease: Lease = lock.lease
+        self.context: KeyedContext = context
         self._lock, self._table = lock, table
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self.loop.create_future()
         """Done when the lock is lost."""
         self.ended: asyncio.Future[None] = self.loop.create_future()
-        self.abandoned = False
+        self.abandoned: bool = False
         """Cancellations of running calls are ours."""
-        self.retries = RetriesInPlace(process_queue, self.ended, context.retries)
+        self.retries: RetriesInPlace = RetriesInPlace(process_queue, self.ended, context.retries)
         self._lanes: dict[int, Lane] = {}
         self._is_held = False
         self._take: Take | None = None

@@ -50,7 +50,8 @@ class Lane:
     """The messages of one session for one handler; the completion of its endless work."""
 
     def __init__(self, delivery: Session, workers: Workers) -> None:
-        self._delivery, self.workers = delivery, workers
+        self._delivery = delivery
+        self.workers: Workers = workers
         self.keyed: Keyed[Message] = Keyed()
         handler = workers.handler
         self._handler = handler

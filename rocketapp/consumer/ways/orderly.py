@@ -51,7 +51,7 @@ class OrderlyWay:
         topics = [topic for topic in topics if topic.orderly]
         if not all(handler.subscription.is_async for topic in topics for handler in topic.handlers):
             crashes = None
-        self.waits = StallReasons(group, observe, asyncio.get_running_loop().time)
+        self.waits: StallReasons = StallReasons(group, observe, asyncio.get_running_loop().time)
         """Queues that wait for a free call of their handler. They are pulled all the same."""
         self._context = OrderlyContext(stats, retries, prompt, tasks=Tasks(observe), waits=self.waits, crashes=crashes)
         self._threads = threads

@@ -46,9 +46,12 @@ class PluggedWay:
         observe: Observe,
     ) -> None:
         """`new_completion(process_queue, handler, keep)` acknowledges, and judges the messages that failed."""
-        self.handler, self.plugged_in, self.observe = handler, plugged_in, observe
-        self.new_completion, self.stall_reasons = new_completion, stall_reasons
-        self.needs_lock = plugged_in.way.locked
+        self.handler: Handler = handler
+        self.plugged_in: PluggedIn = plugged_in
+        self.observe: Observe = observe
+        self.new_completion: NewCompletion = new_completion
+        self.stall_reasons: StallReasons = stall_reasons
+        self.needs_lock: bool = plugged_in.way.locked
         self.run_on: float | None = None if self.needs_lock else RUN_ON
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:

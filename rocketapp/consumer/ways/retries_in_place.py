@@ -43,7 +43,7 @@ class RetriesInPlace:
     ) -> None:
         """`ended`: done when the session waits for no message any more."""
         self._process_queue, self._ended, self._context = process_queue, ended, context
-        self.earlier = context.attempts.take(process_queue.message_queue, process_queue.end_offset)
+        self.earlier: dict[int, int] = context.attempts.take(process_queue.message_queue, process_queue.end_offset)
         """Failed attempts of earlier sessions, by offset; of messages that were not started in this one."""
         self.failed: dict[int, int] = {}
         """Failed attempts of messages that were started in this session; emptied when all of those are done."""

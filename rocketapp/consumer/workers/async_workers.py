@@ -47,7 +47,9 @@ class AsyncWorkers:
         self.handler = handler
         self._tasks = tasks
         self._call = limited(handler)
-        self.batch = None if subscription.batch is None else (subscription.batch, subscription.batch_wait)
+        self.batch: tuple[int, float] | None = (
+            None if subscription.batch is None else (subscription.batch, subscription.batch_wait)
+        )
         """Most messages of a batch and seconds to wait for them; None for a handler of single messages."""
         self._single = self.batch is None
         self._most, self._name = subscription.concurrency, handler.name

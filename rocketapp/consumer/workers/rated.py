@@ -43,10 +43,11 @@ class Meter:
 
     def __init__(self, rate: float, dry: Callable[[], None], ended: Callable[[], None]) -> None:
         """`dry` is called when a message could not start, `ended` with the last item; in the thread that draws."""
-        self.now = asyncio.get_running_loop().time
-        self.dry, self.ended = dry, ended
+        self.now: Callable[[], float] = asyncio.get_running_loop().time
+        self.dry: Callable[[], None] = dry
+        self.ended: Callable[[], None] = ended
         self._bucket = TokenBucket(rate, self.now())
-        self.most = self._bucket.most
+        self.most: float = self._bucket.most
         """Most messages that may start at once."""
         self._lock = threading.Lock()
 
@@ -74,7 +75,7 @@ class Metered(Iterator[Any]):
 
     def __init__(self, items: Iterator[Any], meter: Meter) -> None:
         self._items, self._meter = items, meter
-        self.is_dry = False
+        self.is_dry: bool = False
 
     def __next__(self) -> Any:
         if not self._meter.take():
@@ -102,7 +103,7 @@ class RatedWorkers:
     def __init__(self, workers: Workers, rate: float) -> None:
         self._workers = workers
         self.handler: Handler = workers.handler
-        self.batch = workers.batch
+        self.batch: tuple[int, float] | None = workers.batch
         self._loop = asyncio.get_running_loop()
         self._meter = Meter(rate, self._ask_to_wait, self._ask_for_others)
         self._works: deque[Work] = deque()
@@ -188,7 +189,8 @@ class RatedSerial:
     def __init__(self, executor: SerialExecutor, rate: float) -> None:
         self._executor = executor
         self.handler: Handler = executor.handler
-        self.free_calls, self.most = executor.free_calls, executor.most
+        self.free_calls: asyncio.Semaphore = executor.free_calls
+        self.most: int = executor.most
         self._meter = Meter(rate, _nothing, _nothing)
 
     async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:

@@ -34,11 +34,11 @@ class Permit:
     __slots__ = ("abandoned", "item", "lease", "withheld")
 
     def __init__(self, lease: Lease) -> None:
-        self.lease = lease
+        self.lease: Lease = lease
         """No item starts after it is over."""
-        self.withheld = False
+        self.withheld: bool = False
         """No further item may start."""
-        self.abandoned = False
+        self.abandoned: bool = False
         """The running call was cancelled by us."""
         self.item: Any = None
         """What the handler works on."""
@@ -88,8 +88,9 @@ class SerialOnLoop:
     """Calls an async handler."""
 
     def __init__(self, handler: Handler) -> None:
-        self.handler, self.most = handler, RUN
-        self.free_calls = asyncio.Semaphore(handler.subscription.concurrency)
+        self.handler: Handler = handler
+        self.most: int = RUN
+        self.free_calls: asyncio.Semaphore = asyncio.Semaphore(handler.subscription.concurrency)
         self._single = handler.subscription.batch is None
         self._call = limited(handler)
         self._loop = asyncio.get_running_loop()
@@ -137,8 +138,9 @@ class SerialInThreads:
     def __init__(self, handler: Handler, threads: MakeThreads = Threads) -> None:
         """`threads(name, most)` makes the threads."""
         concurrency = handler.subscription.concurrency
-        self.handler, self.most = handler, THREAD_RUN
-        self.free_calls = asyncio.Semaphore(concurrency)
+        self.handler: Handler = handler
+        self.most: int = THREAD_RUN
+        self.free_calls: asyncio.Semaphore = asyncio.Semaphore(concurrency)
         self._threads = threads(f"orderly handler {handler.name}", concurrency)
 
     async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:

@@ -57,7 +57,9 @@ class ThreadWorkers:
         subscription = handler.subscription
         self.handler = handler
         self._call, self._observe = handler.call, observe
-        self.batch = None if subscription.batch is None else (subscription.batch, subscription.batch_wait)
+        self.batch: tuple[int, float] | None = (
+            None if subscription.batch is None else (subscription.batch, subscription.batch_wait)
+        )
         """Most messages of a batch and seconds to wait for them; None for a handler of single messages."""
         self._single = self.batch is None
         self._most = subscription.concurrency

@@ -88,7 +88,7 @@ class Work:
     def __init__(self, batch: list[Any], completion: Completion) -> None:
         self._draw(iter(batch), completion)
         self._count, self._last = len(batch), _last_offset(batch[-1])
-        self.first_offset = _first_offset(batch[0])
+        self.first_offset: int = _first_offset(batch[0])
 
     @classmethod
     def endless(cls, items: Iterator[Any], completion: Completion) -> Work:
@@ -102,21 +102,22 @@ class Work:
         return work
 
     def _draw(self, items: Iterator[Any], completion: Completion) -> None:
-        self.completion = completion
+        self.completion: Completion = completion
         """Workers report to it."""
-        self.items = self._source = items
+        self.items: Iterator[Any] = items
         """Shared by all workers: taking an item starts it. Nothing else keeps the items alive."""
-        self.is_alone = False
+        self._source = items
+        self.is_alone: bool = False
         """It is one item that may end the process: nothing of it is noted down once its call has ended."""
-        self.record = b""
+        self.record: bytes = b""
         """What a worker notes down that takes items of it."""
         self.finished: list[Any] = []
         """Messages that threads have finished and the loop has not collected."""
-        self.is_collected = False
+        self.is_collected: bool = False
         """The loop will collect `finished` soon."""
-        self.is_queued = False
+        self.is_queued: bool = False
         """Workers have it among their works, which they change under their lock if they have one."""
-        self.is_endless = False
+        self.is_endless: bool = False
         """Workers take turns between such works: another one may wait behind it."""
 
     def __repr__(self) -> str:

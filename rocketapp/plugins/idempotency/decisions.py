@@ -106,7 +106,7 @@ class Marks:
         self._running: dict[str, tuple[str, float]] = {}
         # Not a dict: the first key of one whose front was deleted is found behind all those that were deleted.
         self._done: OrderedDict[str, float] = OrderedDict()
-        self.forgotten = 0
+        self.forgotten: int = 0
         """Done marks that were dropped before they had expired."""
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ from rocketapp.plugins.idempotency.config import IdempotencyConfig
 from rocketapp.plugins.idempotency.decisions import holder_of
 
 T = TypeVar("T")
-log = logging.getLogger("rocketapp.idempotency")
+log: logging.Logger = logging.getLogger("rocketapp.idempotency")
 RENEWALS_PER_LEASE = 4
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 1.0
 """Seconds between two tries of a store that fails."""
@@ -30,7 +30,7 @@ class Desk:
 
     def __init__(self, store: IdempotencyStore, config: IdempotencyConfig, observe: Observe) -> None:
         self.config = config
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._store, self._tasks = store, Tasks(observe)
         self._held: dict[Claim, None] = {}
         self._process, self._numbers = uuid.uuid4().hex, count()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from rocketapp.plugins.telemetry.tracing import Tracing
 
-log = logging.getLogger("rocketapp.telemetry")
+log: logging.Logger = logging.getLogger("rocketapp.telemetry")
 _PATIENCE = 5.0
 """Seconds that the last export may take while the app stops."""
 _NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")

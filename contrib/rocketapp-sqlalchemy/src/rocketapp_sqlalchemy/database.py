@@ -28,7 +28,7 @@ from rocketapp_sqlalchemy import marking
 from rocketapp_sqlalchemy.once import Once, current, engine_of
 from rocketapp_sqlalchemy.tables import metadata
 
-log = logging.getLogger("rocketapp_sqlalchemy")
+log: logging.Logger = logging.getLogger("rocketapp_sqlalchemy")
 _SWEEP = 600.0
 """Seconds between two removals of expired marks."""
 _MOST_SWEPT = 10_000
@@ -38,7 +38,8 @@ class InDatabase:
     """What `idempotent=` gets: the marks are in this database, and the key is made by this function."""
 
     def __init__(self, database: Database, key: Callable[[Message], str] | None) -> None:
-        self.database, self.key = database, key
+        self.database: Database = database
+        self.key: Callable[[Message], str] | None = key
 
     @property
     def keeps_marks(self) -> bool:
@@ -65,11 +66,11 @@ class Database:
         if not engines:
             raise TypeError("Database() needs an engine: of create_engine, create_async_engine, or both")
         self.engines = engines
-        self.once = InDatabase(self, None)
+        self.once: InDatabase = InDatabase(self, None)
         """`subscribe(..., idempotent=database.once)`: copies are told by message id and body."""
         self._keep, self._create_tables = keep, create_tables
         self._tasks = Tasks()
-        self.is_plugin = False
+        self.is_plugin: bool = False
         """An app has it among its plugins."""
 
     def __repr__(self) -> str:

@@ -16,7 +16,7 @@ from rocketapp import RocketAppError
 from rocketapp_sqlalchemy.marking import now
 from rocketapp_sqlalchemy.tables import outbox, slots
 
-log = logging.getLogger("rocketapp_sqlalchemy")
+log: logging.Logger = logging.getLogger("rocketapp_sqlalchemy")
 _PART = 100
 """Rows of one slot that are read, sent and removed at a time."""
 _SEND_TIMEOUT = 3.0
