@@ -1,0 +1,120 @@
+"""A declared type → the columns of a table, and a decoder of message bodies."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from msgspec import inspect as kinds
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+COORDINATES = pa.schema(
+    [
+        pa.field("_rmq_topic", pa.string(), nullable=False),
+        pa.field("_rmq_broker", pa.string(), nullable=False),
+        pa.field("_rmq_queue", pa.int32(), nullable=False),
+        pa.field("_rmq_offset", pa.int64(), nullable=False),
+        pa.field("_rmq_store_ts", TIMESTAMP, nullable=False),
+    ]
+)
+"""Where a row comes from. The first four name one message of a cluster."""
+PLAIN = pa.schema([pa.field("body", pa.binary()), pa.field("tag", pa.string()), pa.field("keys", pa.string())])
+"""The columns without a declared type; keys are separated by blanks, as brokers keep them."""
+PROBLEM = pa.schema([pa.field("_rmq_problem", pa.string()), pa.field("_rmq_body", pa.binary())])
+"""What a body that cannot be decoded leaves, beside empty columns."""
+
+_SCALARS: list[tuple[type[kinds.Type], pa.DataType]] = [
+    (kinds.BoolType, pa.bool_()),
+    (kinds.IntType, pa.int64()),
+    (kinds.FloatType, pa.float64()),
+    (kinds.StrType, pa.string()),
+    (kinds.BytesType, pa.binary()),
+    (kinds.DateTimeType, TIMESTAMP),
+    (kinds.DateType, pa.date32()),
+    (kinds.UUIDType, pa.string()),
+    (kinds.DecimalType, pa.decimal128(38, 9)),
+]
+
+
+class Columns:
+    """The columns of one type, and what makes rows of bodies."""
+
+    def __init__(self, kind: Any) -> None:
+        """`kind`: a dataclass, msgspec Struct, TypedDict or attrs class. Raises TypeError for what has no columns."""
+        about = _about(kind)
+        if not isinstance(about, kinds.StructType | kinds.DataclassType | kinds.TypedDictType):
+            raise TypeError(f"{kind!r} has no fields: give a dataclass, a msgspec Struct or a TypedDict")
+        self.schema = pa.schema(_fields(about))
+        self._names = [field.name for field in about.fields]
+        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
+        self._is_mapping = isinstance(about, kinds.TypedDictType)
+
+    def decode(self, body: bytes) -> list[Any]:
+        """The values of one row. Raises msgspec.DecodeError or UnicodeDecodeError for a body of another shape."""
+        value = self._decode(body)
+        if self._is_mapping:
+            return [_plain(value.get(name)) for name in self._names]
+        return [_plain(getattr(value, name)) for name in self._names]
+
+
+def _about(kind: Any) -> kinds.Type:
+    try:
+        return kinds.type_info(kind)
+    except TypeError as error:
+        raise TypeError(f"{kind!r}: {error}") from None
+
+
+def _fields(about: kinds.StructType | kinds.DataclassType | kinds.TypedDictType) -> list[pa.Field]:
+    """Every column may be empty: types grow by fields, and old rows do not have them."""
+    return [pa.field(field.name, _type(field.type, field.name)) for field in about.fields]
+
+
+def _type(about: kinds.Type, name: str) -> pa.DataType:  # noqa: PLR0911 - one line per kind of type
+    if isinstance(about, kinds.UnionType):
+        rest = [one for one in about.types if not isinstance(one, kinds.NoneType)]
+        if len(rest) == 1:
+            return _type(rest[0], name)
+    for kind, found in _SCALARS:
+        if isinstance(about, kind):
+            return found
+    if isinstance(about, kinds.EnumType):
+        return pa.int64() if all(isinstance(one.value, int) for one in about.cls) else pa.string()
+    if isinstance(about, kinds.LiteralType):
+        return pa.int64() if all(isinstance(value, int) for value in about.values) else pa.string()
+    if isinstance(about, kinds.ListType | kinds.VarTupleType | kinds.SetType | kinds.FrozenSetType):
+        return pa.list_(_type(about.item_type, name))
+    if isinstance(about, kinds.DictType):
+        return pa.map_(_type(about.key_type, name), _type(about.value_type, name))
+    if isinstance(about, kinds.StructType | kinds.DataclassType | kinds.TypedDictType):
+        return pa.struct(_fields(about))
+    raise TypeError(f"field {name!r} has no column: {type(about).__name__} is not one of the types that tables have")
+
+
+_KEPT = (datetime.datetime, datetime.date, decimal.Decimal, bytes, str, int, float, bool, type(None))
+
+
+def _plain(value: Any) -> Any:
+    """As Arrow takes it."""
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, _KEPT):
+        return value
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    return {name: _plain(getattr(value, name)) for name in _names(value)}
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    fields = getattr(value, "__struct_fields__", None)
+    return tuple(fields) if fields is not None else tuple(value.__dataclass_fields__)

@@ -1,0 +1,146 @@
+"""One batch into the table, exactly once: stage, publish under a fence, read back.
+
+Any error leaves open whether the batch is in the table, and the next attempt finds out. It blocks, and belongs into a
+worker thread.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic
+
+from rocketapp_pyspark.batches import Batch, R
+from rocketapp_pyspark.errors import FencedError, GapError, SinkError
+from rocketapp_pyspark.lanes import advanced, fit
+from rocketapp_pyspark.records import Commit, Head
+from rocketapp_pyspark.store import Staged, Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_FENCES = 100
+"""Lost races in one attempt. Each means that another owner has published; more than a few are a fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What became of a batch that is in the table now."""
+
+    head: Head
+    batch: str
+    """Its name; empty when everything was in the table before."""
+    rows: int = 0
+    """Rows that it added."""
+    bytes: int = 0
+    trimmed: int = 0
+    """Messages that were in the table before."""
+    fenced: int = 0
+    """Races that were lost on the way."""
+
+
+def fingerprint(schema: pa.Schema) -> str:
+    """Names and types of the columns."""
+    return ", ".join(f"{column.name} {column.type}" for column in schema)
+
+
+class Attempt(Generic[R]):
+    """One batch on its way. `run` is called again after a failure."""
+
+    def __init__(
+        self,
+        store: Store,
+        sink: str,
+        batch: Batch[R],
+        *,
+        to_table: Callable[[Batch[R]], pa.Table | None],
+        now: Callable[[], float],
+        new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
+    ) -> None:
+        """`to_table`: the rows of a batch as a table; None, or one without rows, when none is to be stored."""
+        self._store, self._sink, self.batch = store, sink, batch
+        self._to_table, self._now, self._new_name = to_table, now, new_name
+        self._staged: tuple[str, Staged | None, str] | None = None
+        """Name, rows and schema of what was staged last."""
+        self._published: tuple[int, str, Staged | None] | None = None
+        """Sequence, name and rows of a commit whose outcome is not known."""
+        self._size = len(batch)
+
+    def run(self, head: Head | None = None) -> Done:
+        """Returns when the batch is in the table. `head`: where the sink stood when that was last known.
+
+        Raises GapError when the table ends below these rows, SinkError for what waiting does not mend, and whatever
+        the store raises.
+        """
+        if head is None or self._published is not None:
+            head = self._store.load()
+        for lost in range(MOST_FENCES):
+            if self._is_published():
+                return self._done(self._store.load(), lost)
+            self._trim(head)
+            if not self.batch.spans:
+                return Done(head, "", trimmed=self._size, fenced=lost)
+            name, staged, schema = self._stage()
+            self._check_schema(head, schema)
+            commit = Commit(
+                sink=self._sink,
+                sequence=head.sequence + 1,
+                batch=name,
+                spans=self.batch.spans,
+                vector=advanced(head.vector, self.batch.spans),
+                schema=schema or head.schema,
+                rows=0 if staged is None else staged.rows,
+                made_at=self._now(),
+            )
+            self._published = commit.sequence, name, staged
+            try:
+                self._store.publish(commit, staged)
+            except FencedError:
+                self._published = None
+            if self._is_published():
+                head = Head(sequence=commit.sequence, batch=name, vector=commit.vector, schema=commit.schema)
+                return self._done(head, lost)
+            head = self._store.load()
+        raise SinkError(f"sink {self._sink}: {MOST_FENCES} races lost in a row: too many publish to it")
+
+    def drop(self, batch: Batch[R]) -> None:
+        """Go on with this part of it."""
+        if batch.spans.keys() != self.batch.spans.keys():
+            self.batch, self._staged = batch, None
+
+    def _is_published(self) -> bool:
+        """Whether the last publication was ours: a store may pass over a repeated one without a word."""
+        if self._published is None:
+            return False
+        sequence, name, _ = self._published
+        if self._store.who_committed(sequence) == name:
+            return True
+        self._published = None
+        return False
+
+    def _trim(self, head: Head) -> None:
+        found = fit(self.batch.spans, head.vector)
+        for lane, has in found.gaps.items():
+            raise GapError(str(lane), has, self.batch.spans[lane].start)
+        if found.trims:
+            self.batch, self._staged = self.batch.trimmed(head.vector), None
+
+    def _stage(self) -> tuple[str, Staged | None, str]:
+        if self._staged is None:
+            name, table = self._new_name(), self._to_table(self.batch)
+            if table is None or not table.num_rows:
+                self._staged = name, None, ""
+            else:
+                self._staged = name, self._store.stage(name, table), fingerprint(table.schema)
+        return self._staged
+
+    def _check_schema(self, head: Head, schema: str) -> None:
+        if schema and head.schema and schema != head.schema:
+            raise SinkError(f"sink {self._sink}: its rows are ({schema}), and the table has ({head.schema})")
+
+    def _done(self, head: Head, fenced: int) -> Done:
+        assert self._published is not None
+        _, name, staged = self._published
+        rows, size = (0, 0) if staged is None else (staged.rows, staged.bytes)
+        return Done(head, name, rows, size, self._size - len(self.batch), fenced)

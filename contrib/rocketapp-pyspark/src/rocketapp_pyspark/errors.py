@@ -1,0 +1,21 @@
+"""What can go wrong with a sink."""
+
+from __future__ import annotations
+
+from rocketapp.plugin import RocketAppError
+
+
+class SinkError(RocketAppError):
+    """A sink cannot go on as things are. The text says what has to be done."""
+
+
+class FencedError(RocketAppError):
+    """Another owner has published this sequence number; nothing of ours is in the table. Load, and look again."""
+
+
+class GapError(SinkError):
+    """The table lacks what lies below these rows: it was set back, and its queues have to be read again from there."""
+
+    def __init__(self, lane: str, has: int, start: int) -> None:
+        super().__init__(f"{lane}: the table ends before #{has}, and these rows begin at #{start}: they are read again")
+        self.lane = lane

@@ -1,0 +1,41 @@
+"""What `format=` may say, and what makes the store of each."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.store import Store
+from rocketapp_pyspark.writing import by_spark
+
+Table = str | os.PathLike[str]
+
+
+class NewStore(Protocol):
+    """Makes the store of one sink, as its app starts; nothing is read or written before the store is used."""
+
+    def __call__(self, table: Table, sink: str, spark: Spark) -> Store:
+        """`table` and `sink`: what the sink calls its table and itself. `spark.session()` waits for the session."""
+        ...
+
+
+def parquet(table: Table, sink: str, spark: Spark) -> Store:
+    return ParquetStore(table, sink, write=by_spark(spark))
+
+
+BUILT_IN: dict[str, NewStore] = {"parquet": parquet}
+_registered: dict[str, NewStore] = {}
+
+
+def register_format(name: str, new_store: NewStore) -> None:
+    """Make `format=name` known to every sink of this process. Raises ValueError for a name that is taken."""
+    if known().get(name, new_store) is not new_store:
+        raise ValueError(f"format {name!r} is known already: give yours another name")
+    _registered[name] = new_store
+
+
+def known() -> dict[str, NewStore]:
+    """By name, those of other packages included."""
+    return {**BUILT_IN, **_registered}

@@ -1,0 +1,63 @@
+"""Where a sink stands in its queues. Values alone: no clock, no file, no task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rocketapp.plugin import MessageQueue
+
+
+class Lane(NamedTuple):
+    """One queue, as the table knows it."""
+
+    topic: str
+    broker: str
+    queue: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}@{self.broker}:{self.queue}"
+
+
+def lane_of(queue: MessageQueue) -> Lane:
+    return Lane(queue.topic, queue.broker_name, queue.queue_id)
+
+
+class Span(NamedTuple):
+    """Offsets of one lane: from `start` up to `end`, without it. Offsets without a row are in it as well."""
+
+    start: int
+    end: int
+
+
+Vector = Mapping[Lane, int]
+"""The next offset of each lane: everything below is in the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How spans lie to what the table has."""
+
+    trims: Mapping[Lane, int] = field(default_factory=dict)
+    """Lanes whose rows below this offset are in the table already."""
+    gaps: Mapping[Lane, int] = field(default_factory=dict)
+    """Lanes whose rows begin above this offset, where the table ends: what lies between would be lost."""
+
+
+def fit(spans: Mapping[Lane, Span], vector: Vector) -> Fit:
+    """Compare. A lane that the table has never seen may begin anywhere."""
+    trims, gaps = {}, {}
+    for lane, span in spans.items():
+        has = vector.get(lane, span.start)
+        if has > span.start:
+            trims[lane] = has
+        elif has < span.start:
+            gaps[lane] = has
+    return Fit(trims, gaps)
+
+
+def advanced(vector: Vector, spans: Mapping[Lane, Span]) -> dict[Lane, int]:
+    """The vector when these spans are in the table. It never steps back."""
+    ends = {lane: max(span.end, vector.get(lane, span.end)) for lane, span in spans.items()}
+    return {**vector, **ends}

@@ -1,0 +1,207 @@
+"""The plugin: `app.sink(...)`, one writer per sink, one Spark session per process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rocketapp import DeadLetter, Message, RocketApp, SetupError
+from rocketapp.plugin import (
+    AppConfig,
+    ConsumerConfig,
+    IntakeWay,
+    Start,
+    Subscription,
+    Surface,
+    Tasks,
+    hookimpl,
+    option,
+)
+from rocketapp_pyspark.batches import DEFAULTS, Limits
+from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.worker import Worker
+
+if TYPE_CHECKING:
+    # Arrow takes a while to import: an app without a sink does without it.
+    from rocketapp_pyspark.declared import Sink, Transform
+    from rocketapp_pyspark.rows import BadRows
+    from rocketapp_pyspark.writer import Writer
+
+DRAIN_SHARE = 0.8
+"""Of `app.drain_timeout`: what is left is for the offsets and the locks."""
+CACHE_SHARE = 4
+"""A batch has at most this part of `consumer.cache_max_bytes`: one is written while the next one is gathered."""
+QUEUE_BATCHES = 2
+"""Batches that one queue may pull ahead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkConfig:
+    """The table `spark` of the settings."""
+
+    master: str = option("local[2]", "Where Spark runs, as spark-submit's --master: local[N] or spark://host:port.")
+    conf: tuple[str, ...] = option((), "Settings of the session, each as name=value.")
+
+
+class SparkPlugin:
+    """One per app."""
+
+    def __init__(self) -> None:
+        self._sinks: dict[tuple[str, str], Sink] = {}
+        """By topic and group."""
+        self._writers: list[Writer] = []
+        self._surface: Surface | None = None
+        self._spark: Spark | None = None
+        self._tasks: Tasks | None = None
+
+    @hookimpl
+    def options(self) -> tuple[str, type[SparkConfig]]:
+        return "spark", SparkConfig
+
+    @hookimpl
+    def app_methods(self, app: RocketApp) -> Mapping[str, Callable[..., Any]]:
+        return {"sink": partial(self._declare, app)}
+
+    @hookimpl
+    def observe_events(self, app: Surface) -> None:
+        """The start of a run: what the hooks after it need."""
+        self._surface, self._writers = app, []
+
+    @hookimpl
+    def consuming_way(self, subscription: Subscription) -> IntakeWay | None:
+        sink = self._sinks.get((subscription.topic, subscription.group))
+        if sink is None or self._surface is None:
+            return None
+        from rocketapp_pyspark.formats import known
+        from rocketapp_pyspark.writer import Writer
+
+        surface = self._surface
+        if self._tasks is None:
+            self._tasks = Tasks(surface.observe)
+            self._spark = _spark(surface.options(SparkConfig))
+        assert self._spark is not None
+        cache = surface.options(ConsumerConfig).cache_max_bytes
+        limits = replace(sink.limits, bytes=min(sink.limits.bytes, cache // CACHE_SHARE))
+        writer = Writer(
+            sink.name,
+            known()[sink.format](sink.table, sink.name, self._spark),
+            to_table=sink.rows().table,
+            limits=limits,
+            drain_seconds=DRAIN_SHARE * surface.options(AppConfig).drain_timeout,
+            tasks=self._tasks,
+            wall_clock=lambda: datetime.now(UTC).timestamp(),
+        )
+        self._writers.append(writer)
+        return IntakeWay(
+            new_intake=writer.new_intake,
+            locked=True,
+            begin=writer.begin,
+            max_messages=QUEUE_BATCHES * limits.rows,
+            max_bytes=QUEUE_BATCHES * limits.bytes,
+        )
+
+    @hookimpl
+    def app_startup(self) -> None:
+        if self._spark is None:
+            return
+        from rocketapp_pyspark.formats import BUILT_IN
+
+        if any(sink.format in BUILT_IN for sink in self._sinks.values()):
+            self._spark.start_soon()
+
+    @hookimpl
+    async def app_shutdown(self) -> None:
+        tasks, spark, writers = self._tasks, self._spark, self._writers
+        self._tasks, self._spark, self._writers = None, None, []
+        for writer in writers:
+            writer.close()
+        if tasks is not None:
+            await tasks.close()
+        if spark is not None:
+            worker = Worker("spark stop")
+            await worker.run(spark.stop)
+            worker.stop()
+
+    def _declare(
+        self,
+        app: RocketApp,
+        topic: str,
+        *,
+        table: str | os.PathLike[str],
+        format: str = "parquet",
+        schema: Any = None,
+        name: str | None = None,
+        group: str | None = None,
+        tags: str = "*",
+        start: Start = "first",
+        cluster: str | None = None,
+        flush_rows: int = DEFAULTS.rows,
+        flush_bytes: int = DEFAULTS.bytes,
+        flush_seconds: float = DEFAULTS.seconds,
+        bad_rows: BadRows = "fail",
+    ) -> Callable[[Transform], Transform]:
+        """`app.sink(...)`. See rocketapp_pyspark.sink."""
+        from rocketapp_pyspark.declared import Sink, transform_problem
+
+        frame = sys._getframe(1)
+        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        sink = Sink(
+            topic=topic,
+            group=group or f"{app.name}-sink-{topic}",
+            table=table,
+            format=format,
+            name=name or f"{app.name}/{topic}",
+            schema=schema,
+            bad_rows=bad_rows,
+            limits=Limits(rows=flush_rows, bytes=flush_bytes, seconds=flush_seconds),
+            place=place,
+            start=start,
+        )
+        self._check(sink)
+        try:
+            app.subscribe(topic, group=sink.group, tags=tags, start=start, cluster=cluster)(_came_back)
+        except SetupError as error:
+            raise SetupError(place, error.problem) from None
+        self._sinks[topic, sink.group] = sink
+
+        def decorate(function: Transform) -> Transform:
+            problem = transform_problem(function)
+            if problem is None and sink.transform is not None:
+                problem = "this sink has a function already"
+            if problem is not None:
+                raise SetupError(place, problem)
+            sink.transform = function
+            return function
+
+        return decorate
+
+    def _check(self, sink: Sink) -> None:
+        from rocketapp_pyspark.declared import problem_of
+        from rocketapp_pyspark.formats import known
+
+        problem = problem_of(sink, known())
+        if problem is None:
+            try:
+                sink.rows()
+            except TypeError as error:
+                problem = f"schema={sink.schema!r}: {error}"
+        for other in self._sinks.values():
+            if (other.name, os.fspath(other.table)) == (sink.name, os.fspath(sink.table)):
+                problem = f"the sink at {other.place} has the same name and table: give one of them another name="
+        if problem is not None:
+            raise SetupError(sink.place, problem)
+
+
+async def _came_back(message: Message) -> None:
+    """The handler of a sink: nothing of a sink is ever sent back, so this was by hand, or by an earlier handler."""
+    raise DeadLetter("a sink takes messages of the topic alone: a message of a retry topic would be there twice")
+
+
+def _spark(config: SparkConfig) -> Spark:
+    conf = dict(entry.partition("=")[::2] for entry in config.conf)
+    return Spark(config.master, conf)

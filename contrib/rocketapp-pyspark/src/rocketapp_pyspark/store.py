@@ -1,0 +1,54 @@
+"""What a table has to be able to do so that rows land in it exactly once.
+
+A store is one object for one sink in one table. Its calls block and come from worker threads, several at a time:
+`load` while another thread stages and publishes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rocketapp_pyspark.records import Commit, Head
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Rows that are written and not visible."""
+
+    batch: str
+    rows: int
+    bytes: int
+    content: Any = None
+    """What the store needs to publish them."""
+
+
+class Store(Protocol):
+    """Rows and positions of one sink, committed together."""
+
+    def load(self) -> Head:
+        """Where the sink stands, for certain; what an owner that died has left half done is completed first."""
+        ...
+
+    def stage(self, batch: str, rows: pa.Table) -> Staged:
+        """Write rows so that no reader sees them. What is never published costs space alone, until `sweep`."""
+        ...
+
+    def publish(self, commit: Commit, staged: Staged | None) -> None:
+        """Make rows and positions visible at once; `staged` is None for a commit without rows.
+
+        Only if the sink stands at `commit.sequence - 1`: otherwise FencedError, and nothing is visible. Any other
+        exception leaves open whether it is; `who_committed` tells.
+        """
+        ...
+
+    def who_committed(self, sequence: int) -> str | None:
+        """The batch that has this number, or None; True to what `load` would say."""
+        ...
+
+    def sweep(self, older_than: float) -> int:
+        """Remove what was staged more than this many seconds ago and not published; how many batches that were."""
+        ...

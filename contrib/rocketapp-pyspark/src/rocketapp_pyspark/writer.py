@@ -1,0 +1,266 @@
+"""One sink while its app runs: gathers messages of all its queues, and writes one batch at a time.
+
+Runs on the event loop; what blocks is done by worker threads. A message is acknowledged when the store has published
+its batch, and the store says where each queue begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rocketapp.plugin import Message, QueueSession, QueueStart, Tasks
+from rocketapp_pyspark.batches import Batch, Filling, Limits, Reason
+from rocketapp_pyspark.committer import Attempt, Done
+from rocketapp_pyspark.errors import GapError, SinkError
+from rocketapp_pyspark.lanes import Lane, lane_of
+from rocketapp_pyspark.records import Head
+from rocketapp_pyspark.store import Store
+from rocketapp_pyspark.worker import Worker
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+log = logging.getLogger("rocketapp.spark")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+"""Seconds between attempts to write the same batch."""
+SWEEP_AFTER = 86_400.0
+"""Seconds after which what was staged and never published is removed."""
+
+
+class Writer:
+    """Of one sink."""
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        *,
+        to_table: Callable[[Batch[Message]], pa.Table | None],
+        limits: Limits,
+        drain_seconds: float,
+        tasks: Tasks,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        """Needs a running loop. `drain_seconds`: how long a queue that is given back may wait for its batch."""
+        self.name, self.limits, self.drain_seconds = name, limits, drain_seconds
+        self._store, self._to_table, self._tasks, self._wall_clock = store, to_table, tasks, wall_clock
+        self._loop = asyncio.get_running_loop()
+        self._worker, self._reader = Worker(f"sink {name}"), Worker(f"sink {name} reads")
+        self._filling: Filling[Message] = Filling()
+        self._intakes: dict[Lane, SinkIntake] = {}
+        self._starts: dict[Lane, int] = {}
+        self._draining: set[Lane] = set()
+        self._writing: Mapping[Lane, SinkIntake] | None = None
+        """The lanes of the batch that is being written."""
+        self._head: Head | None = None
+        self._is_stuck = False
+        """The batch that is being written has failed for a reason that does not pass by itself."""
+        self._timer: asyncio.TimerHandle | None = None
+        self._changed = asyncio.Event()
+        self._has_swept = False
+
+    def __repr__(self) -> str:
+        return f"<Writer {self.name}: {self._filling!r}, {'writing' if self._writing else 'idle'}>"
+
+    async def begin(self, start: QueueStart) -> int | None:
+        """Where the table stands. Raises SinkError when that does not go with what the broker has."""
+        lane = lane_of(start.queue)
+        head = await self._reader.run(self._store.load)
+        position = head.vector.get(lane)
+        if position is None:
+            self._starts[lane] = start.offset
+            return None
+        if position > start.max_offset:
+            raise SinkError(
+                f"{lane}: the table has it up to #{position - 1}, and the broker only up to #{start.max_offset - 1}: "
+                f"if the topic was created anew, give the sink another name"
+            )
+        if position < start.min_offset:
+            raise SinkError(
+                f"{lane}: the table has it up to #{position - 1}, and the broker from #{start.min_offset} on: "
+                f"what lies between has expired; to do without it, give the sink another name"
+            )
+        self._starts[lane] = position
+        return position
+
+    def new_intake(self, session: QueueSession) -> SinkIntake:
+        lane = lane_of(session.queue)
+        intake = self._intakes[lane] = SinkIntake(self, lane, session, self._starts[lane])
+        return intake
+
+    def take(self, intake: SinkIntake, messages: Sequence[Message]) -> None:
+        """Messages of a queue, in offset order."""
+        self._filling.add(intake.lane, intake.next, messages, self._loop.time())
+        intake.next = messages[-1].offset + 1
+        self._look()
+
+    async def drained(self, intake: SinkIntake) -> None:
+        """Returns when the table has everything that was taken of this queue, or waiting will not help."""
+        while not intake.is_over and (intake.lane in self._filling or self._is_writing(intake)):
+            if self._is_stuck:
+                raise TimeoutError
+            self._draining.add(intake.lane)
+            self._look()
+            self._changed.clear()
+            await self._changed.wait()
+
+    def forget(self, intake: SinkIntake) -> None:
+        """Its session is over: what is not being written is read again by the next owner."""
+        if self._intakes.get(intake.lane) is intake:
+            del self._intakes[intake.lane]
+            self._draining.discard(intake.lane)
+            self._filling.drop(intake.lane)
+        self._changed.set()
+
+    def close(self) -> None:
+        """Every session is over."""
+        self._disarm()
+        self._worker.stop()
+        self._reader.stop()
+
+    # Inside.
+
+    def _is_writing(self, intake: SinkIntake) -> bool:
+        return self._writing is not None and self._writing.get(intake.lane) is intake
+
+    def _look(self) -> None:
+        """Cut a batch if that is due, and nothing is being written."""
+        if self._writing is not None:
+            return
+        self._disarm()
+        reason: Reason | None = "drain" if any(lane in self._filling for lane in self._draining) else None
+        reason = reason or self._filling.reason(self.limits, self._loop.time())
+        if reason is not None:
+            batch = self._filling.cut(reason)
+            self._writing = {lane: self._intakes[lane] for lane in batch.spans}
+            self._tasks.start(self._write(batch, self._writing), f"sink {self.name} writes")
+        elif (due := self._filling.due_at(self.limits)) is not None:
+            self._timer = self._loop.call_at(due, self._look)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _write(self, batch: Batch[Message], intakes: Mapping[Lane, SinkIntake]) -> None:
+        began = self._loop.time()
+        try:
+            done = await self._until_published(batch, intakes)
+            if done is None:
+                return
+            for lane, intake in intakes.items():
+                intake.session.moving()
+                intake.session.done(batch.rows[lane])
+            _tell(self.name, batch, done, self._loop.time() - began)
+        finally:
+            self._writing, self._is_stuck = None, False
+            self._changed.set()
+            self._look()
+        if not self._has_swept:
+            self._has_swept = True
+            await self._sweep()
+
+    async def _until_published(self, batch: Batch[Message], intakes: Mapping[Lane, SinkIntake]) -> Done | None:
+        """Try until the table has it; None when every queue of it was given back before."""
+        attempt = Attempt(self._store, self.name, batch, to_table=self._to_table, now=self._wall_clock)
+        pause = FIRST_PAUSE
+        while True:
+            over = [lane for lane, intake in intakes.items() if intake.is_over]
+            if len(over) == len(intakes):
+                return None
+            attempt.drop(attempt.batch.without(over))
+            try:
+                done = await self._worker.run(partial(attempt.run, self._head))
+            except GapError as error:
+                self._head = None
+                self._break_off(intakes, error)
+                continue
+            except Exception as error:
+                self._head = None
+                self._is_stuck = isinstance(error, SinkError)
+                self._changed.set()
+                text = f"sink {self.name} cannot write its batch: {type(error).__name__}: {error}"
+                for intake in intakes.values():
+                    intake.session.still(text)
+                log.debug("sink %s: batch of %d messages failed", self.name, len(batch), exc_info=error)
+                await asyncio.sleep(pause)
+                pause = min(LONGEST_PAUSE, 2 * pause)
+                continue
+            self._head = done.head
+            return done
+
+    def _break_off(self, intakes: Mapping[Lane, SinkIntake], error: GapError) -> None:
+        for lane, intake in intakes.items():
+            if str(lane) == error.lane:
+                intake.is_over = True
+                intake.session.broken(error)
+
+    async def _sweep(self) -> None:
+        try:
+            swept = await self._reader.run(partial(self._store.sweep, SWEEP_AFTER))
+        except Exception as error:
+            log.warning("sink %s: what was never published cannot be removed: %s", self.name, error)
+        else:
+            if swept:
+                log.info("sink %s: removed %d batches that were never published", self.name, swept)
+
+
+class SinkIntake:
+    """One session of one queue (rocketapp.plugin.Intake)."""
+
+    def __init__(self, writer: Writer, lane: Lane, session: QueueSession, start: int) -> None:
+        self._writer, self.lane, self.session = writer, lane, session
+        self.next = start
+        """Everything below was taken, or is in the table."""
+        self.is_over = False
+        self._drain_until: float | None = None
+
+    def take(self, messages: Sequence[Message]) -> None:
+        self._writer.take(self, messages)
+
+    async def drain(self) -> None:
+        """May be cancelled and called again: the time limit counts from the first call."""
+        loop = asyncio.get_running_loop()
+        if self._drain_until is None:
+            self._drain_until = loop.time() + self._writer.drain_seconds
+        try:
+            async with asyncio.timeout_at(self._drain_until):
+                await self._writer.drained(self)
+        except TimeoutError:
+            log.warning(
+                "sink %s: %s is given back before its batch is written: it comes again", self._writer.name, self.lane
+            )
+
+    def discard(self) -> None:
+        self.is_over = True
+        self._writer.forget(self)
+
+
+def _tell(name: str, batch: Batch[Message], done: Done, seconds: float) -> None:
+    log.info(
+        "sink %s: commit %d of %d rows, %d bytes, %.2f s, cut by %s, batch %s",
+        name,
+        done.head.sequence,
+        done.rows,
+        done.bytes,
+        seconds,
+        batch.reason,
+        done.batch or "(there before)",
+        extra={
+            "sink": name,
+            "sequence": done.head.sequence,
+            "batch": done.batch,
+            "rows": done.rows,
+            "bytes": done.bytes,
+            "seconds": seconds,
+            "reason": batch.reason,
+            "trimmed": done.trimmed,
+            "fenced": done.fenced,
+            "spans": {str(lane): list(span) for lane, span in batch.spans.items()},
+        },
+    )

@@ -1,0 +1,129 @@
+"""The Parquet directory passes the suite of stores, and its recovery completes what a death has left half done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from rocketapp_pyspark.conformance import LANE, Span, StoreSuite, commit_of, put
+from rocketapp_pyspark.errors import SinkError
+from rocketapp_pyspark.parquet import ParquetStore
+
+
+def write(rows: pa.Table, directory: Path) -> None:
+    """Two files in a partition, as Spark would."""
+    for number in range(min(2, rows.num_rows)):
+        target = directory / f"half={number}"
+        target.mkdir(parents=True)
+        pq.write_table(rows.take(list(range(number, rows.num_rows, 2))), target / "part.parquet")
+
+
+class Directory:
+    """A table in a directory, read as any reader would."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def store(self, sink: str) -> ParquetStore:
+        return ParquetStore(self.path, sink, write=write)
+
+    def rows(self) -> Sequence[Mapping[str, Any]]:
+        found: list[dict[str, Any]] = ds.dataset(self.path, format="parquet").to_table().to_pylist()
+        return found
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Directory:
+    (tmp_path / "table").mkdir()
+    return Directory(tmp_path / "table")
+
+
+class TestParquet(StoreSuite):
+    """The suite of all stores."""
+
+
+class Death(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("moves", [0, 1])
+def test_an_owner_that_dies_while_it_moves_files_has_committed(
+    table: Directory, moves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, left = Path.replace, [moves]
+
+    def dying(source: Path, target: Path) -> Path:
+        if not left[0]:
+            raise Death
+        left[0] -= 1
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", dying)
+    with pytest.raises(Death):
+        put(table.store("one"), "a", 0, 1)
+    assert len(table.rows()) == moves
+    monkeypatch.undo()
+    head = table.store("one").load()
+    assert dict(head.vector) == {LANE: 2}
+    assert sorted(row["id"] for row in table.rows()) == [0, 1]
+
+
+def test_an_owner_that_dies_before_its_commit_point_has_not_committed(
+    table: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(source: Path, target: Path) -> None:
+        raise Death
+
+    monkeypatch.setattr(os, "link", dying)
+    with pytest.raises(Death):
+        put(table.store("one"), "a", 0)
+    monkeypatch.undo()
+    assert table.store("one").load().sequence == 0
+    assert table.rows() == []
+
+
+def test_an_owner_completes_the_commit_before_its_own(table: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = table.store("one")
+
+    def dying(source: Path, target: Path) -> None:
+        raise Death
+
+    monkeypatch.setattr(Path, "replace", dying)
+    with pytest.raises(Death):
+        put(table.store("one"), "a", 0)
+    monkeypatch.undo()
+    put(other, "b", 1)
+    assert sorted(row["id"] for row in table.rows()) == [0, 1]
+
+
+def test_staged_files_that_were_removed_are_noticed_before_the_commit(table: Directory) -> None:
+    late, other = table.store("one"), table.store("one")
+    staged = late.stage("a", pa.table({"id": [0], "text": ["late"]}))
+    assert other.sweep(0.0) == 1
+    with pytest.raises(SinkError, match="staged too long ago"):
+        late.publish(commit_of(late.load(), "a", {LANE: Span(0, 1)}, rows=1), staged)
+    assert table.store("one").load().sequence == 0
+
+
+def test_a_file_that_was_removed_from_the_table_later_does_not_stop_its_sink(table: Directory) -> None:
+    put(table.store("one"), "a", 0)
+    for file in table.path.rglob("*.parquet"):
+        file.unlink()
+    put(table.store("one"), "b", 1)
+    assert [row["id"] for row in table.rows()] == [1]
+
+
+def test_the_log_says_what_each_commit_added(table: Directory) -> None:
+    put(table.store("one"), "a", 0, 1)
+    put(table.store("one"), "b", 2)
+    assert [(commit.sequence, commit.rows, dict(commit.spans)) for commit in table.store("one").commits()] == [
+        (1, 2, {LANE: Span(0, 2)}),
+        (2, 1, {LANE: Span(2, 3)}),
+    ]

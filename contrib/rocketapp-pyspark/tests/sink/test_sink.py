@@ -1,0 +1,297 @@
+"""Whole apps with a sink, on a broker of the tests: topics land in a directory of Parquet files."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from rocketapp import RocketApp, SetupError
+from rocketapp.plugin import Event, Observe, StandingStill, Surface, hookimpl
+from rocketapp_pyspark import SparkPlugin
+from rocketapp_pyspark.formats import Table, register_format
+from rocketapp_pyspark.parquet import LOG, ParquetStore
+from rocketapp_pyspark.session import Spark
+
+_numbers = itertools.count()
+
+
+@dataclass
+class Order:
+    id: int
+    item: str
+
+
+def by_arrow(rows: pa.Table, directory: Path) -> None:
+    """What Spark does otherwise."""
+    directory.mkdir()
+    pq.write_table(rows, directory / "part.parquet")
+
+
+def arrow(table: Table, sink: str, spark: Spark) -> ParquetStore:
+    """A format of the tests' own: the Parquet directory without Spark."""
+    return ParquetStore(table, sink, write=by_arrow)
+
+
+register_format("arrow", arrow)
+
+
+def spark_plugin() -> list[SparkPlugin]:
+    """Nothing where the distribution is installed: then every app has the plugin."""
+    return [] if entry_points(group="rocketapp", name="spark") else [SparkPlugin()]
+
+
+class Watch:
+    """Sees what the app does."""
+
+    def __init__(self) -> None:
+        self.surface: Surface | None = None
+        self.events: list[Event] = []
+
+    @hookimpl
+    def observe_events(self, app: Surface) -> Observe:
+        self.surface = app
+        return self.events.append
+
+    def held(self, topic: str) -> int:
+        """Messages that were pulled and are not acknowledged."""
+        assert self.surface is not None
+        groups = self.surface.snapshot().groups
+        return sum(one.unfinished for group in groups for one in group.queues if one.queue.topic == topic)
+
+    def reasons(self) -> set[str]:
+        return {event.reason for event in self.events if isinstance(event, StandingStill)}
+
+
+class Shop:
+    """A topic, a table, and apps one after the other."""
+
+    def __init__(self, topic: str, table: Path) -> None:
+        self.topic, self.table, self.watch = topic, table, Watch()
+        self.options = {"table": table, "format": "arrow", "schema": Order, "flush_seconds": 0.2}
+
+    def app(self, **options: Any) -> Any:
+        """With a sink from the topic into the table."""
+        self.watch = Watch()
+        app: Any = RocketApp("shop", plugins=[*spark_plugin(), self.watch])
+        self.decorate = app.sink(self.topic, **{**self.options, **options})
+        return app
+
+    async def send(self, app: Any, numbers: Sequence[int]) -> None:
+        await app.publish_many(self.topic, [Order(number, f"item {number}") for number in numbers])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As any reader sees them."""
+        if not list(self.table.glob("[!_]*")):
+            return []
+        found: list[dict[str, Any]] = ds.dataset(self.table, format="parquet").to_table().to_pylist()
+        return found
+
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in self.rows())
+
+    async def has(self, *numbers: int) -> None:
+        await until(lambda: self.ids() == list(numbers))
+
+
+@pytest.fixture
+def shop(rocketapp_broker: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
+    """On the broker of the tests."""
+    monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
+    return Shop(f"orders-{next(_numbers)}", tmp_path / "table")
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(200):
+        while not holds():  # noqa: ASYNC110 - it waits for files and other threads
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+async def test_a_topic_lands_in_a_table_and_each_row_says_where_it_comes_from(
+    shop: Shop, format: str, request: pytest.FixtureRequest
+) -> None:
+    if format == "parquet":
+        request.getfixturevalue("spark")
+    async with shop.app(format=format) as app:
+        await shop.send(app, range(20))
+        await shop.has(*range(20))
+    found = shop.rows()
+    assert {(row["id"], row["item"]) for row in found} == {(number, f"item {number}") for number in range(20)}
+    places = {(row["_rmq_topic"], row["_rmq_broker"], row["_rmq_queue"], row["_rmq_offset"]) for row in found}
+    assert len(places) == 20
+    assert {row["_rmq_topic"] for row in found} == {shop.topic}
+    assert all(row["_rmq_store_ts"].utcoffset().total_seconds() == 0 for row in found)
+
+
+async def test_what_is_held_is_written_as_the_app_stops_and_the_next_run_goes_on_behind_it(shop: Shop) -> None:
+    for run in range(2):
+        async with shop.app(flush_seconds=3600.0) as app:
+            await shop.send(app, range(10 * run, 10 * run + 10))
+            await until(lambda: shop.watch.held(shop.topic) == 10)
+            assert len(shop.rows()) == 10 * run
+        assert shop.ids() == list(range(10 * run + 10))
+
+
+async def test_a_batch_is_cut_at_its_limit_of_rows(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rocketapp.spark")
+    async with shop.app(flush_seconds=3600.0, flush_rows=5) as app:
+        await shop.send(app, range(5))
+        await shop.has(*range(5))
+    (told,) = [record for record in caplog.records if "commit" in record.getMessage()]
+    assert (told.reason, told.rows, told.sequence) == ("rows", 5, 1)  # type: ignore[attr-defined]
+
+
+async def test_a_function_transforms_the_batch(shop: Shop) -> None:
+    app = shop.app()
+
+    @shop.decorate
+    def even(batch: pa.Table) -> pa.Table:
+        return batch.filter(pc.equal(pc.bit_wise_and(batch["id"], 1), 0)).select(["id", "_rmq_offset"])
+
+    async with app:
+        await shop.send(app, range(6))
+        await shop.has(0, 2, 4)
+    assert set(shop.rows()[0]) == {"id", "_rmq_offset"}
+
+
+async def test_a_function_that_wants_nothing_moves_the_positions_all_the_same(shop: Shop) -> None:
+    app = shop.app()
+    shop.decorate(lambda batch: None)
+    async with app:
+        await shop.send(app, range(6))
+        await until(lambda: bool(list(shop.table.glob(f"{LOG}/*/*.json"))))
+        await until(lambda: shop.watch.held(shop.topic) == 0)
+    async with shop.app() as app:
+        await shop.send(app, [6])
+        await shop.has(6)
+
+
+async def test_the_table_says_where_a_queue_begins_whatever_the_broker_knows(shop: Shop) -> None:
+    async with shop.app() as app:
+        await shop.send(app, range(8))
+        await shop.has(*range(8))
+    # A group without offsets would begin at the first message, and store all of them again.
+    async with shop.app(group="another") as app:
+        await shop.send(app, [8])
+        await shop.has(*range(9))
+
+
+async def test_a_batch_that_fails_stands_still_with_a_reason_and_goes_through_later(shop: Shop) -> None:
+    app, problems = shop.app(), [OSError("no space left")]
+
+    @shop.decorate
+    def failing(batch: pa.Table) -> pa.Table:
+        if problems:
+            raise problems.pop()
+        return batch
+
+    async with app:
+        await shop.send(app, range(3))
+        await shop.has(*range(3))
+        assert shop.watch.reasons() == {"sink shop/" + shop.topic + " cannot write its batch: OSError: no space left"}
+
+
+async def test_a_body_of_another_shape_stops_its_sink_and_names_its_place(shop: Shop) -> None:
+    async with shop.app() as app:
+        await app.publish(shop.topic, '{"id": "x"}')
+        await until(lambda: bool(shop.watch.reasons()))
+        (reason,) = shop.watch.reasons()
+    assert "#0 cannot be decoded: Expected `int`, got `str` - at `$.id`" in reason
+    assert shop.rows() == []
+
+
+async def test_a_body_of_another_shape_is_a_row_with_its_problem_where_that_is_wanted(shop: Shop) -> None:
+    async with shop.app(bad_rows="column") as app:
+        await app.publish(shop.topic, '{"id": "x"}')
+        await shop.send(app, [1])
+        await until(lambda: len(shop.rows()) == 2)
+    bad, good = sorted(shop.rows(), key=lambda row: row["id"] or 0)
+    assert (bad["id"], bad["_rmq_body"]) == (None, b'{"id": "x"}')
+    assert bad["_rmq_problem"].startswith("ValidationError: Expected `int`")
+    assert (good["id"], good["_rmq_problem"]) == (1, None)
+
+
+async def test_without_a_type_the_bodies_are_stored(shop: Shop) -> None:
+    async with shop.app(schema=None) as app:
+        await app.publish(shop.topic, b"\x00\xff", tag="raw", keys=["a", "b"])
+        await until(lambda: len(shop.rows()) == 1)
+    (row,) = shop.rows()
+    assert (row["body"], row["tag"], row["keys"]) == (b"\x00\xff", "raw", "a b")
+
+
+async def test_other_handlers_of_the_topic_go_on_beside_the_sink(shop: Shop) -> None:
+    app, seen = shop.app(), []
+
+    @app.subscribe(shop.topic, start="first")
+    async def handle(order: Order) -> None:
+        seen.append(order.id)
+
+    async with app:
+        await shop.send(app, range(5))
+        await shop.has(*range(5))
+        await until(lambda: sorted(seen) == list(range(5)))
+
+
+async def test_two_apps_share_the_queues_of_a_topic(shop: Shop) -> None:
+    one, other = shop.app(), shop.app()
+    async with one:
+        await shop.send(one, range(40))
+        async with other:
+            await shop.send(one, range(40, 80))
+            await shop.has(*range(80))
+        await shop.send(one, range(80, 90))
+        await shop.has(*range(90))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"format": "csv"}, "format='csv' is unknown: give 'arrow' or 'parquet'"),
+        ({"table": "s3://bucket/orders", "format": "parquet"}, "needs a file system with hard links"),
+        ({"flush_rows": 0}, "flush_rows=0: give a whole number"),
+        ({"flush_seconds": 0}, "flush_seconds=0: give seconds"),
+        ({"bad_rows": "drop"}, "bad_rows='drop' is unknown"),
+        ({"schema": int}, "has no fields"),
+        ({"name": 5}, "name=5: give a text"),
+    ],
+)
+def test_what_cannot_work_is_refused_where_it_is_written(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(SetupError) as caught:
+        Shop("orders", Path("table")).app(**options)
+    assert problem in caught.value.problem
+    assert caught.value.place.startswith(__file__)
+
+
+async def work_on(batch: pa.Table) -> pa.Table:
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"),
+    [(work_on, "make it a plain `def`"), (lambda: None, "takes one argument"), (5, "5 is not a function")],
+)
+def test_a_function_that_cannot_work_is_refused(function: Any, problem: str) -> None:
+    shop = Shop("orders", Path("table"))
+    shop.app()
+    with pytest.raises(SetupError, match=problem):
+        shop.decorate(function)
+
+
+def test_the_name_of_a_known_format_is_not_given_away() -> None:
+    with pytest.raises(ValueError, match="format 'parquet' is known already"):
+        register_format("parquet", arrow)
