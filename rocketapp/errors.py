@@ -118,12 +118,16 @@ class NoRouteError(RocketAppError):
 
 
 class SendRefused(RocketAppError):  # noqa: N818 - an outcome, named in the public API
-    """A message was certainly not stored. Sending it again cannot store it twice."""
+    """A message was certainly not stored. Sending it again cannot store it twice.
 
-    def __init__(self, topic: str, reason: str) -> None:
-        super().__init__(topic, reason)
+    `is_permanent`: it was refused for what it is, and will be refused again.
+    """
+
+    def __init__(self, topic: str, reason: str, is_permanent: bool = False) -> None:
+        super().__init__(topic, reason, is_permanent)
         self.topic: str = topic
         self.reason: str = reason
+        self.is_permanent: bool = is_permanent
 
     def __str__(self) -> str:
         return f"not stored in {self.topic}: {self.reason}"

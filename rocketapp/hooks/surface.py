@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, Unpack
 
 from rocketapp.hooks.idempotency import IdempotencyStore
@@ -62,6 +62,13 @@ class Surface(Protocol):
 
     def idempotency_store(self) -> IdempotencyStore | None:
         """What the plugins answer to the hook of that name, asked at the first call; not opened."""
+        ...
+
+    def encode(self, body: Any, content_type: str | None = None) -> tuple[bytes, Mapping[str, str]]:
+        """The bytes that `publish` makes of a body, and the properties that say what they are, to be sent with it.
+
+        Raises TypeError or ValueError, naming what is possible.
+        """
         ...
 
     async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:

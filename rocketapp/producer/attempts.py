@@ -102,9 +102,9 @@ class Accepted(NamedTuple):
 class _AttemptError(Exception):
     """One attempt failed. `perhaps`: the message may be stored all the same."""
 
-    def __init__(self, reason: object, *, perhaps: bool, final: bool = False) -> None:
+    def __init__(self, reason: object, *, perhaps: bool, final: bool = False, is_permanent: bool = False) -> None:
         super().__init__(str(reason))
-        self.reason, self.perhaps, self.final = str(reason), perhaps, final
+        self.reason, self.perhaps, self.final, self.is_permanent = str(reason), perhaps, final, is_permanent
 
 
 class Attempts:
@@ -202,7 +202,12 @@ class Attempts:
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 self._targets.failed(prepared.topic)
-            raise _AttemptError(error, perhaps=not _is_not_stored(error), final=error.code not in RETRIED) from None
+            raise _AttemptError(
+                error,
+                perhaps=not _is_not_stored(error),
+                final=error.code not in RETRIED,
+                is_permanent=error.code == ResponseCode.MESSAGE_ILLEGAL,
+            ) from None
         except ConnectError as error:
             self._targets.failed(prepared.topic)
             raise _AttemptError(error, perhaps=False) from None
@@ -236,4 +241,4 @@ def _verdict(topic: str, problems: list[_AttemptError]) -> SendRefused | SendUnk
     reason = "; then ".join(dict.fromkeys(problem.reason for problem in problems))
     if any(problem.perhaps for problem in problems):
         return SendUnknown(topic, reason)
-    return SendRefused(topic, reason)
+    return SendRefused(topic, reason, any(problem.is_permanent for problem in problems))

@@ -132,7 +132,7 @@ class Producer:
         """
         for number, message in enumerate(messages):
             if problem := problem_of(message, self._config.max_message_bytes):
-                raise SendRefused(message.topic, f"message {number} of {len(messages)}: {problem}")
+                raise SendRefused(message.topic, f"message {number} of {len(messages)}: {problem}", True)
         results: list[SendResult | None] = [None] * len(messages)
         sequences = await self._sequences(messages)
         alone = [index for index, message in enumerate(messages) if not may_share(message)]
@@ -150,7 +150,7 @@ class Producer:
 
     def _prepare(self, message: Outgoing) -> tuple[str, PreparedSend]:
         if problem := problem_of(message, self._config.max_message_bytes):
-            raise SendRefused(message.topic, problem)
+            raise SendRefused(message.topic, problem, True)
         message_id = self._ids.next(self._clock.now())
         properties = self._encoded(message.topic, _properties(message, message_id)).decode()
         body, sys_flag = self._compressed(message.body)
@@ -167,9 +167,9 @@ class Producer:
         try:
             encoded = names.encode(properties)
         except ProtocolError as error:
-            raise SendRefused(topic, str(error)) from None
+            raise SendRefused(topic, str(error), True) from None
         if problem := properties_size_problem(encoded):
-            raise SendRefused(topic, problem)
+            raise SendRefused(topic, problem, True)
         return encoded
 
     def _chooser(self, message: Outgoing) -> Choose:

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Engine, Integer, MetaData, Table, insert, select
+from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, insert, select
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
 
 from rocketapp import DeadLetter, Message, Outcomes, PluginError, Retry, RocketApp, Skip
 from rocketapp.testing import TestApp
@@ -260,6 +262,72 @@ def test_expired_marks_are_removed(engine: Engine, async_engine: AsyncEngine) ->
         assert marked(engine) == 1
         t.advance(minutes=11)
     assert marked(engine) == 0
+
+
+def test_more_expired_marks_than_one_look_removes_are_gone_soon(
+    engine: Engine, async_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketapp_sqlalchemy.database._MOST_SWEPT", 2)
+    effects.create(engine)
+    shop = Shop(Database(engine, async_engine, keep=0.0), is_async=True)
+    with TestApp(shop.app) as t:
+        t.publish_many("orders", [str(number) for number in range(9)])
+        t.settle()
+        t.advance(minutes=11)
+    assert marked(engine) == 0
+
+
+def test_an_engine_without_transactions_is_refused_at_start(urls: Any, engine: Engine) -> None:
+    effects.create(engine)
+    database = Database(create_engine(urls.sync, poolclass=NullPool, isolation_level="AUTOCOMMIT"))
+    app = Shop(database, is_async=False).app
+    with pytest.raises(PluginError, match="a rollback leaves what was written"), TestApp(app):
+        pass
+    assert marked(engine) == 0
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_what_a_handler_writes_in_a_transaction_of_its_own_is_refused(
+    database: Database, engine: Engine, is_async: bool, end: str
+) -> None:
+    app = RocketApp("shop", plugins=[database])
+    if is_async:
+
+        @app.subscribe("orders", idempotent=database.once_by(by_body), retries=0)
+        async def take(message: Message, session: AsyncSession) -> None:
+            await getattr(session, end)()
+            await session.execute(insert(effects).values(number=1))
+    else:
+
+        @app.subscribe("orders", idempotent=database.once_by(by_body), retries=0)
+        def take_sync(message: Message, session: Session) -> None:
+            getattr(session, end)()
+            session.execute(insert(effects).values(number=1))
+
+    with TestApp(app) as t:
+        t.publish("orders", "1")
+        t.settle()
+        assert "session.begin_nested()" in t.dead[0].reason
+    assert stored(engine) == []
+
+
+def test_what_may_fail_has_a_savepoint(database: Database, engine: Engine) -> None:
+    app = RocketApp("shop", plugins=[database])
+
+    @app.subscribe("orders", idempotent=database.once_by(by_body))
+    def take(message: Message, session: Session) -> None:
+        session.execute(insert(effects).values(number=1))
+        try:
+            with session.begin_nested():
+                session.execute(insert(marks).values(key=None, done_at=0.0))
+        except IntegrityError:
+            session.execute(insert(effects).values(number=2))
+
+    with TestApp(app) as t:
+        t.publish_many("orders", ["1", "1"])
+        t.settle()
+    assert (stored(engine), marked(engine)) == ([1, 2], 1)
 
 
 def test_what_is_no_engine_is_refused() -> None:

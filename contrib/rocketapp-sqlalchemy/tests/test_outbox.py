@@ -6,15 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
-from sqlalchemy import Engine, select, update
+from sqlalchemy import Engine, event, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
 from rocketapp import Message, RocketApp, SendUnknown
 from rocketapp.testing import TestApp
-from rocketapp_sqlalchemy import Database, Outbox
+from rocketapp_sqlalchemy import Database, Outbox, marking
 from rocketapp_sqlalchemy.relay import Relay
+from rocketapp_sqlalchemy.rows import next_rows, waiting_slots
 from rocketapp_sqlalchemy.tables import metadata, outbox, slots
 
 
@@ -158,7 +160,7 @@ async def test_a_slot_has_one_relay_until_it_is_given_up(database: Database, eng
     await running(one[0], lambda: len(first) == 1 and waiting(engine) == 0)
     written(database, engine, "2")
     await other[0].prepare()
-    assert await other[0]._send_slot(_slot(engine)) is False
+    assert await other[0]._serve(_slot(engine)) is False
     await one[0].leave()
     await running(other[0], lambda: len(second) == 1)
     assert (first, second) == (["1"], ["2"])
@@ -199,3 +201,180 @@ def test_an_unknown_option_is_refused(database: Database) -> None:
         Outbox(database).publish(Session(), "bills", b"", tags="new")  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="give 5 seconds or more"):
         Outbox(database, lease=1)
+
+
+REFUSED = {
+    "topic": ("no such topic!", "1", {}),
+    "body": ("bills", "", {}),
+    "property": ("bills", "1", {"properties": {"KEYS": "reserved"}}),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_a_message_that_is_refused_for_what_it_is_lets_its_key_go_on(
+    database: Database, engine: Engine, refused: str
+) -> None:
+    metadata.create_all(engine)
+    box, taken = Outbox(database), list[str]()
+    app = RocketApp("shop", plugins=[database, box])
+
+    @app.subscribe("bills")
+    async def bill(message: Message) -> None:
+        taken.append(message.text())
+
+    topic, body, options = REFUSED[refused]
+    with Session(engine) as session, session.begin():
+        box.publish(session, topic, body, order_key="one", **options)
+        box.publish(session, "bills", "2", order_key="one")
+    with TestApp(app) as t:
+        t.advance(30)
+    assert taken == ["2"]
+    with engine.connect() as connection:
+        assert connection.execute(select(outbox.c.problem)).scalar_one()
+
+
+async def test_a_topic_that_nothing_can_be_sent_to_holds_up_no_other(database: Database, engine: Engine) -> None:
+    metadata.create_all(engine)
+    with Session(engine) as session, session.begin():
+        for topic in ("away", "healthy"):
+            for number in range(120):
+                Outbox(database).publish(session, topic, str(number))
+    sent, tried = Sent(), list[str]()
+
+    async def publish(topic: str, body: bytes, **options: Any) -> None:
+        if topic == "away":
+            tried.append(topic)
+            raise SendUnknown("away", "no answer")
+        await sent(topic, body, **options)
+
+    await running(relay_of(database, publish), lambda: len(sent) == 120)
+    assert len(tried) < 60
+
+
+async def test_a_slot_that_fails_is_not_sent_beside_itself(database: Database, engine: Engine) -> None:
+    """While another slot's transaction fails, a slow one goes on: the next round must not send it once more."""
+    written(database, engine, "1", "2", "3")
+    written(database, engine, "other", order_key="three")
+    sent, fails = Sent(), [OSError("the database is away")]
+
+    async def slowly(topic: str, body: bytes, **options: Any) -> None:
+        if body != b"other":
+            await asyncio.sleep(0.05)
+        await sent(topic, body, **options)
+
+    async def run(work: Callable[..., Any]) -> Any:
+        if "other" in sent and fails:
+            raise fails.pop()
+        return await database.run(work)
+
+    relay = Relay(run, slowly, slots=16, lease=15.0, interval=0.01)
+    await running(relay, lambda: waiting(engine) == 0)
+    assert [body for body in sent if body != "other"] == ["1", "2", "3"]
+    assert fails == []
+
+
+async def test_a_relay_goes_on_after_any_error(database: Database, engine: Engine) -> None:
+    written(database, engine, "1")
+    sent, errors = Sent(), [KeyError("of a plugin"), KeyError("of a driver")]
+    sent.problem = lambda body: errors.pop() if len(errors) > 1 else None
+
+    async def run(work: Callable[..., Any]) -> Any:
+        if len(errors) == 1:
+            raise errors.pop()
+        return await database.run(work)
+
+    await running(Relay(run, sent, slots=16, lease=15.0, interval=0.01), lambda: len(sent) == 1)
+
+
+async def test_leases_of_slots_are_measured_by_one_clock(
+    database: Database, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(database, engine, "1")
+    first, second = Sent(), Sent()
+    await running(relay_of(database, first), lambda: len(first) == 1 and waiting(engine) == 0)
+    written(database, engine, "2")
+    # A host whose clock is a minute ahead.
+    monkeypatch.setattr("rocketapp_sqlalchemy.rows.now", lambda: marking.now() + 60)
+    assert await relay_of(database, second)._serve(_slot(engine)) is False
+    assert second == []
+
+
+def test_slots_with_messages_are_found_without_looking_at_all_messages(database: Database, engine: Engine) -> None:
+    written(database, engine, "1")
+    plans = list[str]()
+
+    def see(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        cursor.execute(f"EXPLAIN QUERY PLAN {statement}")
+        plans.extend(row[-1] for row in cursor.fetchall())
+
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            event.listen(connection, "before_cursor_execute", see, once=True)
+            waiting_slots(connection)
+        assert "SCAN rocketapp_outbox" not in plans
+        assert any("rocketapp_outbox_slot" in plan for plan in plans)
+
+
+async def test_large_messages_are_read_a_few_at_a_time(database: Database, engine: Engine) -> None:
+    metadata.create_all(engine)
+    with Session(engine) as session, session.begin():
+        for _ in range(12):
+            Outbox(database).publish(session, "bills", b"x" * 1_000_000, order_key="one")
+    with engine.connect() as connection:
+        slot = connection.execute(select(outbox.c.slot)).scalars().first()
+        assert slot is not None
+        rows = next_rows(connection, slot, 0, ())
+        assert len(rows) == 4
+        assert len(next_rows(connection, slot, rows[-1].id, ())) == 4
+
+
+def test_each_commit_of_a_session_hurries_the_relay_and_none_fails_when_the_app_has_ended(
+    database: Database, engine: Engine
+) -> None:
+    box, taken = Outbox(database, interval=3600.0), list[str]()
+    app = RocketApp("shop", plugins=[database, box])
+
+    @app.subscribe("bills")
+    async def bill(message: Message) -> None:
+        taken.append(message.text())
+
+    with Session(engine) as session:
+        with TestApp(app) as t:
+            for number in range(3):
+                box.publish(session, "bills", str(number))
+                session.commit()
+                t.advance(10)
+                assert len(taken) == number + 1
+        box.publish(session, "bills", "later")
+        session.commit()
+    assert waiting(engine) == 1
+
+
+class Order(msgspec.Struct):
+    cents: int
+
+
+def test_bodies_are_those_of_the_app(database: Database, engine: Engine) -> None:
+    box, taken = Outbox(database), list[Order]()
+    app = RocketApp("shop", plugins=[database, box])
+
+    @app.upcaster(Order, version=1)
+    def in_cents(old: dict[str, Any]) -> dict[str, Any]:
+        return {"cents": old["euros"] * 100}
+
+    @app.subscribe("orders")
+    async def take(order: Order) -> None:
+        taken.append(order)
+
+    with TestApp(app) as t:
+        with Session(engine) as session, session.begin():
+            box.publish(session, "orders", Order(5))
+            box.publish(session, "orders", Order(6), content_type="application/msgpack")
+        t.advance(10)
+        assert t.dead == []
+    assert sorted(order.cents for order in taken) == [5, 6]
+
+
+def test_without_an_app_a_number_that_json_lacks_is_refused(database: Database) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        Outbox(database).publish(Session(), "bills", {"price": float("inf")})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
 from rocketapp.app.declare.phases import TwoPhases, declared_of
@@ -84,6 +84,9 @@ class AppSurface:
         if self._stores is None:
             self._stores = self._plugins.ask("idempotency_store", app=self)
         return self._stores[-1].value if self._stores else None
+
+    def encode(self, body: Any, content_type: str | None = None) -> tuple[bytes, Mapping[str, str]]:
+        return declared_of(self._app).payloads.encode(body, content_type)
 
     async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
         return await self._publishing.publish(topic, body, **options)

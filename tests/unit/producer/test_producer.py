@@ -140,8 +140,9 @@ async def test_what_cannot_be_sent_is_refused_and_nothing_leaves() -> None:
             Outgoing(topic="t", body=b"x", properties={"big": "x" * 40_000}),
             Outgoing(topic="SELF_TEST_TOPIC", body=b"x"),
         ):
-            assert isinstance(await outcome(producer.send(message)), SendRefused)
-            assert isinstance(await outcome(producer.send_one_way(message)), SendRefused)
+            for refused in (producer.send(message), producer.send_one_way(message), producer.send_many([message])):
+                error = await outcome(refused)
+                assert isinstance(error, SendRefused) and error.is_permanent
         assert not cluster.brokers[0].asked
 
 
@@ -153,6 +154,7 @@ async def test_a_refusal_that_another_attempt_would_meet_too_is_final() -> None:
         error = await outcome(producer.send(Outgoing(topic="t", body=b"x")))
         assert isinstance(error, SendRefused)
         assert "code 13: too long" in str(error)
+        assert error.is_permanent
         assert cluster.brokers[0].codes().count(SEND) == 1
 
 
@@ -190,6 +192,7 @@ async def test_a_code_says_whether_the_message_may_be_stored(code: int, remark: 
         cluster.brokers[0].answers[SEND] = refuse(code, remark)
         error = await outcome(producer.send(Outgoing(topic="t", body=b"x")))
         assert type(error) is kind
+        assert not getattr(error, "is_permanent", False)
         assert cluster.brokers[0].codes().count(SEND) == (1 if code == 999 else 3)
 
 

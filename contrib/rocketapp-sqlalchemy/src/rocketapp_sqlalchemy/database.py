@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Engine
@@ -30,8 +31,11 @@ from rocketapp_sqlalchemy.tables import metadata
 
 log: logging.Logger = logging.getLogger("rocketapp_sqlalchemy")
 _SWEEP = 600.0
-"""Seconds between two removals of expired marks."""
-_MOST_SWEPT = 10_000
+"""Seconds between two removals of expired marks, when the last one has removed them all."""
+_NEXT_SWEEP = 0.1
+"""Seconds until the next one when it has not."""
+_MOST_SWEPT = 1_000
+"""Marks removed in one transaction: SQLite's handlers wait for it."""
 
 
 class InDatabase:
@@ -72,6 +76,8 @@ class Database:
         self._tasks = Tasks()
         self.is_plugin: bool = False
         """An app has it among its plugins."""
+        self.encode: Callable[[Any, str | None], tuple[bytes, Mapping[str, str]]] | None = None
+        """How the running app encodes bodies."""
 
     def __repr__(self) -> str:
         return f"<Database {self.engines[0].url!r}>"  # SQLAlchemy hides the password
@@ -88,7 +94,7 @@ class Database:
     @hookimpl(tryfirst=True)  # outermost: what other wrappers raise after the handler undoes its transaction
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
         wanted = subscription.idempotent
-        if not isinstance(wanted, InDatabase) or wanted.database is not self:
+        if not isinstance(wanted, InDatabase) or not _is_of(self, subscription):
             return None
         engine = engine_of(self.engines, is_async=subscription.is_async)
         if engine is None:
@@ -117,11 +123,16 @@ class Database:
     @hookimpl
     async def app_startup(self, app: Surface) -> None:
         if self._create_tables:
-            await _create_tables(self.run)
+            await _trying_again(lambda: self.run(metadata.create_all))
+        if any(_is_of(self, subscription) for subscription in app.subscriptions):
+            for engine in self.engines:
+                await _trying_again(partial(_check, engine))
+        self.encode = app.encode
         self._tasks.start(self._sweep(), "expired marks")
 
     @hookimpl
     async def app_shutdown(self) -> None:
+        self.encode = None
         await self._tasks.close()
 
     async def run(self, work: Callable[[Connection], Any]) -> Any:
@@ -138,16 +149,19 @@ class Database:
     def _keys(self, subscription: Subscription, wanted: InDatabase) -> MakeKey:
         return keys_of(subscription, wanted.key)
 
-    def _remove_expired(self, connection: Connection) -> None:
-        connection.execute(marking.expired(marking.now() - self._keep, _MOST_SWEPT))
+    def _remove_expired(self, connection: Connection) -> int:
+        return connection.execute(marking.expired(marking.now() - self._keep, _MOST_SWEPT)).rowcount
 
     async def _sweep(self) -> None:
+        pause = _SWEEP
         while True:
-            await asyncio.sleep(_SWEEP)
+            await asyncio.sleep(pause)
+            pause = _SWEEP
             try:
-                await self.run(self._remove_expired)
-            except (SQLAlchemyError, OSError) as error:
-                log.warning("expired marks were not removed: %s", error)
+                if await self.run(self._remove_expired) == _MOST_SWEPT:
+                    pause = _NEXT_SWEEP
+            except Exception as error:
+                log.warning("expired marks were not removed: %s: %s", type(error).__name__, error)
 
 
 def _run_in_thread(engine: Engine, work: Callable[[Connection], Any]) -> Any:
@@ -155,15 +169,39 @@ def _run_in_thread(engine: Engine, work: Callable[[Connection], Any]) -> Any:
         return work(connection)
 
 
-async def _create_tables(run: Callable[..., Awaitable[Any]]) -> None:
+async def _trying_again(work: Callable[[], Awaitable[None]]) -> None:
     """Several processes may start at once: one that loses the race finds the tables at its next try."""
     for tries_left in (2, 1, 0):
         try:
-            await run(metadata.create_all)
+            await work()
             return
         except SQLAlchemyError:
             if not tries_left:
                 raise
+
+
+async def _check(engine: Engine | AsyncEngine) -> None:
+    """Raises PluginError unless a rollback takes a mark back: a failed attempt would count as done."""
+    if isinstance(engine, AsyncEngine):
+        async with engine.connect() as connection:
+            is_undone = await connection.run_sync(marking.is_undone_by_rollback)
+    else:
+        is_undone = await asyncio.to_thread(_is_undone_in_thread, engine)
+    if not is_undone:
+        raise PluginError(
+            f"<Database {engine.url!r}>",
+            "a rollback leaves what was written: give an engine with transactions, without "
+            'isolation_level="AUTOCOMMIT", and tables of a kind that has them',
+        )
+
+
+def _is_undone_in_thread(engine: Engine) -> bool:
+    with engine.connect() as connection:
+        return marking.is_undone_by_rollback(connection)
+
+
+def _is_of(database: Database, subscription: Subscription) -> bool:
+    return isinstance(subscription.idempotent, InDatabase) and subscription.idempotent.database is database
 
 
 def _running(kind: type[Any]) -> Any:

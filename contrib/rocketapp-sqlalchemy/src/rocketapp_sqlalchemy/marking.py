@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
+from uuid import uuid4
 
 from sqlalchemy import Delete, Insert, delete, insert, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
@@ -39,6 +40,18 @@ def leave(keys: Sequence[str]) -> Delete:
 def expired(before: float, most: int) -> Delete:
     """Remove at most this many marks from before that time."""
     return delete(marks).where(marks.c.key.in_(select(marks.c.key).where(marks.c.done_at < before).limit(most)))
+
+
+def is_undone_by_rollback(connection: Connection) -> bool:
+    """Whether this database keeps its word; leaves nothing behind."""
+    key = uuid4().hex
+    connection.execute(insert(marks).values(key=key, done_at=now()))
+    connection.rollback()
+    found = connection.execute(select(marks.c.key).where(marks.c.key == key)).first()
+    if found is not None:
+        connection.execute(leave([key]))
+        connection.commit()
+    return found is None
 
 
 def now() -> float:

@@ -8,9 +8,20 @@ from contextvars import ContextVar
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, SessionTransaction
 
-from rocketapp.plugin import AsyncCall, MakeKey, Message, Outcomes, Skip, Subscription, SyncCall, is_done, outcomes_of
+from rocketapp.plugin import (
+    AsyncCall,
+    MakeKey,
+    Message,
+    Outcomes,
+    RocketAppError,
+    Skip,
+    Subscription,
+    SyncCall,
+    is_done,
+    outcomes_of,
+)
 from rocketapp_sqlalchemy import marking
 
 SKIPPED = Skip("handled before")
@@ -34,8 +45,10 @@ class Once:
                     unhandled = part.unhandled(marking.take(session.connection(), part.keys))
                     if not unhandled:
                         return part.outcome(None, is_called=False)
+                    begun = session.get_transaction()
                     with _current(session):
                         result = call(part.shape(unhandled))
+                    _refuse_another(session, begun)
                     undone = part.undone(result)
                     if undone == part.claimed:
                         session.rollback()
@@ -60,8 +73,10 @@ class Once:
                     unhandled = part.unhandled(await connection.run_sync(marking.take, part.keys))
                     if not unhandled:
                         return part.outcome(None, is_called=False)
+                    begun = session.sync_session.get_transaction()
                     with _current(session):
                         result = await call(part.shape(unhandled))
+                    _refuse_another(session.sync_session, begun)
                     undone = part.undone(result)
                     if undone == part.claimed:
                         await session.rollback()
@@ -128,6 +143,16 @@ class _Part:
             outcome = said.get(key, SKIPPED)
             outcomes[message] = SKIPPED if is_done(outcome, self._subscription) else outcome
         return outcomes
+
+
+def _refuse_another(session: Session, begun: SessionTransaction | None) -> None:
+    """Raises RocketAppError when the handler has ended its transaction and written in another one, without the mark."""
+    now = session.get_transaction()
+    if now is not None and now is not begun:
+        raise RocketAppError(
+            "the handler ended its transaction, by commit() or rollback(), and began another one, without the mark: "
+            "leave that to rocketapp; for what may fail there is session.begin_nested()"
+        )
 
 
 @contextmanager

@@ -7,9 +7,11 @@ process that dies leaves its slots to others when its leases end. Sending is at 
 
 from __future__ import annotations
 
+import json
 import uuid
 import zlib
-from typing import Any, Final, TypedDict, Unpack
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 import msgspec
 from sqlalchemy import event
@@ -18,7 +20,7 @@ from sqlalchemy.orm import Session
 
 from rocketapp.plugin import Surface, Tasks, hookimpl
 from rocketapp_sqlalchemy.database import Database
-from rocketapp_sqlalchemy.relay import Relay
+from rocketapp_sqlalchemy.relay import WRITTEN, Relay
 from rocketapp_sqlalchemy.tables import OutboxMessage
 
 SLOTS: Final = 16
@@ -35,6 +37,8 @@ class OutboxOptions(TypedDict, total=False):
     properties: dict[str, str]
     order_key: str
     delay: float
+    rounding: Literal["up"] | None
+    content_type: str | None
     cluster: str
 
 
@@ -61,9 +65,10 @@ class Outbox:
     def publish(self, session: Session | AsyncSession, topic: str, body: Any, **options: Unpack[OutboxOptions]) -> None:
         """Send this message when the session's transaction is committed, and never when it is rolled back.
 
-        body: bytes, str (UTF-8), or a dict, list, msgspec Struct, dataclass or pydantic model (JSON).
-        The options mean what they mean in `RocketApp.publish`. Messages with equal `order_key` are sent in the
-        order of writing; let their transactions exclude each other, by a row that all of them change.
+        body: what `RocketApp.publish` takes: encoded now, by the app that has the database among its plugins. Where no
+        app runs: bytes, str (UTF-8), or a dict, list, msgspec Struct, dataclass or pydantic model (JSON).
+        The options mean what they mean in `RocketApp.publish`. Messages of a topic with equal `order_key` are sent in
+        the order of writing; let their transactions exclude each other, by a row that all of them change.
 
         The message carries the property `outbox_id`: a consumer with
         `idempotent=lambda message: message.properties["outbox_id"]` handles it once, although it may be sent twice.
@@ -72,16 +77,20 @@ class Outbox:
         if unknown:
             raise TypeError(f"Outbox.publish takes no keyword {min(unknown)!r}")
         message_id = uuid.uuid4().hex
+        encode = self._database.encode or _encode
+        encoded, marks = encode(body, options.get("content_type"))
         stored = dict(options)
-        stored["properties"] = {**options.get("properties", {}), OUTBOX_ID: message_id}
+        stored["properties"] = {**marks, **options.get("properties", {}), OUTBOX_ID: message_id}
         row = OutboxMessage()
         row.slot = zlib.crc32((options.get("order_key") or message_id).encode()) % SLOTS
-        row.topic, row.body, row.options = topic, _encoded(body), stored
+        row.topic, row.body, row.options = topic, encoded, stored
         session.add(row)
         relay = self._relay
         if relay is not None:
             sync_session = session.sync_session if isinstance(session, AsyncSession) else session
-            event.listen(sync_session, "after_commit", relay.hurry, once=True)
+            sync_session.info[WRITTEN] = True
+            if not event.contains(sync_session, "after_commit", relay.committed):
+                event.listen(sync_session, "after_commit", relay.committed)
 
     @hookimpl
     async def app_startup(self, app: Surface) -> None:
@@ -97,12 +106,14 @@ class Outbox:
             self._relay = None
 
 
-def _encoded(body: Any) -> bytes:
+def _encode(body: Any, content_type: str | None) -> tuple[bytes, Mapping[str, str]]:
+    """Without an app: JSON, text and bytes."""
     if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body)
+        return bytes(body), {}
     if isinstance(body, str):
-        return body.encode()
-    if hasattr(body, "model_dump_json"):
-        text: str = body.model_dump_json()
-        return text.encode()
-    return msgspec.json.encode(body)
+        return body.encode(), {}
+    if content_type is not None:
+        raise ValueError(f"content_type={content_type!r}: codecs are an app's, and none runs here: give bytes")
+    plain = body.model_dump(mode="json") if hasattr(body, "model_dump") else msgspec.to_builtins(body)
+    # JSON has neither infinity nor "not a number".
+    return json.dumps(plain, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode(), {}

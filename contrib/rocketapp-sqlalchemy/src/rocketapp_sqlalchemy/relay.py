@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final
 
-from sqlalchemy import Connection, delete, insert, or_, select, update
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy import Connection
+from sqlalchemy.orm import Session
 
-from rocketapp import RocketAppError
-from rocketapp_sqlalchemy.marking import now
-from rocketapp_sqlalchemy.tables import outbox, slots
+from rocketapp import SendRefused
+from rocketapp_sqlalchemy import rows as statements
+from rocketapp_sqlalchemy.rows import Row
 
 log: logging.Logger = logging.getLogger("rocketapp_sqlalchemy")
+WRITTEN: Final = "rocketapp_sqlalchemy.outbox"
+"""In a session's `info`: its transaction has messages in it."""
 _PART = 100
-"""Rows of one slot that are read, sent and removed at a time."""
+"""Messages of one slot that are sent before the others have their turn again."""
 _SEND_TIMEOUT = 3.0
 """Seconds for one send; a slot's lease has to last that long before a send begins."""
+_AWAY = 5.0
+"""Seconds for which a topic is left alone that several messages could not be sent to."""
 
 Run = Callable[[Callable[[Connection], Any]], Awaitable[Any]]
-
-
-class Row(NamedTuple):
-    """One message that waits."""
-
-    id: int
-    topic: str
-    body: bytes
-    options: dict[str, Any]
 
 
 class Relay:
@@ -48,35 +45,39 @@ class Relay:
         self._name = uuid.uuid4().hex
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
+        self._away: dict[str, float] = {}
+        """Topics that are left alone, and until when by the loop's time."""
 
     async def prepare(self) -> None:
         """Have a row for each slot."""
         for slot in range(self._slots):
-            await self._run(partial(_add_slot, slot=slot))
+            await self._run(partial(statements.add_slot, slot=slot))
 
-    def hurry(self, *_: Any) -> None:
-        """Something was committed: look now. May be called from any thread."""
-        self._loop.call_soon_threadsafe(self._news.set)
+    def committed(self, session: Session) -> None:
+        """A session has committed: look now, if there were messages in it. May be called from any thread."""
+        if session.info.pop(WRITTEN, None):
+            # What is committed must not fail because the app has ended.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._news.set)
 
     async def run(self) -> None:
         """Send what is there, for ever."""
         while True:
             self._news.clear()
             try:
-                waiting = await self._run(_waiting_slots)
-                left = await asyncio.gather(*(self._send_slot(slot) for slot in waiting))
-            except (SQLAlchemyError, OSError) as error:
-                log.warning("the outbox cannot be read: %s", error)
-                left = []
-            if not any(left):
+                waiting = await self._run(statements.waiting_slots)
+            except Exception as error:
+                log.warning("the outbox cannot be read: %s", _said(error))
+                waiting = []
+            if not any(await asyncio.gather(*(self._serve(slot) for slot in waiting))):
                 await self._rest()
 
     async def leave(self) -> None:
         """Give up every slot, so that others need not wait for the leases."""
         try:
-            await self._run(lambda connection: connection.execute(_give_up(self._name)))
-        except (SQLAlchemyError, OSError) as error:
-            log.warning("the outbox's slots stay until their leases end: %s", error)
+            await self._run(partial(statements.give_up_slots, name=self._name))
+        except Exception as error:
+            log.warning("the outbox's slots stay until their leases end: %s", _said(error))
 
     async def _run(self, work: Callable[[Connection], Any]) -> Any:
         async with self._one_at_a_time:
@@ -89,70 +90,73 @@ class Relay:
         except TimeoutError:
             return
 
-    async def _send_slot(self, slot: int) -> bool:
-        """Send one part of a slot. True when more of it is there and can be sent."""
+    async def _serve(self, slot: int) -> bool:
+        """Send a part of a slot. True when something was sent; raises nothing: the other slots go on."""
         # Measured from before the lease was taken: a process that stood still then sends nothing more.
-        end = self._loop.time() + self._lease - _SEND_TIMEOUT
-        rows: Sequence[Row] | None = await self._run(lambda c: _take_slot(c, slot, self._name, self._lease))
-        if not rows:
+        visit = _Visit(slot, self._loop.time() + self._lease - _SEND_TIMEOUT)
+        try:
+            if await self._run(lambda c: statements.take_slot(c, slot, self._name, self._lease)):
+                while await self._send_some(visit):
+                    pass
+        except Exception as error:
+            log.warning("slot %d of the outbox is not sent: %s", slot, _said(error))
             return False
-        sent, is_stuck = list[int](), False
+        return visit.count > 0
+
+    async def _send_some(self, visit: _Visit) -> bool:
+        """Send the next rows of the slot. True when there may be more for this visit."""
+        self._away = {topic: until for topic, until in self._away.items() if until > self._loop.time()}
+        away = list(self._away)
+        rows = await self._run(lambda c: statements.next_rows(c, visit.slot, visit.seen, away))
+        sent: list[int] = []
         try:
             for row in rows:
-                if self._loop.time() >= end:
-                    break
-                try:
-                    await self._publish(row.topic, row.body, timeout=_SEND_TIMEOUT, **row.options)
-                except RocketAppError as error:
-                    # Perhaps it is stored, perhaps its broker is away: what is behind it must not overtake it.
-                    log.warning("outbox message %d to %s is not sent yet: %s", row.id, row.topic, error)
-                    is_stuck = True
-                    break
-                except (TypeError, ValueError) as error:
-                    log.error("outbox message %d to %s can never be sent: %s", row.id, row.topic, error)
-                    await self._run(partial(_give_up_on, number=row.id, problem=str(error)))
-                else:
+                if self._loop.time() >= visit.end:
+                    return False
+                visit.seen = row.id
+                if row.topic not in self._away and row.order not in visit.held and await self._send(row, visit):
                     sent.append(row.id)
         finally:
             if sent:
-                await self._run(lambda connection: connection.execute(delete(outbox).where(outbox.c.id.in_(sent))))
-        return not is_stuck
+                visit.count += len(sent)
+                await self._run(partial(statements.remove, numbers=sent))
+        return bool(rows) and visit.count < _PART
 
-
-def _add_slot(connection: Connection, slot: int) -> None:
-    if connection.execute(select(slots.c.slot).where(slots.c.slot == slot)).first() is None:
+    async def _send(self, row: Row, visit: _Visit) -> bool:
+        """Whether it is sent. What has an order with it must not overtake it when it is perhaps sent later."""
         try:
-            with connection.begin_nested():
-                connection.execute(insert(slots).values(slot=slot, holder="", until=0.0))
-        except IntegrityError:
-            return  # another process was first
+            await self._publish(row.topic, row.body, timeout=_SEND_TIMEOUT, **row.options)
+        except Exception as error:
+            if isinstance(error, TypeError | ValueError) or (isinstance(error, SendRefused) and error.is_permanent):
+                log.error("outbox message %d to %s can never be sent: %s", row.id, row.topic, error)
+                await self._run(partial(statements.give_up_on, number=row.id, problem=str(error)))
+                return False
+            log.warning("outbox message %d to %s is not sent yet: %s", row.id, row.topic, error)
+            if row.order is not None:
+                visit.held.add(row.order)
+            visit.failed[row.topic] += 1
+            if visit.failed[row.topic] > 1:
+                # One may be to blame itself; with several it is the topic, and messages of others go on.
+                self._away[row.topic] = self._loop.time() + _AWAY
+            return False
+        return True
 
 
-def _waiting_slots(connection: Connection) -> list[int]:
-    statement = select(outbox.c.slot).where(outbox.c.problem.is_(None)).distinct()
-    return sorted(slot for (slot,) in connection.execute(statement))
+class _Visit:
+    """What happens while a slot is sent from."""
+
+    def __init__(self, slot: int, end: float) -> None:
+        """`end`: by the loop's time; no send begins after it."""
+        self.slot, self.end = slot, end
+        self.seen = 0
+        """The number of the last row that was looked at."""
+        self.count = 0
+        """Rows that were sent."""
+        self.held: set[tuple[str, str]] = set()
+        """Orders in which a message could not be sent."""
+        self.failed: Counter[str] = Counter()
+        """Messages that could not be sent, by topic."""
 
 
-def _take_slot(connection: Connection, slot: int, name: str, lease: float) -> list[Row] | None:
-    """The slot's first rows, when it is ours from now on; None when another relay has it."""
-    is_free = or_(slots.c.holder == name, slots.c.until < now())
-    taken = connection.execute(
-        update(slots).where(slots.c.slot == slot, is_free).values(holder=name, until=now() + lease)
-    )
-    if not taken.rowcount:
-        return None
-    rows = (
-        select(outbox.c.id, outbox.c.topic, outbox.c.body, outbox.c.options)
-        .where(outbox.c.slot == slot, outbox.c.problem.is_(None))
-        .order_by(outbox.c.id)
-        .limit(_PART)
-    )
-    return [Row(*row) for row in connection.execute(rows)]
-
-
-def _give_up(name: str) -> Any:
-    return update(slots).where(slots.c.holder == name).values(holder="", until=0.0)
-
-
-def _give_up_on(connection: Connection, number: int, problem: str) -> None:
-    connection.execute(update(outbox).where(outbox.c.id == number).values(problem=problem))
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
