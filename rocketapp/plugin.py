@@ -51,7 +51,7 @@ from rocketapp.model.event import (
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
 from rocketapp.model.outgoing import Outgoing, SendResult, SendStatus
-from rocketapp.model.policy import Breaker, Policy
+from rocketapp.model.policy import Breaker, Override, Policy
 from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.model.queue_start import Begin, QueueStart
 from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
@@ -104,6 +104,7 @@ __all__ = [
     "Observe",
     "Outcomes",
     "Outgoing",
+    "Override",
     "PluginError",
     "Policy",
     "Predicate",

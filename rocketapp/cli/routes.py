@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,13 +16,16 @@ if TYPE_CHECKING:
     from rocketapp.model.policy import Answer, Breaker, Policy
     from rocketapp.model.subscription import Subscription
 
+_HERE = ("", "handler", "consumer.retries")
+"""Sources that need no mention: the handler's own declaration, and the usual settings."""
 SHOWN_DELAYS = 4
 """Delays that are spelt out before `...`."""
 
 
 @click.command("routes")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
 @app_options
-def command(*, app: str, settings: str | None, traceback: bool) -> int:
+def command(*, app: str, settings: str | None, traceback: bool, as_json: bool) -> int:
     """Show what APP subscribes, and how failures go."""
     from rocketapp.cli.loader import load_app
     from rocketapp.cli.settings import read_settings, subscriptions_of
@@ -32,6 +37,9 @@ def command(*, app: str, settings: str | None, traceback: bool) -> int:
     except CommandError as error:
         error.traceback = traceback
         raise
+    if as_json:
+        print(json.dumps([route_of(one, suspend=read.consumer.suspend) for one in subscriptions], indent=2))
+        return DONE
     for line in describe_routes(subscriptions, suspend=read.consumer.suspend):
         print(line)
     return DONE
@@ -47,14 +55,69 @@ def describe_routes(subscriptions: Sequence[Subscription], *, suspend: float) ->
         for one in subscriptions:
             if (one.cluster, one.group) == (cluster, group):
                 yield f"  {one.topic}  {describe_tags(one)}"
-                yield f"    handler   {one.handler_name} at {_shown_place(one.place)}"
-                yield f"    runs      {_how_it_runs(one)}"
-                yield f"    start     {one.start if isinstance(one.start, str) else one.start.isoformat()}"
-                yield f"    failures  {describe_failures(one, suspend=suspend)}"
-                if one.retry is not None and one.retry.on:
-                    yield f"    on        {describe_answers(one.retry)}"
-                if one.retry is not None and one.retry.breaker is not None:
-                    yield f"    breaker   {describe_breaker(one.retry.breaker)}"
+                yield from _describe(one, suspend=suspend)
+
+
+def _describe(one: Subscription, *, suspend: float) -> Iterator[str]:
+    """The lines of one handler: what was not asked for is left out."""
+    yield f"    handler   {one.handler_name} at {_shown_place(one.place)}"
+    yield f"    runs      {_how_it_runs(one)}"
+    yield f"    start     {one.start if isinstance(one.start, str) else one.start.isoformat()}"
+    if one.idempotent:
+        yield f"    once      by {_idempotency_key(one)}"
+    if one.publishes:
+        yield f"    publishes what it returns to {one.publishes}"
+    yield f"    failures  {describe_failures(one, suspend=suspend)}"
+    if one.retry is not None and one.retry.on:
+        yield f"    on        {describe_answers(one.retry)}"
+    if one.retry is not None and one.retry.breaker is not None:
+        yield f"    breaker   {describe_breaker(one.retry.breaker)}"
+    said = [("retries", one.retries_from), ("policy", one.retry_from)]
+    shown = [f"{what}: {_shown_source(source)}" for what, source in said if source not in _HERE]
+    if shown:
+        yield f"    said by   {'; '.join(shown)}"
+
+
+def route_of(one: Subscription, *, suspend: float) -> dict[str, Any]:
+    """One handler for `--json`. What was not asked for is null; seconds are numbers."""
+    policy = one.retry
+    return {
+        "cluster": one.cluster,
+        "group": one.group,
+        "topic": one.topic,
+        "tags": sorted(one.tags),
+        "handler": one.handler_name,
+        "place": one.place,
+        "async": one.is_async,
+        "orderly": one.orderly,
+        "order_by": None if one.order_by is None else _key_name(one.order_by),
+        "batch": one.batch,
+        "batch_wait": None if one.batch is None else one.batch_wait,
+        "concurrency": one.concurrency,
+        "rate": one.rate,
+        "timeout": one.timeout,
+        "start": one.start if isinstance(one.start, str) else one.start.isoformat(),
+        "idempotent": _idempotency_key(one) if one.idempotent else None,
+        "publishes": one.publishes or None,
+        "retries": one.retries,
+        "retries_from": one.retries_from,
+        "delays": None if policy is None else list(policy.delays),
+        "on": None if policy is None else {kind.__name__: _answer(answer) for kind, answer in policy.on.items()},
+        "breaker": None if policy is None or policy.breaker is None else dataclasses.asdict(policy.breaker),
+        "policy_from": one.retry_from or None,
+        "failures": describe_failures(one, suspend=suspend),
+    }
+
+
+def _idempotency_key(one: Subscription) -> str:
+    key = one.idempotent
+    return "message id and body" if key is True else getattr(key, "__qualname__", type(key).__qualname__)
+
+
+def _shown_source(source: str) -> str:
+    """`RocketApp at file:line`, with the file as it is seen from here."""
+    what, at, place = source.partition(" at ")
+    return f"{what} at {_shown_place(place)}" if at else source
 
 
 def describe_tags(one: Subscription) -> str:

@@ -72,14 +72,18 @@ def subscriptions_of(app: RocketApp, settings: Settings) -> list[Subscription]:
     """
     from rocketapp.app.call.policies import with_policies
     from rocketapp.app.declare.phases import declared_of
+    from rocketapp.app.run.reading import complete
     from rocketapp.errors import RocketAppError
 
     declared = declared_of(app)
     registry = declared.registry
     try:
+        settings = complete(app, settings)
         registry.check_bindings()
         return with_policies(
-            registry.subscriptions(settings.app.group or app.name, settings.consumer), declared.plugins
+            registry.subscriptions(settings.app.group or app.name, settings.consumer),
+            declared.plugins,
+            settings.options,
         )
     except RocketAppError as error:
         raise CommandError(str(error)) from error

@@ -18,7 +18,7 @@ from rocketapp.hooks.remote import Calling
 from rocketapp.hooks.surface import Surface
 from rocketapp.hooks.wrapper import Predicate, Wrapper
 from rocketapp.model.event import Observe
-from rocketapp.model.policy import Policy
+from rocketapp.model.policy import Override, Policy
 from rocketapp.model.subscription import Subscription
 
 
@@ -79,12 +79,13 @@ def message_filter(subscription: Subscription) -> Predicate | None:
 
 
 @hookspec
-def failure_policy(subscription: Subscription) -> Policy | None:
+def failure_policy(subscription: Subscription, options: Callable[[type[Any]], Any]) -> Policy | Override | None:
     """Return what follows the failures of one handler, or None to decline.
 
-    Called once per subscription for which neither the handler nor a router nor the app has a `retry=`, while the
-    app starts and by `rocketapp routes`; never per message. Of several answers the first one, in the order of
-    plugins, is used.
+    Called once per subscription, while the app starts and by `rocketapp routes`; never per message. `subscription` is
+    what the code says, `options(TheClass)` a table of the settings, as `Surface.options`. A Policy is used where
+    neither the handler nor a router nor the app has a `retry=`. An Override holds over what they say. Of several
+    answers that are used the first one, in the order of plugins, is.
     """
 
 

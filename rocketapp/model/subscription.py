@@ -63,6 +63,12 @@ class Subscription:
     order_by: str | Callable[[Any], Hashable] | None = None
     """Messages with equal keys are handled in order, one at a time: a function of the message, or the name of one of
     its properties."""
+    publishes: str = ""
+    """The topic that takes what the handler returns; empty for a handler without `publishes`."""
+    retries_from: str = ""
+    """Where `retries` was said: `handler`, `RocketApp at file:line`, `consumer.retries` or what a plugin says."""
+    retry_from: str = ""
+    """The same for `retry`; empty while nothing has said one."""
 
 
 def key_function(subscription: Subscription) -> Callable[[Any], Hashable]:

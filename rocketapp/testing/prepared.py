@@ -40,7 +40,9 @@ async def prepared(app: RocketApp) -> AsyncIterator[list[Subscription]]:
     """
     settings, declared = settings_of(app, {}, None), declared_of(app)
     group = settings.app.group or app.name
-    subscriptions = with_policies(declared.registry.subscriptions(group, settings.consumer), declared.plugins)
+    subscriptions = with_policies(
+        declared.registry.subscriptions(group, settings.consumer), declared.plugins, settings.options
+    )
     if is_running(app):
         yield subscriptions
         return

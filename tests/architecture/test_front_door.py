@@ -19,7 +19,7 @@ NAMES = {
     "AppConfig", "ClientConfig", "ConsumerConfig", "ProducerConfig",
     # Around handlers.
     "Wrapper", "SyncCall", "AsyncCall", "Predicate", "Message", "MessageQueue", "Retry", "Skip",
-    "DeadLetter", "Outcomes", "Stop", "Policy", "Breaker",
+    "DeadLetter", "Outcomes", "Stop", "Policy", "Breaker", "Override",
     # Around publishing.
     "Sending", "PublishCall", "PublishWrapper", "PublishOptions", "SendOptions", "Outgoing", "SendResult", "SendStatus",
     # Bodies.

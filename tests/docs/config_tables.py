@@ -6,11 +6,12 @@ import re
 
 from rocketapp.app.settings import settings
 from rocketapp.app.settings.values import OptionField, fields_of
+from rocketapp.plugins.failures import FailuresConfig
 from rocketapp.plugins.telemetry.config import TelemetryConfig
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/config.md"
-OF_PLUGINS = {"telemetry": TelemetryConfig}
+OF_PLUGINS = {"failures": FailuresConfig, "telemetry": TelemetryConfig}
 """The tables of the plugins that ship with rocketapp."""
 TABLES = {**settings.TABLES, **OF_PLUGINS}
 
@@ -23,7 +24,7 @@ def table_of(name: str) -> str:
         java = f"`{info.java}`" if info.java else ""
         cells = [
             f"`{option.name}`",
-            "list of str" if option.kind is tuple else option.kind.__name__,
+            type_of(option),
             default_of(option),
             bounds_of(option),
             info.meaning,
@@ -31,6 +32,12 @@ def table_of(name: str) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
     return "\n".join(lines)
+
+
+def type_of(option: OptionField) -> str:
+    if option.kind is not tuple:
+        return option.kind.__name__
+    return f"list of {option.item.__name__}" if option.item in (str, float) else "list of tables"
 
 
 def default_of(option: OptionField) -> str:

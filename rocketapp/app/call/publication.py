@@ -25,10 +25,14 @@ class Publication:
     options: PublishOptions
     place: str
 
+    @property
+    def topic_name(self) -> str:
+        return self.topic.name if isinstance(self.topic, Topic) else self.topic
+
     def check(self) -> None:
         """Raises SetupError for arguments that no message could have."""
-        name = self.topic.name if isinstance(self.topic, Topic) else self.topic
-        problem = topic_problem(name) if isinstance(name, str) else f"give a topic, not {name!r}"
+        name = self.topic_name
+        problem = topic_problem(name) if isinstance(name, str) else f"give a topic, not {name!r}"  # may be anything yet
         if problem is not None:
             raise SetupError(self.place, f"publishes: {problem}")
         try:

@@ -89,6 +89,13 @@ class Declaration:
     def refuse_function(self, problem: str) -> NoReturn:
         raise SetupError(place_of_function(self.function, self.place), problem)
 
+    def said_by(self, name: str) -> str:
+        """Where an option was said: `handler`, or the Router or app that it is inherited from; empty for none."""
+        if name not in self.options:
+            return ""
+        origin = self.origins.get(name)
+        return "handler" if origin is None else f"{origin.what} at {origin.place}"
+
     def _from(self, name: str) -> str:
         origin = self.origins.get(name)
         return "" if origin is None else f" (from the {origin.what} at {origin.place})"

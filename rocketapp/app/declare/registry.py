@@ -176,6 +176,9 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
         handler_name=binding.name,
         place=declaration.place,
         idempotent=options.get("idempotent", False),
+        publishes="" if declaration.publication is None else declaration.publication.topic_name,
+        retries_from=declaration.said_by("retries") or "consumer.retries",
+        retry_from=declaration.said_by("retry"),
     )
 
 

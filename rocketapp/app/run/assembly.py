@@ -68,7 +68,7 @@ def assemble(
     """`publishing`: for handlers that publish. Raises SetupError or PluginError."""
     declared = declared_of(app)
     group = settings.app.group or app.name
-    subscriptions = with_policies(declared.registry.subscriptions(group, settings.consumer), plugins)
+    subscriptions = with_policies(declared.registry.subscriptions(group, settings.consumer), plugins, settings.options)
     surface = AppSurface(
         app, settings, subscriptions, publishing=publishing, periodic=periodic, plugins=plugins, snapshot=snapshot
     )

@@ -11,7 +11,8 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from rocketapp.config.option import OptionInfo, bounds_problem, info_of
@@ -31,6 +32,8 @@ class OptionField(NamedTuple):
     may_be_none: bool
     default: Any
     info: OptionInfo
+    item: Any = str
+    """What a list holds: str, float, or a frozen dataclass of options."""
 
 
 def fields_of(table: type[Any]) -> Mapping[str, OptionField]:
@@ -49,7 +52,7 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
     if value is None and option.may_be_none:
         return None, None
     if option.kind is tuple:
-        return _texts(value)
+        return _ITEMS.get(option.item, partial(_tables, option.item))(value)
     if option.kind is bool and as_text is not None:
         value = _FLAGS.get(as_text.strip().lower(), value)
     if option.info.choices and isinstance(value, str):
@@ -72,6 +75,34 @@ def _texts(value: Any) -> tuple[Any, str | None]:
     return tuple(map(str, given)), None
 
 
+def _numbers(value: Any) -> tuple[Any, str | None]:
+    if not isinstance(value, list | tuple) or not all(
+        type(one) in (int, float) and math.isfinite(one) for one in value
+    ):
+        return value, f"{value!r} is not a list of numbers"
+    return tuple(map(float, value)), None
+
+
+def _tables(kind: type[Any], value: Any) -> tuple[Any, str | None]:
+    """A list of tables: `[[table.key]]` in a file."""
+    if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):
+        return value, f"{value!r} is not a list of tables"
+    fields, made = fields_of(kind), []
+    for number, given in enumerate(value):
+        options = {}
+        for name, one in given.items():
+            if name not in fields:
+                return value, f"[{number}]: unknown key {name}; {nearest(name, fields)}"
+            options[name], problem = checked(fields[name], one)
+            if problem is not None:
+                return value, f"[{number}].{name}: {problem}"
+        made.append(kind(**options))
+    return tuple(made), None
+
+
+_ITEMS: Mapping[Any, Callable[[Any], tuple[Any, str | None]]] = {str: _texts, float: _numbers}
+
+
 def nearest(name: str, names: Iterable[str]) -> str:
     """The end of a message about an unknown name: what was probably meant, or what there is."""
     known = sorted(names)
@@ -85,16 +116,29 @@ def _option_field(table: type[Any], field: dataclasses.Field[Any], hint: Any) ->
     kinds = [hint]
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
-    kind = tuple if kinds == [tuple[str, ...]] else kinds[0]
-    if len(kinds) != 1 or kind not in _WORDS or (kind is tuple and kinds[0] is tuple):
+    kind, item = kinds[0], _item_of(kinds[0])
+    if len(kinds) != 1 or (kind not in _WORDS and item is None) or kind is tuple:
         raise TypeError(
-            f"{table.__qualname__}.{field.name}: an option is int, float, bool, str or tuple[str, ...], not {hint}"
+            f"{table.__qualname__}.{field.name}: an option is int, float, bool, str, or a tuple of str, float or a "
+            f"dataclass of options, not {hint}"
         )
     try:
         info = info_of(field)
     except KeyError:
         raise TypeError(f"{table.__qualname__}.{field.name}: declare it with option(default, meaning)") from None
-    return OptionField(field.name, kind, kinds[0] is not hint, field.default, info)
+    return OptionField(field.name, tuple if item else kind, kind is not hint, field.default, info, item or str)
+
+
+def _item_of(kind: Any) -> Any:
+    """What the list holds that this type stands for; None for another type."""
+    if (
+        typing.get_origin(kind) is not tuple
+        or len(typing.get_args(kind)) != 2
+        or typing.get_args(kind)[1] is not Ellipsis
+    ):
+        return None
+    item = typing.get_args(kind)[0]
+    return item if item in (str, float) or dataclasses.is_dataclass(item) else None
 
 
 def _named(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from rocketapp import Breaker, DeadLetter, Message, Policy, Retry, RocketApp, Sk
 from rocketapp.app.settings.settings import Settings
 from rocketapp.cli.config import HIDDEN, describe_settings
 from rocketapp.cli.main import cli
-from rocketapp.cli.routes import describe_failures, describe_routes
+from rocketapp.cli.routes import describe_failures, describe_routes, route_of
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.model.subscription import Subscription
 from tests.unit.cli.conftest import Start
@@ -144,10 +145,71 @@ def test_routes_tell_what_exceptions_mean_and_when_the_breaker_opens() -> None:
 
     lines = list(describe_routes(subscriptions(app), suspend=1.0))
     assert (
-        lines[-2] == "    on        OSError: retry after 1 min, KeyError: skip, ValueError: dead letter, EOFError: stop"
+        lines[-3] == "    on        OSError: retry after 1 min, KeyError: skip, ValueError: dead letter, EOFError: stop"
     )
     text = "after 20 failures within 60 s, 50% of the calls: paused for 30 s, then one message is tried"
-    assert lines[-1] == f"    breaker   {text}"
+    assert lines[-2] == f"    breaker   {text}"
+    assert lines[-1].startswith("    said by   policy: RocketApp at ")
+
+
+def copy_key(message: Message) -> str:
+    return message.keys[0]
+
+
+def test_routes_tell_what_is_handled_once_limited_and_published_and_who_said_retries() -> None:
+    app = RocketApp("shop", retries=3)
+
+    @app.subscribe("orders", idempotent=copy_key, rate=5, retry=Policy([1]))
+    @app.publishes("paid")
+    async def settle(message: Message) -> None: ...
+
+    @app.subscribe("stock", idempotent=True, retries=2)
+    async def move(message: Message) -> None: ...
+
+    lines = [line.strip() for line in describe_routes(subscriptions(app), suspend=1.0)]
+    assert "once      by copy_key" in lines
+    assert "once      by message id and body" in lines
+    assert "runs      concurrently, 64 at once; async; at most 5 messages a second in each process" in lines
+    assert "publishes what it returns to paid" in lines
+    (said,) = [line for line in lines if line.startswith("said by")]
+    assert said.startswith("said by   retries: RocketApp at ")
+    assert Path(__file__).name in said
+
+
+def test_routes_as_json_have_every_column() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", order_by="customer", rate=5, retry=Policy([1], on={KeyError: Skip}, breaker=Breaker()))
+    @app.publishes("paid")
+    async def settle(message: Message) -> None: ...
+
+    (one,) = subscriptions(app)
+    assert route_of(one, suspend=1.0) == {
+        "cluster": "",
+        "group": "shop",
+        "topic": "orders",
+        "tags": [],
+        "handler": one.handler_name,
+        "place": one.place,
+        "async": True,
+        "orderly": False,
+        "order_by": "property customer",
+        "batch": None,
+        "batch_wait": None,
+        "concurrency": 64,
+        "rate": 5,
+        "timeout": None,
+        "start": "last",
+        "idempotent": None,
+        "publishes": "paid",
+        "retries": 16,
+        "retries_from": "consumer.retries",
+        "delays": [1.0],
+        "on": {"KeyError": "skip"},
+        "breaker": {"failures": 20, "within": 60.0, "pause": 30.0, "share": 0.5},
+        "policy_from": "handler",
+        "failures": "in place after 1 s: 16 times; its key waits, then to %DLQ%shop",
+    }
 
 
 @pytest.mark.parametrize(("order_by", "shown"), [("customer", "property customer"), (len, "len")])
@@ -204,6 +266,23 @@ def test_routes_prints_groups_and_handlers(in_folder: Path) -> None:
     text = call("routes", "routed_shop").output
     assert "group shop\n  orders  paid || refunded\n    handler   routed_shop:settle at routed_shop.py:6\n" in text
     assert "group stores\n  stock" in text
+
+
+def test_routes_are_printed_as_json(in_folder: Path) -> None:
+    orders, stock = json.loads(call("routes", "routed_shop", "--json").output)
+    assert (orders["topic"], orders["tags"]) == ("orders", ["paid", "refunded"])
+    assert (stock["group"], stock["retries"], stock["retries_from"]) == ("stores", -1, "handler")
+
+
+def test_rules_of_the_settings_hold_over_the_code_and_are_told(in_folder: Path) -> None:
+    rule = '[[failures.rules]]\ntopic = "stock"\nretries = 5\ndelays = [1, 5]\nskip = ["KeyError"]\n'
+    (in_folder / "settings.toml").write_text(rule)
+    text = call("routes", "routed_shop").output
+    assert (
+        "in place after 1 s, 5 s: 5 times; the queue waits, then to %DLQ%stores\n    on        KeyError: skip" in text
+    )
+    where = "failures.rules[0] (plugin failures)"
+    assert f"    said by   retries: {where}; policy: {where}\n" in text
 
 
 def test_routes_follow_the_settings(in_folder: Path) -> None:

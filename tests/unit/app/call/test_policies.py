@@ -8,7 +8,7 @@ from rocketapp import Message, PluginError, RocketApp
 from rocketapp.app.settings.settings import Settings
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.settings import subscriptions_of
-from rocketapp.plugin import Breaker, Policy, Subscription, hookimpl
+from rocketapp.plugin import Breaker, Override, Policy, Subscription, hookimpl
 
 
 class Cautious:
@@ -34,6 +34,10 @@ class Fixed:
         return self._answer
 
 
+class Fixed2(Fixed):
+    """Another one."""
+
+
 async def handle(message: Message) -> None: ...
 
 
@@ -49,18 +53,45 @@ def test_a_plugin_is_asked_for_handlers_without_a_policy_and_the_first_answer_ho
     cautious = Cautious()
     found = policies(cautious, Fixed(Policy([60])))
     assert found == {"orders": Policy(breaker=Breaker()), "stock": Policy([5]), "carts": Policy([60])}
-    assert cautious.asked == ["orders", "carts"]
+    assert cautious.asked == ["orders", "stock", "carts"]
 
 
 def test_a_policy_of_the_app_comes_before_those_of_plugins() -> None:
-    cautious = Cautious()
-    assert set(policies(cautious, retry=Policy([9])).values()) == {Policy([9]), Policy([5])}
-    assert cautious.asked == []
+    assert set(policies(Cautious(), retry=Policy([9])).values()) == {Policy([9]), Policy([5])}
+
+
+def test_an_override_holds_over_the_code_and_leaves_what_it_does_not_say() -> None:
+    app = RocketApp("shop", plugins=[Fixed(Override(retries=3, said_by="night shift")), Fixed2(Policy([60]))])
+    app.subscribe("stock", retry=Policy([5]), retries=9)(handle)
+    (stock,) = subscriptions_of(app, Settings())
+    assert (stock.retries, stock.retry, stock.retry_from) == (3, Policy([5]), "handler")
+    assert stock.retries_from.startswith("night shift (plugin ")
+
+
+def test_overrides_that_differ_within_one_topic_are_refused() -> None:
+    class OnlyPaid:
+        @hookimpl
+        def failure_policy(self, subscription: Subscription) -> Override | None:
+            return Override(retries=1) if subscription.tags else None
+
+    app = RocketApp("shop", plugins=[OnlyPaid])
+    app.subscribe("orders", tags="paid")(handle)
+    app.subscribe("orders")(handle)
+    with pytest.raises(
+        CommandError, match=r"topic 'orders' of group 'shop': .* has retries=16 \(consumer.retries\) and"
+    ):
+        subscriptions_of(app, Settings())
 
 
 @pytest.mark.parametrize(
     ("answer", "problem"),
-    [(3, "return a Policy, or None to decline"), (Policy([9000]), "9000 s is longer than RocketMQ's longest delay")],
+    [
+        (3, "return a Policy, an Override, or None to decline"),
+        (Policy([9000]), "9000 s is longer than RocketMQ's longest delay"),
+        (Override(retry=Policy([9000])), "9000 s is longer than RocketMQ's longest delay"),
+        (Override(retries=-1), "retries=-1 (unlimited) needs an orderly handler"),
+        (Override(retries=2.5), "retries=2.5: give a whole number"),  # type: ignore[arg-type]
+    ],
 )
 def test_an_answer_that_a_handler_cannot_have_names_the_plugin_and_the_handler(answer: Any, problem: str) -> None:
     with pytest.raises(CommandError) as caught:
