@@ -15,8 +15,8 @@ import json
 import mmap
 import os
 import weakref
-from collections.abc import Callable, Iterator
-from dataclasses import astuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from struct import Struct
@@ -30,8 +30,8 @@ _SLOTS = 4096
 _SIZE = _SLOTS * _SLOT.size
 _NOTHING = bytes(_SLOT.size)
 _SUFFIX = ".hand"
-_LOOK_INTERVAL = 0.1
-"""Seconds between two looks for processes that died: several queues begin at once."""
+_WRITE_INTERVAL = 1.0
+"""Seconds between two writes of what was settled. A death in between makes some messages suspects once more."""
 
 
 class Note:
@@ -65,17 +65,27 @@ class Crashes:
         self._directory, self._now, self._tell = directory, now, tell
         self._made = _made(directory)
         self._path = directory / f"{os.getpid()}-{token_hex(4)}{_SUFFIX}"
+        self._suspects: Suspects = {}
+        self._settled: list[tuple[str, int]] = []
+        """What is to be taken out of the file of suspects."""
+        self._written_at = now()
+        self._known: bytes | None = None
+        """The text of that file when it was last read or written: it seldom changes, and may be large."""
         with self._shared():  # others must not meet it before it is locked
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
-        os.ftruncate(self._file, _SIZE)
+        try:
+            # Not a sparse file: a disk that is full later would end the process at its first note.
+            os.posix_fallocate(self._file, 0, _SIZE)
+        except OSError:
+            self._path.unlink(missing_ok=True)
+            os.close(self._file)
+            raise
         os.lseek(self._file, 0, os.SEEK_END)
         self._slots = mmap.mmap(self._file, _SIZE)
         """One per worker, all of the same size."""
         self._free = list(range(_SIZE - _SLOT.size, -1, -_SLOT.size))
         self._numbers: dict[str, int] = {}
-        self._suspects: Suspects = {}
-        self._looked_at = -_LOOK_INTERVAL
         self._is_open = True
         ref = weakref.WeakMethod(self._forget)
         os.register_at_fork(after_in_child=lambda: (forget := ref()) and forget())
@@ -98,13 +108,18 @@ class Crashes:
         key = _key(group, queue)
         number = self._numbers.get(key)
         if number is None:
+            try:
+                os.write(self._file, key.encode() + b"\n")
+            except OSError:
+                return 0  # the disk is full: what this queue has in hand is not found
             number = self._numbers[key] = len(self._numbers) + 1
-            os.write(self._file, key.encode() + b"\n")
         return number
 
     def close(self) -> None:
         """This process ends in order, and leaves nothing."""
         if self._is_open:
+            with contextlib.suppress(OSError):
+                self._write_settled()
             # The map stays: a thread that was left behind may still write.
             self._is_open = False
             self._path.unlink(missing_ok=True)
@@ -129,61 +144,101 @@ class Crashes:
 
     # What others had.
 
-    def suspects(self, group: str, queue: MessageQueue, first_offset: int, now: float) -> dict[int, Suspect]:
-        """The suspects in a queue that begins at this offset; `now` is the loop's time. They are to be settled."""
+    def suspects(self, group: str, queue: MessageQueue, first_offset: int) -> dict[int, Suspect]:
+        """The suspects in a queue that begins at this offset. They are to be settled."""
         key = _key(group, queue)
         with contextlib.suppress(OSError):
-            if now >= self._looked_at + _LOOK_INTERVAL:
-                self._looked_at = now
-                self._look()
-            # What lies below was finished by others.
-            self._drop(key, [offset for offset in self._suspects.get(key, ()) if offset < first_offset])
+            # Every time: this queue is perhaps that of a process that died a moment ago.
+            self._look()
+        # What lies below was finished by others.
+        self._drop(key, [offset for offset in self._suspects.get(key, ()) if offset < first_offset])
         return dict(self._suspects.get(key, {}))
 
     def settled(self, group: str, queue: MessageQueue, offset: int) -> None:
         """This suspect is done, or dead: it has not ended the process."""
-        with contextlib.suppress(OSError):
-            self._drop(_key(group, queue), [offset])
+        self._drop(_key(group, queue), [offset])
 
     def _drop(self, key: str, offsets: list[int]) -> None:
         if not offsets:
             return
-        with self._shared() as suspects:
-            for known in (self._suspects, suspects):
-                found = known.get(key, {})
-                for offset in offsets:
-                    found.pop(offset, None)
-                if not found:
-                    known.pop(key, None)
+        self._settled += ((key, offset) for offset in offsets)
+        _remove(self._suspects, self._settled[-len(offsets) :])
+        if not self._suspects or self._now() >= self._written_at + _WRITE_INTERVAL:
+            with contextlib.suppress(OSError):
+                self._write_settled()
+
+    def _write_settled(self) -> None:
+        self._written_at = self._now()
+        if self._settled:
+            with self._shared():
+                pass
 
     def _look(self) -> None:
         """Take over what processes that died had in hand."""
-        with self._shared() as suspects:
+        with self._shared() as shared:
             for path in self._directory.glob(f"*{_SUFFIX}"):
                 if path != self._path and (spans := _left_in(path)) is not None:
-                    path.unlink(missing_ok=True)
+                    shared.taken.append(path)
                     if spans:
                         self._tell(_text(spans))
-                        suspects.update(after_crash(suspects, spans, self._now()))
-            self._suspects = still_suspected(suspects, self._now())
+                        shared.replace(after_crash(shared.suspects, spans, self._now()))
+            kept = still_suspected(shared.suspects, self._now())
+            if kept != shared.suspects:
+                shared.replace(kept)
 
     @contextlib.contextmanager
-    def _shared(self) -> Iterator[Suspects]:
-        """The suspects of all processes, under a lock; what is changed is written."""
+    def _shared(self) -> Iterator[_Shared]:
+        """The suspects of all processes, under a lock, without what was settled; what is changed is written."""
         opened = os.open(self._directory / "suspects.json", os.O_RDWR | os.O_CREAT, 0o600)
         with os.fdopen(opened, "r+b", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             before = file.read()
-            suspects = _parsed(before.decode("utf-8", "replace"))
-            yield suspects
-            after = json.dumps(
-                {queue: {at: astuple(one) for at, one in found.items()} for queue, found in suspects.items()}
-            ).encode()
-            if after != (before or b"{}"):
+            if before != self._known:
+                self._suspects = _parsed(before.decode("utf-8", "replace"))
+            # Until all is written: what is in memory is not what the file says.
+            self._known = None
+            _remove(self._suspects, self._settled)
+            shared = _Shared(self._suspects, is_changed=bool(self._settled))
+            yield shared
+            if shared.is_changed:
+                before = _text_of(shared.suspects)
                 # A handler in a thread may end the process at any moment: what is there is first overwritten, in one
                 # step. What a death leaves behind the new text is not read.
-                os.pwrite(opened, after, 0)
-                os.ftruncate(opened, len(after))
+                os.pwrite(opened, before, 0)
+                os.ftruncate(opened, len(before))
+            self._known, self._suspects = before, shared.suspects
+            self._settled.clear()
+            for path in shared.taken:
+                # Only now: a death in between must not lose what that process had in hand.
+                path.unlink(missing_ok=True)
+
+
+@dataclass(slots=True)
+class _Shared:
+    """The suspects of all processes, while no other process changes them."""
+
+    suspects: Suspects
+    is_changed: bool = False
+    taken: list[Path] = field(default_factory=list)
+    """Records of processes that died, whose spans are among the suspects."""
+
+    def replace(self, suspects: Suspects) -> None:
+        self.suspects, self.is_changed = suspects, True
+
+
+def _remove(suspects: Suspects, settled: Iterable[tuple[str, int]]) -> None:
+    for key, offset in settled:
+        found = suspects.get(key)
+        if found is not None:
+            found.pop(offset, None)
+            if not found:
+                del suspects[key]
+
+
+def _text_of(suspects: Suspects) -> bytes:
+    return json.dumps(
+        {queue: {at: astuple(one) for at, one in found.items()} for queue, found in suspects.items()}
+    ).encode()
 
 
 def _made(directory: Path) -> list[Path]:

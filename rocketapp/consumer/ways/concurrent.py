@@ -91,8 +91,7 @@ class ConcurrentWay:
         """The suspects of a new session, if there are any."""
         if self.crashes is None:
             return None
-        now = asyncio.get_running_loop().time()
-        return Suspicion(self.crashes, self._group, process_queue, now) or None
+        return Suspicion(self.crashes, self._group, process_queue) or None
 
     def record(self, process_queue: ProcessQueue[Message], first: int, last: int) -> bytes:
         """What a worker notes down that takes these offsets."""

@@ -96,7 +96,7 @@ class OrderlyDelivery:
         self._note = None if crashes is None else crashes.note()
         self._suspicion = None
         if crashes is not None:
-            self._suspicion = Suspicion(crashes, context.retries.group, process_queue, self._loop.time()) or None
+            self._suspicion = Suspicion(crashes, context.retries.group, process_queue) or None
         self.over: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more may start: the lock is lost, or after `end`. With an exception when it has failed."""
         context.deliveries[self] = None

@@ -112,9 +112,9 @@ class Alone:
 class Suspicion:
     """The suspects of one session of one queue that have not come yet."""
 
-    def __init__(self, crashes: Crashes, group: str, process_queue: ProcessQueue[Message], now: float) -> None:
+    def __init__(self, crashes: Crashes, group: str, process_queue: ProcessQueue[Message]) -> None:
         self._crashes, self._group, self._queue = crashes, group, process_queue.message_queue
-        self._open = crashes.suspects(group, self._queue, process_queue.commit_offset, now)
+        self._open = crashes.suspects(group, self._queue, process_queue.commit_offset)
 
     def __bool__(self) -> bool:
         return bool(self._open)

@@ -1,0 +1,91 @@
+"""What a process has in hand, and what others learn of it when it dies."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rocketapp.consumer.crashes import Crashes
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.crashes import FORGOTTEN_AFTER
+
+QUEUE = MessageQueue("topic", "broker-a", 0)
+DYING = """
+import os, sys
+from pathlib import Path
+from rocketapp.consumer.crashes import Crashes
+from rocketapp.model.message_queue import MessageQueue
+
+crashes = Crashes(Path(sys.argv[1]), now=lambda: 1000.0, tell=print)
+crashes.note().write(crashes.record("group", MessageQueue("topic", "broker-a", 0), 4, 6))
+print("in hand", flush=True)
+sys.stdin.readline()
+os._exit(9)
+"""
+
+
+def opened(directory: Path, now: float = 1000.0) -> Crashes:
+    return Crashes(directory, now=lambda: now, tell=lambda _: None)
+
+
+def of_file(directory: Path) -> dict[str, dict[str, list[float]]]:
+    found: dict[str, dict[str, list[float]]] = json.loads((directory / "suspects.json").read_text() or "{}")
+    return found
+
+
+def test_a_queue_that_begins_right_after_a_death_knows_its_suspects(tmp_path: Path) -> None:
+    dying = [sys.executable, "-c", DYING, str(tmp_path)]
+    with subprocess.Popen(dying, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == "in hand\n"
+        crashes = opened(tmp_path)
+        assert crashes.suspects("group", QUEUE, 0) == {}
+        process.communicate("\n")
+    assert set(crashes.suspects("group", QUEUE, 0)) == {4, 5, 6}
+    # What lies below the offset at which it begins was finished by others.
+    assert set(crashes.suspects("group", QUEUE, 6)) == {6}
+    crashes.close()
+    assert set(of_file(tmp_path)["group topic@broker-a:0"]) == {"6"}
+
+
+def test_what_is_settled_by_one_process_is_no_suspect_of_another(tmp_path: Path) -> None:
+    suspects = {"group topic@broker-a:0": {str(offset): [1, 0, 1000.0] for offset in range(3)}}
+    (tmp_path / "suspects.json").write_text(json.dumps(suspects))
+    one, other = opened(tmp_path), opened(tmp_path)
+    for offset in (1, 2):
+        one.settled("group", QUEUE, offset)
+    one.settled("group", QUEUE, 0)
+    assert other.suspects("group", QUEUE, 0) == {}
+    one.close()
+    other.close()
+
+
+def test_thousands_of_suspects_are_settled_without_holding_up_the_process(tmp_path: Path) -> None:
+    suspects = {"group topic@broker-a:0": {str(offset): [1, 0, 1000.0] for offset in range(5000)}}
+    (tmp_path / "suspects.json").write_text(json.dumps(suspects))
+    crashes = opened(tmp_path)
+    began = time.process_time()
+    for offset in range(4000):
+        crashes.settled("group", QUEUE, offset)
+    assert time.process_time() - began < 4.0
+    crashes.close()
+    assert len(of_file(tmp_path)["group topic@broker-a:0"]) == 1000
+
+
+def test_suspects_that_no_process_of_the_machine_met_for_a_day_leave_the_file(tmp_path: Path) -> None:
+    (tmp_path / "suspects.json").write_text(json.dumps({"group topic@broker-a:0": {"5": [1, 0, 1000.0]}}))
+    opened(tmp_path, now=1001.0 + FORGOTTEN_AFTER).close()
+    assert of_file(tmp_path) == {}
+
+
+def test_the_record_has_its_place_on_the_disk_before_the_first_message(tmp_path: Path) -> None:
+    """A sparse file on a disk that becomes full would end the process when it is written to."""
+    crashes = opened(tmp_path)
+    (path,) = tmp_path.glob("*.hand")
+    found = path.stat()
+    assert found.st_blocks * 512 >= found.st_size > 0
+    crashes.close()
+    assert not list(tmp_path.glob("*.hand"))
