@@ -138,8 +138,10 @@ def commits_back(history: History, orderly: Collection[str] = ()) -> list[str]:
     return findings
 
 
-def overtaking(history: History, orderly: Collection[str]) -> list[str]:
+def overtaking(history: History, orderly: Collection[str], keyed: Collection[str] = ()) -> list[str]:
     """In orderly queues nothing starts before its predecessor is settled: by queue, and by order key.
+
+    In keyed queues nothing starts before its predecessor by order key is settled.
 
     Of several brokers the keys count within each queue only: which queue a key has follows from the brokers there are.
     """
@@ -159,9 +161,9 @@ def overtaking(history: History, orderly: Collection[str]) -> list[str]:
                     before[number] = last[line]
                 if event.outcome == "ok":
                     last[line] = number
-            case Started(queue=queue, offset=offset, number=number) if topic_of(queue) in orderly:
+            case Started(queue=queue, offset=offset, number=number) if topic_of(queue) in {*orderly, *keyed}:
                 low = settling.lowest_open(queue)
-                if offset > low:
+                if offset > low and topic_of(queue) in orderly:
                     findings.append(f"{queue}: #{offset} started at {event.at:.3f} before #{low} was settled")
                 predecessor = before.get(number)
                 if predecessor is not None and predecessor not in settling.numbers:
@@ -180,21 +182,22 @@ def stuck(history: History, within: float) -> list[str]:
     return [f"idle {idle[0] - calm:.1f} s after it was calm, allowed are {within:g}"] if idle[0] - calm > within else []
 
 
-def check(history: History, *, orderly: Collection[str] = (), within: float) -> list[str]:
-    """Everything that is wrong with a history."""
+def check(history: History, *, orderly: Collection[str] = (), keyed: Collection[str] = (), within: float) -> list[str]:
+    """Everything that is wrong with a history. `orderly`, `keyed`: names of the topics that are consumed so."""
+    locked = {*orderly, *keyed}
     checks: Iterable[Callable[[], list[str]]] = (
         lambda: lost(history),
         lambda: phantoms(history),
         lambda: conflicts(history),
         lambda: commits_ahead(history),
-        lambda: commits_back(history, orderly),
-        lambda: overtaking(history, orderly),
-        lambda: ownership.overlaps(history, orderly),
+        lambda: commits_back(history, locked),
+        lambda: overtaking(history, orderly, keyed),
+        lambda: ownership.overlaps(history, orderly, keyed),
         lambda: ownership.double_sessions(history),
-        lambda: ownership.two_owners(history, orderly),
-        lambda: repeated.repeats(history, orderly),
+        lambda: ownership.two_owners(history, locked),
+        lambda: repeated.repeats(history, locked, keyed),
         lambda: repeated.late_commits(history, orderly),
-        lambda: liveness.starved(history, orderly),
+        lambda: liveness.starved(history, locked),
         lambda: stuck(history, within),
     )
     return [finding for one in checks for finding in one()]

@@ -106,6 +106,8 @@ class Sender(_Client):
     async def _send(self, topic: str, key: str, **more: Any) -> int:
         self._number += 1
         number, outcome = self._number, "ok"
+        if key and any(each.keyed for each in self.world.topics if each.name == topic):
+            more["properties"] = {"key": key}
         try:
             await self.producer.send(Outgoing(topic=topic, body=b"%d" % number, order_key=key or None, **more))
         except SendRefused:
@@ -224,6 +226,7 @@ class Member(_Client):
             is_async=not topic.sync,
             handler_name=f"simulated:{topic.name}",
             place="",
+            order_by="key" if topic.keyed else None,
         )
         handler = Handler(subscription, self._handle_sync if topic.sync else self._handle)
         return ConsumedTopic(

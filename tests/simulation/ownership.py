@@ -12,6 +12,7 @@ from tests.simulation.history import (
     Finished,
     History,
     Released,
+    Sent,
     Started,
     broker_of,
     topic_of,
@@ -23,29 +24,32 @@ RECOVERY = 60.0
 """Seconds after a fault in which two members may both believe that they have a concurrent queue."""
 
 
-def overlaps(history: History, orderly: Collection[str]) -> list[str]:
-    """At most one handler at once per orderly queue, in the whole group.
+def overlaps(history: History, orderly: Collection[str], keyed: Collection[str] = ()) -> list[str]:
+    """At most one handler at once per orderly queue, and per key of a keyed queue, in the whole group.
 
     What a crashed member had in hand ended with it; a handler that was frozen in the middle does not count: no program
     can stop its lock from running out.
     """
-    findings, active, locks = [], dict[str, Started](), ForgottenLocks()
+    findings, active, locks = [], dict[tuple[str, str], Started](), ForgottenLocks()
+    keys = {event.number: event.key for event in history if isinstance(event, Sent)}
     for event in history:
         locks.see(event)
         match event:
-            case Started(queue=queue) if topic_of(queue) in orderly:
-                if (other := active.get(queue)) and not locks.in_doubt(broker_of(queue), event.at):
+            case Started(queue=queue, number=number) if topic_of(queue) in {*orderly, *keyed}:
+                line = queue, keys.get(number, "") if topic_of(queue) in keyed else ""
+                if (other := active.get(line)) and not locks.in_doubt(broker_of(queue), event.at):
                     findings.append(
                         f"{queue}: {event.member} started #{event.offset} at {event.at:.3f} "
                         f"while {other.member} had #{other.offset} in hand"
                     )
-                active[queue] = event
-            case Finished(queue=queue):
-                other = active.get(queue)
+                active[line] = event
+            case Finished(queue=queue, number=number):
+                line = queue, keys.get(number, "") if topic_of(queue) in keyed else ""
+                other = active.get(line)
                 if other is not None and (other.member, other.offset) == (event.member, event.offset):
-                    del active[queue]
+                    del active[line]
             case Fault(kind="crash" | "freeze", who=who):
-                active = {queue: started for queue, started in active.items() if started.member != who}
+                active = {line: started for line, started in active.items() if started.member != who}
     return findings
 
 

@@ -29,7 +29,7 @@ TRUST_RETURNS = 60.0
 """Seconds after a fault in which commits may wait until the group was looked at again."""
 
 
-def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
+def repeats(history: History, orderly: Collection[str] = (), keyed: Collection[str] = ()) -> list[str]:
     """A message is handled again only for a reason. The reasons are:
 
     - The attempt failed and its place is not settled: attempts in place are counted in memory, and the next owner of
@@ -43,6 +43,9 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
       heard of it, two of them may believe that they have the queue.
     - The commit of that queue had no answer in time, less than 15 s before or since: a member that gives a queue back
       waits 1 s for it, and the slowest of the simulated networks may take longer.
+    - The queue is keyed and changed hands, and a message below it was not settled then: one that is retried holds up
+      the committed offset, and is not waited for. Or a call below it ran for more than 1 s: what waits behind that call
+      for its key is not started any more.
     - A message is stored twice (of two sends whose outcome was unknown, or of two send-backs) after a fault: each copy
       is handled.
     """
@@ -54,6 +57,7 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
     routes, whom, sessions = Routes(), defaultdict[Place, set[str]](set), defaultdict[str, int](int)
     owners = defaultdict[str, list[str]](list)
     seen_in: dict[tuple[Place, int], int] = {}
+    open_at_end: dict[str, int] = {}
     for event in history:
         faults.see(event)
         unanswered.see(event)
@@ -62,6 +66,8 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
         routes.see(event)
         if isinstance(event, Assigned | Released):
             sessions[event.queue] += 1
+            if isinstance(event, Released):
+                open_at_end[event.queue] = settling.lowest_open(event.queue)
             owners[event.queue].append(event.member)
         elif isinstance(event, Stored):
             begun.setdefault(event.number, event.at)
@@ -81,6 +87,8 @@ def repeats(history: History, orderly: Collection[str] = ()) -> list[str]:
             has_changed_hands = event.member != earlier.member or session != sessions[event.queue]
             may_be_shared = topic_of(event.queue) not in orderly and has_changed_hands
             is_handed_over = may_be_shared and (is_slow or routes.differ(earlier.at))
+            if topic_of(event.queue) in keyed and has_changed_hands:
+                is_handed_over = is_slow or open_at_end.get(event.queue, event.offset) < event.offset
             since = earlier.at - REMEMBERED
             is_disturbed = faults.reached({*by, *owners[event.queue][-4:], broker_of(event.queue)}, since)
             if not is_disturbed and not unanswered.reached({event.queue}, since) and not is_handed_over:

@@ -23,15 +23,22 @@ from tests.simulation.threads import block
 from tests.simulation.world import Topic, World
 
 CONCURRENT, ORDERLY, MIXED, PEACEFUL, OUTAGE = "concurrent", "orderly", "mixed", "peaceful", "outage"
+KEYED, KEYED_PEACEFUL, KEYED_OUTAGE = "keyed", "keyed peaceful", "keyed outage"
 WORKLOADS = (CONCURRENT, ORDERLY, MIXED, PEACEFUL, OUTAGE)
-"""`peaceful`: members only come and go and no handler fails. `outage`: one of several brokers is down for minutes, and
+"""Those that the seeds go round.
+
+`peaceful`: members only come and go and no handler fails. `outage`: one of several brokers is down for minutes, and
 nothing else happens. How many brokers there are, and which handlers are sync, the seed draws."""
+
+KEYED_WORKLOADS = (KEYED, KEYED_PEACEFUL, KEYED_OUTAGE)
+"""A topic with `order_by=` beside a concurrent one."""
 
 CATCH_UP = 330.0
 """Seconds that the group may take when everything is calm: a member whose machine is gone is forgotten after
 120 s and its locks 60 s after their last renewal; the ladder of three attempts is 10 + 30 s; what a last, slow
 handler still fails on goes round once more."""
-KEYS = 6
+KEYS, KEYS_SIDE_BY_SIDE = 6, 20
+"""Keys of a topic; of a keyed one enough that each queue has several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +57,26 @@ def workload_of(seed: int) -> str:
 def topics_of(workload: str, random: Random) -> tuple[Topic, ...]:
     concurrent, orderly = Topic(name="orders"), Topic(name="moves", orderly=True)
     topics = {CONCURRENT: (concurrent,), ORDERLY: (orderly,)}.get(workload, (concurrent, orderly))
+    if workload in KEYED_WORKLOADS:
+        topics = Topic(name="accounts", keyed=True, concurrency=random.choice((20, 64))), concurrent
     return tuple(replace(topic, sync=random.random() < 0.4) for topic in topics)
 
 
 def brokers_of(workload: str, random: Random) -> int:
-    return random.choice((2, 3) if workload == OUTAGE else (1, 1, 2, 3))
+    return random.choice((2, 3) if workload in OUTAGES else (1, 1, 2, 3))
+
+
+PEACES, OUTAGES = (PEACEFUL, KEYED_PEACEFUL), (OUTAGE, KEYED_OUTAGE)
 
 
 class Handlers:
     """What handlers do follows from the seed, the message and the attempt alone, not from who handles it when."""
 
     def __init__(self, seed: int, workload: str) -> None:
-        self._seed, self._fails = seed, workload not in (PEACEFUL, OUTAGE)
-        long = {PEACEFUL: (0.03, 0.005), OUTAGE: (0.0, 0.0)}.get(workload, (0.06, 0.01))
+        self._seed, self._fails = seed, workload not in (*PEACES, *OUTAGES)
+        long = (0.03, 0.005) if workload in PEACES else (0.0, 0.0) if workload in OUTAGES else (0.06, 0.01)
         # Some peaceful runs have only quick handlers: nothing at all is handled twice there.
-        is_quick = workload == PEACEFUL and Random(f"{seed}/quick").random() < 0.6
+        is_quick = workload in PEACES and Random(f"{seed}/quick").random() < 0.6
         self._slow, self._very_slow = (0.0, 0.0) if is_quick else long
 
     async def call(self, message: Message) -> Any:
@@ -125,7 +137,7 @@ class Run:
             behave=handlers.call,
             block=handlers.block,
             # A peaceful hand-over waits 1 s for the commit of the member before, which has to hear of it first.
-            latency=Random(f"{seed}/latency").choice((0.0, 0.002, 0.02, 0.02 if workload == PEACEFUL else 0.2)),
+            latency=Random(f"{seed}/latency").choice((0.0, 0.002, 0.02, 0.02 if workload in PEACES else 0.2)),
         )
         self._random = world.random("faults")
         self._brokers = [Broker(world) for _ in range(brokers_of(workload, Random(f"{seed}/count")))]
@@ -141,8 +153,8 @@ class Run:
         for broker in self._brokers:
             await broker.start()
         await self._sender.start()
-        sending = [task for topic in world.topics for task in self._send(topic.name)]
-        for _ in range(3 if self._workload == OUTAGE else random.randint(1, 3)):
+        sending = [task for topic in world.topics for task in self._send(topic)]
+        for _ in range(3 if self._workload in OUTAGES else random.randint(1, 3)):
             self._group.join()
             await asyncio.sleep(random.choice((0.0, 0.1, 2.0)))
         await self._disturb()
@@ -155,8 +167,9 @@ class Run:
         await catch_up(world, CATCH_UP)
         await self._end()
         orderly = {topic.name for topic in world.topics if topic.orderly}
-        findings = check(world.history, orderly=orderly, within=CATCH_UP)
-        if self._workload == PEACEFUL:
+        keyed = {topic.name for topic in world.topics if topic.keyed}
+        findings = check(world.history, orderly=orderly, keyed=keyed, within=CATCH_UP)
+        if self._workload in PEACES:
             findings += self._unclean()
         return Result(world.history, findings)
 
@@ -172,15 +185,15 @@ class Run:
             if not any(began - UNDER_WAY < at < began for at in moved)
         ]
 
-    def _send(self, topic: str) -> list[asyncio.Task[None]]:
-        random = self._random
-        if self._workload == OUTAGE:
+    def _send(self, about: Topic) -> list[asyncio.Task[None]]:
+        random, topic, keys = self._random, about.name, KEYS_SIDE_BY_SIDE if about.keyed else KEYS
+        if self._workload in OUTAGES:
             # Enough keys that every broker has some, and long enough to outlast the outage.
             return [
                 self._sender.send_all(topic, f"{topic}-{key}", random.randint(20, 35), self._steady)
                 for key in range(2 * KEYS)
             ]
-        return [self._sender.send_all(topic, f"{topic}-{key}", self._count(), self._pause) for key in range(KEYS)]
+        return [self._sender.send_all(topic, f"{topic}-{key}", self._count(), self._pause) for key in range(keys)]
 
     def _count(self) -> int:
         # Some queues get more than one batch.
@@ -194,9 +207,9 @@ class Run:
 
     async def _disturb(self) -> None:
         disturber = self._disturber
-        if self._workload == OUTAGE:
+        if self._workload in OUTAGES:
             await disturber.outage()
-        elif self._workload == PEACEFUL:
+        elif self._workload in PEACES:
             await disturber.disturb(disturber.peaceful)
         else:
             await disturber.disturb(disturber.some_kinds())

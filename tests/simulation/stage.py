@@ -79,7 +79,8 @@ class Stage:
 
     def findings(self, within: float = 1e9) -> list[str]:
         orderly = {topic.name for topic in self.world.topics if topic.orderly}
-        return check(self.world.history, orderly=orderly, within=within)
+        keyed = {topic.name for topic in self.world.topics if topic.keyed}
+        return check(self.world.history, orderly=orderly, keyed=keyed, within=within)
 
     def started(self, number: int | None = None) -> list[facts.Started]:
         found = (event for event in self.world.history if isinstance(event, facts.Started))

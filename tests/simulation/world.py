@@ -30,6 +30,8 @@ class Topic:
 
     name: str
     orderly: bool = False
+    keyed: bool = False
+    """In order by the key with which messages are sent."""
     sync: bool = False
     retries: int = 2
     start: Start = "first"
