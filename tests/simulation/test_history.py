@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import checks
+from tests.simulation import checks, ownership
 from tests.simulation import history as facts
+from tests.simulation import repeats as repeated
 from tests.simulation.checks import check
 from tests.simulation.history import (
     Assigned,
@@ -218,3 +219,43 @@ def test_a_group_that_is_stuck_is_found(history: list[Event]) -> None:
 )
 def test_nothing_that_one_check_finds_escapes_all_of_them_together(bad: list[Event]) -> None:
     assert check([*GOOD, *bad], orderly=ORDERLY, within=10.0)
+
+
+KEYED: list[Event] = [
+    Assigned(0, A, QUEUE),
+    *sent(1, 0, key="a"),
+    *sent(1, 1, key="b"),
+    *sent(1, 2, key="a"),
+    *started(2, 0),
+    *started(2, 1),
+    *ended(3, 1),
+    *ended(4, 0),
+    *handled(5, 2),
+    Committed(6, QUEUE, 3),
+    *END,
+]
+
+
+def test_keys_of_a_keyed_queue_go_side_by_side() -> None:
+    assert check(KEYED, keyed=ORDERLY, within=10.0) == []
+    assert check(KEYED, orderly=ORDERLY, within=10.0) != []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        pytest.param([*started(2, 0), *started(2.5, 2)], id="two of one key at once"),
+        pytest.param([*handled(2, 2), *handled(3, 0)], id="the second before the first"),
+    ],
+)
+def test_a_key_out_of_order_is_found(bad: list[Event]) -> None:
+    history = [*KEYED[:7], *bad]
+    assert checks.overtaking(history, (), ORDERLY) or ownership.overlaps(history, (), ORDERLY)
+
+
+def test_a_keyed_queue_that_changes_hands_repeats_only_what_lies_above_an_open_message() -> None:
+    first = [*KEYED[:7], *started(2, 0), *handled(3, 1), Released(40, A, QUEUE)]
+    again = [Assigned(41, B, QUEUE), *handled(42, 0, member=B), *handled(43, 1, member=B)]
+    assert repeated.repeats([*first, *again], ORDERLY, ORDERLY) == []
+    through = [*first[:-1], *ended(2.8, 0), Released(40, A, QUEUE)]
+    assert repeated.repeats([*through, *again], ORDERLY, ORDERLY) != []

@@ -19,9 +19,18 @@ from random import Random
 import pytest
 
 from tests.simulation import history as facts
-from tests.simulation.seeded import CONCURRENT, MIXED, Result, brokers_of, simulate, topics_of, workload_of
+from tests.simulation.seeded import (
+    CONCURRENT,
+    KEYED_WORKLOADS,
+    MIXED,
+    Result,
+    brokers_of,
+    simulate,
+    topics_of,
+    workload_of,
+)
 
-SEEDS = 200
+SEEDS, KEYED_SEEDS = 200, 20
 
 
 class Runs:
@@ -35,6 +44,9 @@ class Runs:
         if seed not in self._results:
             self._results[seed] = self._pool.submit(simulate, seed)
         return self._results[seed].result()
+
+    def result_of(self, seed: int, workload: str) -> Result:
+        return self._pool.submit(simulate, seed, workload).result()
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +67,12 @@ def test_the_contract_holds_whatever_happens(seed: int, runs: Runs) -> None:
     workload = workload_of(seed)
     again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload {workload} --show"
     assert runs.result(seed).findings == [], again
+
+
+@pytest.mark.parametrize(("workload", "seed"), list(product(KEYED_WORKLOADS, range(KEYED_SEEDS))))
+def test_order_per_key_holds_whatever_happens(workload: str, seed: int, runs: Runs) -> None:
+    again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload '{workload}' --show"
+    assert runs.result_of(seed, workload).findings == [], again
 
 
 def test_the_same_seed_is_the_same_history_in_every_process() -> None:
