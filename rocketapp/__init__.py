@@ -4,8 +4,9 @@ Each name is imported at its first use. A process that needs only a few of them 
 parent of workers) starts faster.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rocketapp.lazy_names import imported_at_first_use
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
@@ -98,15 +99,4 @@ __all__ = [
     "hookimpl",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Called for a name that is not here yet (PEP 562)."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = imported_at_first_use(__name__, globals(), _HOMES)

@@ -6,7 +6,6 @@ its plugins is a different app.
 
 from __future__ import annotations
 
-import importlib.metadata
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ import pluggy
 
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.hooks import specs
-from rocketapp.hooks.finding import Found, find, name_of
+from rocketapp.hooks.finding import Found, name_of
 from rocketapp.hooks.markers import PROJECT
 
 
@@ -58,11 +57,6 @@ class Plugins:
         self._pluggy = pluggy.PluginManager(PROJECT)
         self._pluggy.add_hookspecs(specs)
         self._order: list[str] = []
-
-    def load(self, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> None:
-        """Register what the installed distributions offer; None asks the interpreter."""
-        for found in find(entry_points=entry_points):
-            self.add(found)
 
     def add(self, found: Found) -> None:
         """Import a plugin and register it."""

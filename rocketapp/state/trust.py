@@ -117,10 +117,6 @@ class Trust:
         """Whether a list of members was acted on since its broker was lost."""
         return queue.broker_name not in self._lost_at or (queue.topic, queue.broker_name) in self._listed
 
-    def is_verified(self, queue: MessageQueue) -> bool:
-        """Whether its offset was read since the last disturbance."""
-        return queue in self._verified
-
     def is_trusted(self, queue: MessageQueue, now: float) -> bool:
         """Whether an offset of this queue may be committed."""
         return queue in self._verified and self.is_confirmed(queue.topic, now)

@@ -4,8 +4,9 @@ Each name is imported at its first use, so that pytest, which imports this room 
 without it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rocketapp.lazy_names import imported_at_first_use
 
 if TYPE_CHECKING:
     from rocketapp.testing.app import AsyncTestedApp, TestApp, TestedApp
@@ -49,15 +50,4 @@ __all__ = [
     "make_message",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Called for a name that is not here yet (PEP 562)."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+__getattr__, __dir__ = imported_at_first_use(__name__, globals(), _HOMES)

@@ -147,33 +147,20 @@ class Recorder:
         return one
 
     def _observe(self, event: events.Event) -> None:
-        match event:
-            case events.Retried():
-                message, error = self._taken(event.handler, event.message_id, event.attempt)
-                if message is not None:
-                    self.retried.append(
-                        Retried(
-                            handler=event.handler,
-                            message=message,
-                            attempt=event.attempt,
-                            delay=event.delay,
-                            reason=event.error,
-                            error=error,
-                            at=self._loop.time(),
-                        )
-                    )
-            case events.DeadLettered():
-                message, error = self._taken(event.handler, event.message_id, event.attempt)
-                if message is not None:
-                    self.dead.append(
-                        Dead(
-                            handler=event.handler,
-                            message=message,
-                            attempts=event.attempt,
-                            reason=event.reason,
-                            error=error,
-                            at=self._loop.time(),
-                        )
-                    )
-            case _:
-                pass
+        if not isinstance(event, events.Retried | events.DeadLettered):
+            return
+        message, error = self._taken(event.handler, event.message_id, event.attempt)
+        if message is None:
+            return
+        handler, attempt, at = event.handler, event.attempt, self._loop.time()
+        if isinstance(event, events.Retried):
+            delay, reason = event.delay, event.error
+            self.retried.append(
+                Retried(
+                    handler=handler, message=message, attempt=attempt, delay=delay, reason=reason, error=error, at=at
+                )
+            )
+        else:
+            self.dead.append(
+                Dead(handler=handler, message=message, attempts=attempt, reason=event.reason, error=error, at=at)
+            )

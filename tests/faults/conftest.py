@@ -12,9 +12,14 @@ _figures: list[tuple[str, dict[str, Any]]] = []
 
 
 @pytest.fixture
-def tell(request: pytest.FixtureRequest) -> Callable[[dict[str, Any]], None]:
-    """Keep a run's figures for the end of the session."""
-    return lambda figures: _figures.append((request.node.name, figures))
+def tell(request: pytest.FixtureRequest) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Keep a run's figures for the end of the session, and return them."""
+
+    def keep(figures: dict[str, Any]) -> dict[str, Any]:
+        _figures.append((request.node.name, figures))
+        return figures
+
+    return keep
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

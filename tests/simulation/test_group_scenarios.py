@@ -89,6 +89,7 @@ async def test_an_orderly_queue_goes_on_after_its_lease_ended_in_a_pause_and_was
     member.thaw()
     await stage.until(lambda: {event.number for event in stage.done()} == set(range(1, 7)), 10)
     await stage.calm(10)
+    assert len(failed) == 2
     await stage.end()
 
 
@@ -176,6 +177,7 @@ async def test_a_frozen_member_whose_queues_went_to_others_takes_no_offset_back(
     first.thaw()
     await sending
     await stage.calm(30)
+    assert {event.number for event in stage.done()} == set(range(1, 241))
     await stage.end()
 
 

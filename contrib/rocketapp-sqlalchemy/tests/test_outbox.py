@@ -175,6 +175,7 @@ async def test_the_slots_of_a_relay_that_died_are_free_when_its_lease_ends(datab
     with engine.begin() as connection:
         connection.execute(update(slots).values(until=0.0))  # as if its time were over
     await running(relay_of(database, second), lambda: len(second) == 1)
+    assert (first, second) == (["1"], ["2"])
 
 
 async def test_what_was_sent_before_a_relay_was_cut_is_removed(database: Database, engine: Engine) -> None:

@@ -21,10 +21,8 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import NewCompletion, QueueLock
 from rocketapp.consumer.ways.suspects import Alone, Suspected, SuspectLine, Suspicion
-from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.batches import Batches
-from rocketapp.consumer.workers.rated import rated
-from rocketapp.consumer.workers.thread_workers import ThreadWorkers
+from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.consumer.workers.work import Completion, Work, Workers
 from rocketapp.model.event import Observe
@@ -34,7 +32,6 @@ from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
-from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 
@@ -64,24 +61,12 @@ class ConcurrentWay:
         """
         self.stats: GroupStats = stats
         self.new_completion: NewCompletion = new_completion
-        self._observe, self._threads = observe, threads
         self._group = group
         self.crashes: Crashes | None = crashes
         self.suspects: SuspectLine = SuspectLine()
-        self._tasks = Tasks(observe)
-        self._workers: list[Workers] = []
-        self.tables: dict[str, TagTable[Workers]] = {
-            topic.topic: TagTable((self._workers_of(each), each.subscription.tags) for each in topic.handlers)
-            for topic in topics
-        }
+        self._workers = WorkersOfHandlers(observe, threads, crashes)
+        self.tables: dict[str, TagTable[Workers]] = self._workers.tables(topics)
         """Which workers take which message, by topic."""
-
-    def _workers_of(self, handler: Handler) -> Workers:
-        if handler.subscription.is_async:
-            self._workers.append(rated(AsyncWorkers(handler, self._tasks, self.crashes)))
-        else:
-            self._workers.append(rated(ThreadWorkers(handler, self._observe, self._threads, self.crashes)))
-        return self._workers[-1]
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None = None) -> ConcurrentDelivery:
         """The delivery of a new session."""
@@ -104,17 +89,15 @@ class ConcurrentWay:
 
     def in_hand(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
-        return [(each.handler, item) for each in self._workers for item in each.in_hand() if item is not None]
+        return self._workers.in_hand()
 
     async def stop(self) -> None:
         """Start nothing more, and cancel what can be cancelled."""
-        await asyncio.gather(*(workers.stop() for workers in self._workers))
-        await self._tasks.close()
+        await self._workers.stop()
 
     def halt(self) -> None:
         """In a forked child: start nothing more."""
-        for workers in self._workers:
-            workers.halt()
+        self._workers.halt()
 
 
 class ConcurrentDelivery:

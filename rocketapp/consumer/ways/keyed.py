@@ -5,7 +5,6 @@ One `KeyedWay` per group owns the workers of all its handlers; `keyed_delivery` 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,16 +14,11 @@ from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
 from rocketapp.consumer.ways.keyed_delivery import KeyedContext, KeyedDelivery
 from rocketapp.consumer.ways.retries_in_place import RetryContext
-from rocketapp.consumer.workers.async_workers import AsyncWorkers
-from rocketapp.consumer.workers.rated import rated
-from rocketapp.consumer.workers.thread_workers import ThreadWorkers
+from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.consumer.workers.work import Workers
 from rocketapp.model.event import Observe
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.tag_table import TagTable
-from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 
@@ -45,22 +39,9 @@ class KeyedWay:
         threads: MakeThreads = Threads,
     ) -> None:
         """`prompt` is called when messages of a queue were finished; `threads(name, most)` makes threads."""
-        self._observe, self._threads = observe, threads
-        self._tasks = Tasks(observe)
-        self._context = KeyedContext(stats, retries, prompt, self._tasks)
-        self._workers: list[Workers] = []
-        self._tables = {
-            topic.topic: TagTable((self._workers_of(each), each.subscription.tags) for each in topic.handlers)
-            for topic in topics
-            if topic.is_keyed
-        }
-
-    def _workers_of(self, handler: Handler) -> Workers:
-        if handler.subscription.is_async:
-            self._workers.append(rated(AsyncWorkers(handler, self._tasks)))
-        else:
-            self._workers.append(rated(ThreadWorkers(handler, self._observe, self._threads)))
-        return self._workers[-1]
+        self._workers = WorkersOfHandlers(observe, threads)
+        self._context = KeyedContext(stats, retries, prompt, self._workers.tasks)
+        self._tables = self._workers.tables(topic for topic in topics if topic.is_keyed)
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> KeyedDelivery:
         """The delivery of a new session under this lock."""
@@ -74,14 +55,12 @@ class KeyedWay:
 
     def in_hand(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message that it works on."""
-        return [(each.handler, item) for each in self._workers for item in each.in_hand() if item is not None]
+        return self._workers.in_hand()
 
     async def stop(self) -> None:
         """Start nothing more, and cancel what can be cancelled."""
-        await asyncio.gather(*(workers.stop() for workers in self._workers))
-        await self._tasks.close()
+        await self._workers.stop()
 
     def halt(self) -> None:
         """In a forked child: start nothing more."""
-        for workers in self._workers:
-            workers.halt()
+        self._workers.halt()

@@ -120,7 +120,7 @@ class Telemetry:
         from rocketapp.plugins.telemetry import providers
         from rocketapp.plugins.telemetry.sampling import gate_of
 
-        given = providers.user_s_tracer_provider()
+        given = providers.tracer_provider_of_process()
         if given is not None:
             sampling, provider = providers.known_sampling(given), given
         else:

@@ -59,7 +59,7 @@ def sampler_of(sampling: Sampling) -> Sampler:
     return ChosenFirst(ParentBased(root)) if sampling.parent_based else root
 
 
-def user_s_tracer_provider() -> trace.TracerProvider | None:
+def tracer_provider_of_process() -> trace.TracerProvider | None:
     """The one that the process has set up by itself; None when it has none, or an app's."""
     provider = trace.get_tracer_provider()
     return None if isinstance(provider, trace.ProxyTracerProvider | AppTracerProvider) else provider

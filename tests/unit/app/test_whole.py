@@ -135,6 +135,7 @@ async def test_a_body_that_inflates_beyond_the_limit_is_a_dead_letter(run: Run) 
 
     lifecycle = await run(app, client={"max_inflated_bytes": 9_999})
     await settled(lifecycle, HandlerStats(dead_lettered=1))
+    assert lifecycle.counters == HandlerStats(dead_lettered=1)
 
 
 async def test_outcomes_become_retries_and_dead_letters(run: Run) -> None:

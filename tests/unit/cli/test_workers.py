@@ -144,12 +144,12 @@ async def settle(message):
 def test_children_of_a_killed_parent_end_even_when_a_handler_blocks_the_loop(start: Start, write_app: WriteApp) -> None:
     write_app(
         """
-import time
+import threading
 
 @app.subscribe("orders", start="first")
 async def settle(message):
     note("blocks")
-    time.sleep(1000)
+    threading.Event().wait()
 """
     )
     run = start("run", "app:app", "--workers", "2", "--drain-timeout", "0.5")
@@ -160,6 +160,7 @@ async def settle(message):
     run.process.kill()
     run.process.wait()
     wait_until(lambda: not any(map(is_running, children)), "all children have ended")
+    assert "finished" not in run.out
 
 
 def test_a_forked_copy_of_the_parent_does_not_keep_children_alive(start: Start, write_app: WriteApp) -> None:
@@ -171,8 +172,9 @@ def test_a_forked_copy_of_the_parent_does_not_keep_children_alive(start: Start, 
 async def fork():
     pid = os.fork()
     if pid == 0:
-        import time
-        time.sleep(30)
+        import signal
+        signal.alarm(60)  # in case the test ends before it kills this process
+        signal.pause()
         os._exit(0)
     note("forked", pid)
 """
@@ -184,6 +186,7 @@ async def fork():
         run.process.kill()
         run.process.wait()
         wait_until(lambda: not is_running(broker), "the broker has ended")
+        assert is_running(forked)
     finally:
         os.kill(forked, signal.SIGKILL)
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rocketapp import PluginError, hookimpl
+from rocketapp.hooks.finding import find
 from rocketapp.hooks.manager import Plugins
 
 
@@ -34,22 +35,28 @@ def entry_point(name: str, value: str) -> importlib.metadata.EntryPoint:
     return importlib.metadata.EntryPoint(name, value, "rocketapp")
 
 
-def test_the_built_in_log_is_found_by_entry_point() -> None:
+def loaded(entry_points: list[importlib.metadata.EntryPoint] | None = None) -> Plugins:
+    """The plugins of these entry points; None asks the interpreter."""
     plugins = Plugins()
-    plugins.load()
+    for found in find(entry_points=entry_points):
+        plugins.add(found)
+    return plugins
+
+
+def test_the_built_in_log_is_found_by_entry_point() -> None:
+    plugins = loaded()
     assert "logs" in plugins.names()
     assert "logs" in {hook.plugin for hook in plugins.hooks("observe_events")}
 
 
 def test_the_built_in_comes_first_then_others_by_name_then_the_app_s_own() -> None:
-    plugins = Plugins()
     here = f"{__name__}:"
     points = [
         entry_point("zebra", f"{here}Startup"),
         entry_point("ant", f"{here}Filter"),
         entry_point("logs", "rocketapp.plugins.logs"),
     ]
-    plugins.load(points)
+    plugins = loaded(points)
     plugins.register(Other(), "mine")
     assert plugins.names() == ("logs", "ant", "zebra", "mine")
 
@@ -64,7 +71,7 @@ def test_the_built_in_comes_first_then_others_by_name_then_the_app_s_own() -> No
 )
 def test_a_plugin_that_fails_to_load_is_named(value: str, what: str) -> None:
     with pytest.raises(PluginError, match=what) as caught:
-        Plugins().load([entry_point("metrics", value)])
+        loaded([entry_point("metrics", value)])
     assert caught.value.plugin == "metrics"
 
 

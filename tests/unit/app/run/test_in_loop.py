@@ -129,6 +129,7 @@ async def test_two_apps_in_one_loop_consume_side_by_side(address: str) -> None:
     async with shop, billing:
         await billing.publish("orders", "1")
         await asyncio.gather(*(event.wait() for event in both.values()))
+    assert all(event.is_set() for event in both.values())
 
 
 async def test_a_thread_runs_an_app_in_a_loop_of_its_own(address: str) -> None:
@@ -171,7 +172,7 @@ async def test_without_a_name_server_the_embedded_broker_of_this_folder_is_used(
     write_running(folder / ".rocketapp", address)
     app = RocketApp("shop")
     async with app:
-        await app.publish("orders", "1")
+        assert (await app.publish("orders", "1")).queue.topic == "orders"
 
 
 async def test_without_any_broker_the_error_says_what_to_start() -> None:
@@ -190,7 +191,7 @@ async def test_a_cluster_of_another_environment_is_not_mistaken_for_none(address
 async def test_an_app_of_named_clusters_needs_no_other(address: str) -> None:
     app = RocketApp("shop", clusters={"eu": address})
     async with app:
-        await app.publish("orders", "1", cluster="eu")
+        assert (await app.publish("orders", "1", cluster="eu")).queue.topic == "orders"
 
 
 async def test_a_cluster_that_is_not_there_leaves_nothing_running() -> None:

@@ -507,6 +507,7 @@ async def test_a_broker_that_is_lost_again_and_again_does_not_keep_a_group_from_
     other = await cluster.member(consumed(handler)).start()
     await eventually(lambda: len(owned(member)) == len(owned(other)) == 2, 30)
     flapping.cancel()
+    assert len(handler.finished) == 20
     await member.stop()
     await other.stop()
     await cluster.stop()

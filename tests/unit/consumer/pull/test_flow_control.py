@@ -122,7 +122,8 @@ async def test_pulls_that_brokers_hold_leave_their_room_to_others() -> None:
     control = FlowControl(10_240)
     queues = [Queue(control, number=number) for number in range(50)]
     async with asyncio.timeout(10):
-        await asyncio.gather(*(each.flow.room() for each in queues))
+        rooms = await asyncio.gather(*(each.flow.room() for each in queues))
+    assert len(rooms) == 50
 
 
 @in_virtual_time

@@ -305,8 +305,8 @@ def test_a_dead_letter_carries_less_when_its_broker_has_no_record_to_copy(name: 
         cluster, queue = await one_message(**{name: "y" * 32_700})
         cluster.misbehave[SEND_BACK] = expired
         member = await cluster.member(consumed(Attempts(cluster, DeadLetter("x")))).start()
-        await eventually(lambda: cluster.bodies("%DLQ%group") == [b"poison"], 20)
-        await eventually(lambda: cluster.committed(queue) == 1, 20)
+        await eventually(lambda: cluster.committed(queue) == 1, 40)
+        assert cluster.bodies("%DLQ%group") == [b"poison"]
         await member.stop()
         await cluster.stop()
 

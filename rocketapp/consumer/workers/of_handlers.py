@@ -1,0 +1,61 @@
+"""The workers of all handlers that one way of consuming calls: made once per group, stopped together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+from rocketapp.consumer.crashes import Crashes
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.workers.async_workers import AsyncWorkers
+from rocketapp.consumer.workers.rated import rated
+from rocketapp.consumer.workers.thread_workers import ThreadWorkers
+from rocketapp.consumer.workers.threads import MakeThreads
+from rocketapp.consumer.workers.work import Workers
+from rocketapp.model.event import Observe
+from rocketapp.state.tag_table import TagTable
+from rocketapp.tasks import Tasks
+
+
+class WorkersOfHandlers:
+    """Makes the workers of handlers, and owns them."""
+
+    def __init__(self, observe: Observe, threads: MakeThreads, crashes: Crashes | None = None) -> None:
+        """`threads(name, most)` makes threads. `crashes`: where workers note down what they have in hand."""
+        self._observe, self._threads, self._crashes = observe, threads, crashes
+        self.tasks = Tasks(observe)
+        self._all: list[Workers] = []
+
+    def __repr__(self) -> str:
+        return f"<WorkersOfHandlers: {self._all}>"
+
+    def tables(self, topics: Iterable[ConsumedTopic]) -> dict[str, TagTable[Workers]]:
+        """By topic: which workers take which message."""
+        return {
+            topic.topic: TagTable((self._of(each), each.subscription.tags) for each in topic.handlers)
+            for topic in topics
+        }
+
+    def in_hand(self) -> list[tuple[Handler, Any]]:
+        """Every running call: its handler, and the message or batch that it works on."""
+        return [(each.handler, item) for each in self._all for item in each.in_hand() if item is not None]
+
+    async def stop(self) -> None:
+        """Start nothing more, and cancel what can be cancelled."""
+        await asyncio.gather(*(workers.stop() for workers in self._all))
+        await self.tasks.close()
+
+    def halt(self) -> None:
+        """In a forked child: start nothing more."""
+        for workers in self._all:
+            workers.halt()
+
+    def _of(self, handler: Handler) -> Workers:
+        workers: Workers
+        if handler.subscription.is_async:
+            workers = AsyncWorkers(handler, self.tasks, self._crashes)
+        else:
+            workers = ThreadWorkers(handler, self._observe, self._threads, self._crashes)
+        self._all.append(rated(workers))
+        return self._all[-1]
