@@ -46,7 +46,7 @@ def line_of_error(error: BaseException, home: str = "") -> UserLine | None:
     found, at = None, error.__traceback__
     while at is not None:
         code = at.tb_frame.f_code
-        if code.co_filename == home or not is_foreign(code.co_filename):
+        if code.co_filename == home or _is_users(at.tb_frame):
             found = UserLine(code.co_filename, at.tb_lineno, code.co_qualname)
         at = at.tb_next
     return found
@@ -56,7 +56,7 @@ def line_of_frame(frame: FrameType | None, home: str = "") -> UserLine | None:
     """The innermost line of the user's that leads to this frame and that the event loop has called, or None."""
     while frame is not None:
         code = frame.f_code
-        if code.co_filename == home or not is_foreign(code.co_filename):
+        if code.co_filename == home or _is_users(frame):
             return UserLine(code.co_filename, frame.f_lineno, code.co_qualname)
         if code.co_filename.startswith(_ASYNCIO) and code.co_name in _LOOP_CALLS:
             return None  # frames beyond are those of the program that started the loop
@@ -101,6 +101,14 @@ def is_foreign(filename: str) -> bool:
     if filename.startswith("<"):
         return filename not in _TYPED_IN
     return filename.startswith((_OURS, *_STANDARD)) or _is_installed(filename)
+
+
+def _is_users(frame: FrameType) -> bool:
+    """Also of code that was typed in; a dataclass's own methods have its file name, and belong to their module."""
+    filename = frame.f_code.co_filename
+    if filename in _TYPED_IN:
+        filename = frame.f_globals.get("__file__") or filename
+    return not is_foreign(filename)
 
 
 def _is_between(frame: FrameType) -> bool:

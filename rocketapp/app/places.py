@@ -55,6 +55,23 @@ def name_of_function(function: Callable[..., Any]) -> str:
     return f"{named.__module__}:{named.__qualname__}"
 
 
+def takes(function: Callable[..., Any], *names: str) -> bool:
+    """Whether it can be called with these arguments, by position. What does not tell its arguments is believed."""
+    try:
+        inspect.signature(function).bind(*names)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def is_generator(function: Callable[..., Any]) -> bool:
+    """Whether calling it runs nothing of it, and gives a generator."""
+    plain = plain_function(function)
+    return inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
+
+
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await, seen through partials, objects and decorators."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(plain_function(function))

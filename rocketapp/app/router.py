@@ -100,6 +100,7 @@ class Subscribing(ABC):
         handler's cluster and carries its correlation id, as with a Publisher. Not for `batch=`.
         """
         publication = Publication(topic, options, place_of_call())
+        publication.check()
 
         def decorate(function: F) -> F:
             self._may_declare("publishes")
@@ -136,11 +137,13 @@ class Subscribing(ABC):
     def exception_handler(self, kind: type[Exception]) -> Callable[[F], F]:
         """Make a function `(message, error)` say what an exception of a handler means.
 
-        It returns Retry, Skip, DeadLetter or Stop; None is done. The nearest class decides, a router before the app.
-        Exceptions of middlewares are mapped too. Outcomes that are raised pass as they are. A plain `def` serves all
-        handlers, and on an async one must not block; an `async def` serves async handlers alone.
+        It returns Retry, Skip, DeadLetter or Stop; None is done, and anything else a failed attempt. The nearest class
+        decides, a router before the app. Exceptions of middlewares are mapped too; outcomes that are raised pass as
+        they are. A plain `def` serves all handlers, and on an async one must not block; an `async def` serves async
+        handlers alone.
         """
         place = place_of_call()
+        self._around.check_kind(kind, place)
 
         def decorate(function: F) -> F:
             self._may_declare("exception_handler")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from sys import float_info
 from typing import TypeGuard
 
 from rocketapp.model.names import DELAY_SECONDS
@@ -14,6 +14,9 @@ Answer = type[Outcome] | Outcome
 """What follows an exception: Retry, Skip, DeadLetter or Stop, or one made with its arguments: `Retry(after=60)`."""
 
 _OUTCOMES = (Retry, Skip, DeadLetter, Stop)
+_MOST = float_info.max
+"""Beyond it a whole number is no float."""
+_MOST_FAILURES = 1_000_000
 LONGEST_DELAY = float(DELAY_SECONDS[-1])
 """Seconds of the longest delay level, the most that a concurrent handler can wait: 2 h."""
 
@@ -40,8 +43,10 @@ class Breaker:
     def __post_init__(self) -> None:
         if isinstance(self.failures, bool) or not isinstance(self.failures, int) or self.failures < 1:
             raise ValueError(f"Breaker(failures={self.failures!r}): give a whole number, 1 or more")
+        if self.failures > _MOST_FAILURES:
+            raise ValueError(f"Breaker(failures={self.failures!r}): give {_MOST_FAILURES} at most")
         for name, seconds in (("within", self.within), ("pause", self.pause)):
-            if not _is_number(seconds) or not 0 < seconds < inf:
+            if not _is_number(seconds) or not 0 < seconds <= _MOST:
                 raise ValueError(f"Breaker({name}={seconds!r}): give seconds, more than 0")
         if not _is_number(self.share) or not 0 < self.share <= 1:
             raise ValueError(f"Breaker(share={self.share!r}): give a share of all calls, above 0 and up to 1")
@@ -106,7 +111,7 @@ def _checked_delays(delays: object) -> tuple[float, ...]:
     for delay in delays:
         if not _is_number(delay):
             raise TypeError(f"Policy(delays=...): {delay!r} is not a number of seconds")
-        if not 0 <= delay < inf:
+        if not 0 <= delay <= _MOST:
             raise ValueError(f"Policy(delays=...): {delay!r}: give seconds, 0 or more")
     return tuple(map(float, delays))
 

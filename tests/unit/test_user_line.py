@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rocketapp import Policy
 from rocketapp.app.payloads.encode import encode_body
 from rocketapp.user_line import line_of_error, line_of_frame
 
@@ -36,7 +37,13 @@ def compiled(source: str, filename: str) -> CodeType:
 
 
 @pytest.mark.parametrize(
-    "call", [lambda: json.loads("{"), lambda: encode_body(object()), lambda: msgspec.json.decode(b"{")]
+    "call",
+    [
+        lambda: json.loads("{"),
+        lambda: encode_body(object()),
+        lambda: msgspec.json.decode(b"{"),
+        lambda: Policy(delays=5),  # type: ignore[arg-type]
+    ],
 )
 def test_what_a_library_raises_is_told_at_the_line_that_called_it(call: Any) -> None:
     assert str(line_of_error(raised_by(call))) == f"test_user_line.py:{call.__code__.co_firstlineno}"

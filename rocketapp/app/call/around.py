@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocketapp.app.places import is_async, name_of_function, place_of_function
+from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, takes
 from rocketapp.errors import SetupError
-from rocketapp.model.outcome import Outcome
+from rocketapp.model.outcome import Outcome, is_outcome
 from rocketapp.model.subscription import Subscription
 
 Call = Callable[[Any], Any]
@@ -63,10 +63,15 @@ class Around:
         place = place_of_function(function, place)
         self.middlewares.append(Middleware(name_of_function(function), place, halves.get(True), halves.get(False)))
 
-    def add_exception_handler(self, kind: Any, function: Any, place: str) -> None:
-        """Raises SetupError unless it is a class of exceptions without a handler yet."""
+    def check_kind(self, kind: Any, place: str) -> None:
+        """Raises SetupError unless it is a class of exceptions that handlers raise."""
+        if not isinstance(kind, type) and callable(kind):
+            raise SetupError(place, "exception_handler: name the class: write @app.exception_handler(ValueError)")
         if not (isinstance(kind, type) and issubclass(kind, Exception)) or issubclass(kind, Outcome):
             raise SetupError(place, f"exception_handler({kind!r}): give a class of exceptions that handlers raise")
+
+    def add_exception_handler(self, kind: Any, function: Any, place: str) -> None:
+        """Raises SetupError unless it is a class of exceptions without a handler yet."""
         _check_takes(function, ("message", "error"), "an exception handler", place)
         if kind in self.exception_handlers:
             other = self.exception_handlers[kind]
@@ -83,7 +88,7 @@ def fold_around(call: Call, subscription: Subscription, arounds: Sequence[Around
         for middleware in reversed(around.middlewares):
             call = _behind(_half(middleware, subscription), call, is_async=subscription.is_async)
         if around.exception_handlers:
-            call = _mapped(call, _usable(around.exception_handlers, subscription), is_async=subscription.is_async)
+            call = _mapped(call, _usable(around.exception_handlers, subscription), subscription)
     return call
 
 
@@ -145,8 +150,9 @@ def _usable(
     return dict(handlers)
 
 
-def _mapped(call: Call, handlers: Mapping[type[Exception], ExceptionHandler], *, is_async: bool) -> Call:
+def _mapped(call: Call, handlers: Mapping[type[Exception], ExceptionHandler], subscription: Subscription) -> Call:
     """The handler of the nearest class decides; outcomes that are raised pass."""
+    single = subscription.batch is None
 
     async def one_async(message: Any) -> Any:
         try:
@@ -158,7 +164,7 @@ def _mapped(call: Call, handlers: Mapping[type[Exception], ExceptionHandler], *,
             if handler is None:
                 raise
             result = handler.function(message, error)
-            return _because(await result if handler.is_async else result, error)
+            return _because(await result if handler.is_async else result, error, handler, single=single)
 
     def one(message: Any) -> Any:
         try:
@@ -169,17 +175,24 @@ def _mapped(call: Call, handlers: Mapping[type[Exception], ExceptionHandler], *,
             handler = _nearest(handlers, error)
             if handler is None:
                 raise
-            return _because(handler.function(message, error), error)
+            return _because(handler.function(message, error), error, handler, single=single)
 
-    return one_async if is_async else one
+    return one_async if subscription.is_async else one
 
 
 def _nearest(handlers: Mapping[type[Exception], ExceptionHandler], error: Exception) -> ExceptionHandler | None:
     return next((handlers[kind] for kind in type(error).__mro__ if kind in handlers), None)
 
 
-def _because(outcome: Any, error: Exception) -> Any:
-    """A dead letter and a retry carry the exception as their reason, unless they have one."""
+def _because(outcome: Any, error: Exception, handler: ExceptionHandler, *, single: bool) -> Any:
+    """A dead letter and a retry carry the exception as their reason, unless they have one.
+
+    Raises TypeError for what is no outcome: the message has failed, and something else must not make it done. Of a
+    batch the engine judges it.
+    """
+    if single and outcome is not None and not is_outcome(outcome):
+        problem = f"returned {outcome!r}: return Retry, Skip, DeadLetter or Stop, or None for done"
+        raise TypeError(f"exception_handler {handler.name} ({handler.place}) {problem}") from error
     if isinstance(outcome, Outcome) and outcome.__cause__ is None:
         outcome.__cause__ = error
     return outcome
@@ -189,7 +202,9 @@ def _check_takes(function: Any, names: tuple[str, str], what: str, place: str) -
     wanted = f"{what} is a function of ({', '.join(names)})"
     if not callable(function) or inspect.isclass(function):
         raise SetupError(place, f"{wanted}, not {function!r}")
-    try:
-        inspect.signature(function).bind(*names)
-    except TypeError:
-        raise SetupError(place_of_function(function, place), f"{wanted}: {name_of_function(function)} is not") from None
+    place = place_of_function(function, place)
+    if not takes(function, *names):
+        raise SetupError(place, f"{wanted}: {name_of_function(function)} is not")
+    if is_generator(function):
+        problem = "cannot be a generator: its code would never run; remove the yield"
+        raise SetupError(place, f"{what} {problem}")

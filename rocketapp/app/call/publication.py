@@ -31,8 +31,10 @@ class Publication:
 
     def check(self) -> None:
         """Raises SetupError for arguments that no message could have."""
-        name = self.topic_name
-        problem = topic_problem(name) if isinstance(name, str) else f"give a topic, not {name!r}"  # may be anything yet
+        name: Any = self.topic_name
+        if callable(name):
+            raise SetupError(self.place, 'publishes needs a topic: write @app.publishes("the-topic")')
+        problem = topic_problem(name) if isinstance(name, str) else f"give a topic, not {name!r}"
         if problem is not None:
             raise SetupError(self.place, f"publishes: {problem}")
         try:
@@ -40,7 +42,7 @@ class Publication:
             outgoing(name, b"", self.options)
             timeout_of(self.options)
         except (TypeError, ValueError) as error:
-            raise SetupError(self.place, f"publishes: {error}") from None
+            raise SetupError(self.place, f"publishes: {str(error).removeprefix('publishes() ')}") from None
 
     def within(self, prefix: str) -> Publication:
         """The same inside a router. A Topic is named in full."""
@@ -87,7 +89,6 @@ class Publications:
 
     def add(self, function: Any, publication: Publication) -> None:
         """Raises SetupError for the wrong order, and for a second one."""
-        publication.check()
         if id(function) in self._subscribed:
             raise SetupError(
                 publication.place, "publishes stands above subscribe: write it below, next to the function"

@@ -6,16 +6,16 @@ wrongly for its handlers, at theirs. Contradictions between declarations are fou
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 from rocketapp.app.call.around import Around
 from rocketapp.app.call.publication import Publication
 from rocketapp.app.declare.options import Inherited
-from rocketapp.app.places import is_async, place_of_function
+from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, takes
 from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, group_problem, topic_problem
 from rocketapp.model.policy import Policy
@@ -24,6 +24,8 @@ from rocketapp.model.subscription import parse_tags
 MAX_BATCH = 65_535
 """The most unfinished messages that one queue may have (ConsumerConfig.queue_max_messages)."""
 MAX_CONCURRENCY, MAX_THREADS = 65_535, 1000
+_MOST = sys.float_info.max
+"""Beyond it a whole number is no float."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +171,7 @@ def _idempotent_problem(name: str, value: object) -> str | None:
         return None
     if not callable(value) or isinstance(value, type):
         return f"{name}={value!r}: give True, False, or a function that takes the Message and returns its key"
-    if is_async(value):
-        return f"{name}= is an async function: its key is needed at once, make it a plain `def`"
-    return None
+    return _key_problem(name, value)
 
 
 def _tags_problem(name: str, value: object) -> str | None:
@@ -197,12 +197,12 @@ def _batch_problem(name: str, value: object) -> str | None:
 
 
 def _wait_problem(name: str, value: object) -> str | None:
-    is_right = _is_number(value) and 0 <= float(value) < math.inf  # type: ignore[arg-type]
+    is_right = _is_number(value) and 0 <= value <= _MOST
     return None if is_right else f"{name}={value!r}: give seconds, 0 or more"
 
 
 def _timeout_problem(name: str, value: object) -> str | None:
-    is_right = value is None or (_is_number(value) and 0 < float(value) < math.inf)  # type: ignore[arg-type]
+    is_right = value is None or (_is_number(value) and 0 < value <= _MOST)
     return None if is_right else f"{name}={value!r}: give seconds, more than 0"
 
 
@@ -222,7 +222,7 @@ def _retry_problem(name: str, value: object) -> str | None:
 
 
 def _rate_problem(name: str, value: object) -> str | None:
-    is_right = value is None or (_is_number(value) and 0 < float(value) < math.inf)  # type: ignore[arg-type]
+    is_right = value is None or (_is_number(value) and 0 < value <= _MOST)
     return None if is_right else f"{name}={value!r}: give messages per second, more than 0"
 
 
@@ -231,8 +231,16 @@ def _order_problem(name: str, value: object) -> str | None:
         return None
     if not callable(value) or isinstance(value, type):
         return f"{name}={value!r}: give a function of the message that returns its key, or the name of a property"
-    if is_async(value):
+    return _key_problem(name, value)
+
+
+def _key_problem(name: str, function: Callable[..., Any]) -> str | None:
+    if is_async(function):
         return f"{name}= is an async function: its key is needed at once, make it a plain `def`"
+    if is_generator(function):
+        return f"{name}= is a generator: its code would never run; remove the yield"
+    if not takes(function, "message"):
+        return f"{name}= is called with the Message alone, and {name_of_function(function)} cannot be"
     return None
 
 
@@ -242,7 +250,7 @@ def _whole_problem(name: str, value: object, least: int, most: int, of: str = ""
     return None if least <= value <= most else f"{name}={value!r} is out of bounds: from {least} to {most}{of}"
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 

@@ -76,10 +76,13 @@ class Registry:
     def add(self, declaration: Declaration) -> None:
         """Raises SetupError for what cannot work, alone or beside the others; then nothing was added."""
         declaration.check()
-        cluster = declaration.options.get("cluster", UNNAMED)
-        if cluster and cluster not in self._clusters:
-            known = ", ".join(sorted(self._clusters)) or "none"
-            declaration.refuse(f"cluster={cluster!r} is unknown: RocketApp(clusters=...) names {known}")
+        problem = self._cluster_problem(declaration.options.get("cluster"))
+        if problem is not None:
+            declaration.refuse(problem)
+        publication = declaration.publication
+        problem = None if publication is None else self._cluster_problem(publication.options.get("cluster"))
+        if publication is not None and problem is not None:
+            raise SetupError(publication.place, f"publishes: {problem}")
         binding = bind(
             declaration.function,
             batch=declaration.options.get("batch") is not None,
@@ -95,6 +98,12 @@ class Registry:
             self._taken.add(own)
             # The user's local objects are not kept alive.
             self._entries.append((replace(declaration, names={}), binding))
+
+    def _cluster_problem(self, cluster: str | None) -> str | None:
+        if not cluster or cluster in self._clusters:
+            return None
+        known = ", ".join(sorted(self._clusters)) or "none"
+        return f"cluster={cluster!r} is unknown: RocketApp(clusters=...) names {known}"
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketapp.app.payloads.decode import convert_other
+from rocketapp.app.places import is_async, is_generator, name_of_function, takes
 from rocketapp.errors import SetupError
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
@@ -39,9 +40,16 @@ class Versions:
             raise SetupError(place, f"version {missing[0]} of {self._kind.__qualname__} has no upcaster: add it")
 
     def convert(self, members: dict[str, Any], version: int) -> Any:
-        """The payload, from the members of an older version. Raises what an upcaster raises, or ValidationError."""
+        """The payload, from the members of an older version.
+
+        Raises ValidationError, or ValueError with the upcaster's place for what an upcaster raises.
+        """
         for step in range(version, self.present):
-            members = self._steps[step][0](members)
+            upcast, place = self._steps[step]
+            try:
+                members = upcast(members)
+            except Exception as error:
+                raise ValueError(f"the upcaster at {place} raised {type(error).__name__}: {error}") from error
         return convert_other(members, self._kind)
 
 
@@ -65,6 +73,9 @@ class Upcasters:
             raise SetupError(place, f"upcaster: version={version!r}: give the old version, a whole number from 1")
         if not callable(upcast):
             raise SetupError(place, f"upcaster decorates functions, and {upcast!r} cannot be called")
+        if is_async(upcast) or is_generator(upcast) or not takes(upcast, "members"):
+            wanted = "an upcaster is a plain function of the old members that returns the new ones"
+            raise SetupError(place, f"{wanted}: {name_of_function(upcast)} is not")
         self._versions.setdefault(kind, Versions(kind)).add(version, upcast, place)
 
     def of(self, kind: Any) -> Versions | None:

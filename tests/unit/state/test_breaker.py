@@ -67,6 +67,8 @@ def test_it_opens_exactly_when_the_latest_failures_say_so(
     ("arguments", "text"),
     [
         ({"failures": 0}, "failures=0): give a whole number, 1 or more"),
+        ({"failures": 10**30}, "give 1000000 at most"),
+        ({"pause": 10**400}, "give seconds, more than 0"),
         ({"failures": 1.5}, "failures=1.5): give a whole number, 1 or more"),
         ({"within": 0}, "within=0): give seconds, more than 0"),
         ({"pause": -1}, "pause=-1): give seconds, more than 0"),

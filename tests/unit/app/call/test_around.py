@@ -148,6 +148,7 @@ def test_a_middleware_without_the_handler_s_kind_is_refused_with_both_places(is_
         (5, None, r"a middleware is a function of \(message, call_next\), not 5"),
         (lambda message: None, None, r"a middleware is a function of \(message, call_next\): .*<lambda> is not"),
         (lambda message, call_next: None, lambda message, call_next: None, "both functions are sync"),
+        (lambda message, call_next: (yield), None, "cannot be a generator: its code would never run"),
     ],
 )
 def test_what_is_no_middleware_is_refused(function: Any, also: Any, problem: str) -> None:
@@ -245,6 +246,27 @@ def test_an_async_exception_handler_serves_async_handlers_alone() -> None:
 def test_what_is_no_exception_of_a_handler_is_refused(kind: Any) -> None:
     with pytest.raises(SetupError, match="give a class of exceptions that handlers raise"):
         RocketApp("shop").exception_handler(kind)(lambda message, error: None)
+
+
+def test_an_exception_handler_without_its_class_is_refused_at_once() -> None:
+    with pytest.raises(SetupError, match=r"name the class: write @app.exception_handler\(ValueError\)"):
+
+        @RocketApp("shop").exception_handler  # type: ignore[arg-type]
+        def known(message: Any, error: ValueError) -> None: ...
+
+
+@ASYNC
+@pytest.mark.parametrize("said", [5, False, "retry"])
+def test_an_exception_handler_that_returns_no_outcome_does_not_make_a_failed_message_done(
+    said: Any, is_async: bool
+) -> None:
+    app = RocketApp("shop")
+    app.exception_handler(ValueError)(lambda message, error: said)
+    subscribed(app, raising(ValueError("x")), is_async=is_async)
+    error = handled(app)
+    assert isinstance(error, TypeError)
+    assert f"returned {said!r}: return Retry, Skip, DeadLetter or Stop, or None for done" in str(error)
+    assert isinstance(error.__cause__, ValueError)
 
 
 def test_two_handlers_of_one_exception_are_refused_with_the_other_s_place() -> None:

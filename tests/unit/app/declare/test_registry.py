@@ -52,9 +52,14 @@ def test_a_policy_that_a_concurrent_handler_cannot_have_is_refused_wherever_it_c
         ({"order_by": ""}, "give a function of the message"),
         ({"order_by": str}, "give a function of the message"),
         ({"order_by": async_handler()}, "make it a plain `def`"),
+        ({"order_by": lambda: "k"}, "order_by= is called with the Message alone, and "),
+        ({"idempotent": lambda one, two: "k"}, "idempotent= is called with the Message alone, and "),
+        ({"idempotent": lambda message: (yield)}, "idempotent= is a generator"),
+        ({"rate": 10**400}, "give messages per second, more than 0"),
+        ({"timeout": 10**400}, "give seconds, more than 0"),
     ],
 )
-def test_an_order_or_a_rate_that_cannot_be_kept_is_refused(options: dict[str, Any], problem: str) -> None:
+def test_an_option_that_cannot_be_kept_is_refused(options: dict[str, Any], problem: str) -> None:
     function = handler() if "batch" not in options else (lambda messages: None)
     with pytest.raises(SetupError) as caught:
         RocketApp("shop").subscribe("orders", **options)(function)

@@ -227,7 +227,7 @@ def test_a_version_that_cannot_be_read_is_a_dead_letter_with_the_reason() -> Non
     app = RocketApp("shop")
     returns(app, Order)
     upcasting(app)
-    assert "as Order: 'number'" in reason_of(app, message(b"{}"))
+    assert "raised KeyError: 'number'" in reason_of(app, message(b"{}"))
     assert "payload-version 'x' is not a whole number" in reason_of(app, message(properties={"payload-version": "x"}))
 
 
@@ -238,6 +238,7 @@ def test_upcasters_that_cannot_work_are_refused_with_their_line() -> None:
         (lambda: app.upcaster(Order, version=1)(dict), "version 1 of Order has an upcaster already, at "),
         (lambda: app.upcaster(Order, version=0)(dict), "a whole number from 1"),
         (lambda: app.upcaster("Order", version=1)(dict), "give the class"),  # type: ignore[arg-type]
+        (lambda: app.upcaster(Order, version=9)(lambda: {"id": 1}), "a plain function of the old members"),  # type: ignore[arg-type, misc]
     ):
         with pytest.raises(SetupError, match=problem) as caught:
             declare()

@@ -140,6 +140,13 @@ async def test_publishes_without_subscribe_stops_the_start(inside: bool) -> None
         await lifecycle_of(app).start()
 
 
+def test_publishing_to_a_cluster_that_the_app_does_not_have_is_refused_where_it_stands() -> None:
+    app = RocketApp("shop", clusters={"eu": "h:1"})
+    with pytest.raises(SetupError, match=r"publishes: cluster='us' is unknown: .* names eu") as caught:
+        app.subscribe("orders")(app.publishes("invoices", cluster="us")(nothing))
+    assert caught.value.place.startswith(__file__)
+
+
 def test_a_batch_handler_publishes_with_a_publisher() -> None:
     app = RocketApp("shop")
     with pytest.raises(SetupError, match="a batch= handler returns outcomes: ask for a Publisher"):
@@ -155,6 +162,7 @@ def test_a_batch_handler_publishes_with_a_publisher() -> None:
     [
         ("a b", {}, "only letters"),
         (5, {}, "give a topic, not 5"),
+        (nothing, {}, r'write @app.publishes\("the-topic"\)'),
         ("invoices", {"tags": "new"}, "takes no keyword 'tags'"),
         ("invoices", {"delay": 7}, "no delay level of 7 s"),
         ("invoices", {"timeout": -1}, "give seconds above 0"),
