@@ -10,6 +10,7 @@ Java has nothing like it: there a message that ends the process does so for ever
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import mmap
@@ -81,7 +82,7 @@ class Crashes:
             self._path.unlink(missing_ok=True)
             os.close(self._file)
             raise
-        os.lseek(self._file, 0, os.SEEK_END)
+        self._names_end = _SIZE
         self._slots = mmap.mmap(self._file, _SIZE)
         """One per worker, all of the same size."""
         self._free = list(range(_SIZE - _SLOT.size, -1, -_SLOT.size))
@@ -108,10 +109,12 @@ class Crashes:
         key = _key(group, queue)
         number = self._numbers.get(key)
         if number is None:
+            name = key.encode() + b"\n"
             try:
-                os.write(self._file, key.encode() + b"\n")
+                _write(self._file, name, self._names_end)
             except OSError:
                 return 0  # the disk is full: what this queue has in hand is not found
+            self._names_end += len(name)
             number = self._numbers[key] = len(self._numbers) + 1
         return number
 
@@ -204,7 +207,7 @@ class Crashes:
                 before = _text_of(shared.suspects)
                 # A handler in a thread may end the process at any moment: what is there is first overwritten, in one
                 # step. What a death leaves behind the new text is not read.
-                os.pwrite(opened, before, 0)
+                _write(opened, before, 0)
                 os.ftruncate(opened, len(before))
             self._known, self._suspects = before, shared.suspects
             self._settled.clear()
@@ -239,6 +242,12 @@ def _text_of(suspects: Suspects) -> bytes:
     return json.dumps(
         {queue: {at: astuple(one) for at, one in found.items()} for queue, found in suspects.items()}
     ).encode()
+
+
+def _write(file: int, data: bytes, at: int) -> None:
+    """All of it. Raises OSError, also when the disk has room for a part."""
+    if os.pwrite(file, data, at) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _made(directory: Path) -> list[Path]:

@@ -19,7 +19,7 @@ from rocketapp.app.call.provided import Part, async_call, getter, sync_call
 from rocketapp.app.call.publication import Publication, published
 from rocketapp.app.call.signature import Argument, Kind, Providers, UnresolvedError, read_signature
 from rocketapp.app.payloads.batches import sifted
-from rocketapp.app.payloads.payloads import MARK, Payloads, Reader, problem_of
+from rocketapp.app.payloads.payloads import MARK, Payloads, Reader, cause_of, problem_of
 from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.errors import SetupError
@@ -166,7 +166,7 @@ def _call_with_payload(function: Callable[..., Any], argument: Argument, subscri
         except MemoryError:
             raise
         except Exception as error:
-            raise undecodable(subscription, argument, error) from error
+            raise undecodable(subscription, argument, error) from cause_of(error)
         return function(payload)
 
     return call
@@ -222,7 +222,7 @@ def _decoded(argument: Argument, subscription: Subscription) -> Get:
         except MemoryError:
             raise
         except Exception as error:
-            raise undecodable(subscription, argument, error) from error
+            raise undecodable(subscription, argument, error) from cause_of(error)
 
     return get
 

@@ -35,6 +35,11 @@ class Encoded(Protocol):
     def properties(self) -> Mapping[str, str]: ...
 
 
+_LONGEST = 2_000
+"""Characters of a reason."""
+_MOST_PARTS = 100
+"""Wrong fields of one body that are told one by one."""
+
 Read = Callable[[Encoded], Any]
 """A message -> its payload. What it raises says why there is none."""
 _BUILT_IN: tuple[Codec, ...] = (JsonCodec(), MessagePackCodec())
@@ -194,11 +199,29 @@ def _version(text: str | None) -> int:
 
 
 def problem_of(error: Exception) -> str:
-    """Why a body is not of its type, beginning with the field where it is known."""
+    """Why a body is not of its type, beginning with the field where it is known; at most some thousand characters."""
+    said = _said(error)
+    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}..."
+
+
+def cause_of(error: Exception) -> Exception:
+    """What an error about a body carries as its cause: one of a hundred thousand parts would cost seconds to print."""
+    return ValueError(_said(error)) if _has_many_parts(error) else error
+
+
+def _has_many_parts(error: Exception) -> bool:
+    """Of pydantic, which tells of everything that is wrong."""
+    count = getattr(error, "error_count", None)
+    return callable(count) and count() > _MOST_PARTS
+
+
+def _said(error: Exception) -> str:
     if isinstance(error, msgspec.ValidationError):
         said, found, path = str(error).rpartition(" - at `$")
         return f"field {path.rstrip('`').lstrip('.')}: {said}" if found and path != "`" else str(error)
     of_pydantic = getattr(error, "errors", None)
+    if _has_many_parts(error):
+        return f"{error.error_count()} fields are wrong"  # type: ignore[attr-defined]
     if callable(of_pydantic) and hasattr(error, "error_count"):
         parts = of_pydantic(include_url=False, include_input=False)
         return "; ".join(f"field {'.'.join(map(str, one['loc']))}: {one['msg']}" for one in parts)

@@ -89,3 +89,19 @@ def test_the_record_has_its_place_on_the_disk_before_the_first_message(tmp_path:
     assert found.st_blocks * 512 >= found.st_size > 0
     crashes.close()
     assert not list(tmp_path.glob("*.hand"))
+
+
+def test_a_queue_whose_name_has_no_place_on_the_disk_takes_no_other_ones(tmp_path: Path) -> None:
+    script = DYING.replace(
+        "crashes.note",
+        "import resource\n"
+        "size = os.stat(next(Path(sys.argv[1]).glob('*.hand'))).st_size\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5, -1))\n"
+        "crashes.note().write(crashes.record('group', MessageQueue('long', 'broker-a', 0), 0, 7))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))\n"
+        "crashes.note",
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], input=b"\n", stdout=subprocess.DEVNULL, check=False)
+    crashes = opened(tmp_path)
+    assert set(crashes.suspects("group", QUEUE, 0)) == {4, 5, 6}
+    crashes.close()

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import pydantic
@@ -309,3 +310,24 @@ def test_a_plain_payload_is_decoded_without_a_look_at_its_properties() -> None:
 def test_a_record_of_a_published_message_is_read_as_its_content_type_says() -> None:
     made = outgoing("orders", Order("1", 5), {"content_type": "application/msgpack"})
     assert published_of(made, "", 0.0, PLAIN).payload(Order) == Order("1", 5)
+
+
+class Models(pydantic.BaseModel):
+    items: list[Model]
+
+
+def test_a_body_with_very_many_wrong_fields_is_refused_in_few_words_at_little_cost() -> None:
+    app = RocketApp("shop")
+    returns(app, Models)
+    with pytest.raises(DeadLetter) as caught:
+        handled(app, message(b'{"items":[' + b"1," * 5_000 + b"1]}"))
+    assert caught.value.reason.endswith("5001 fields are wrong")
+    assert len("".join(traceback.format_exception(caught.value))) < 20_000
+
+
+def test_a_reason_is_not_as_long_as_the_body() -> None:
+    app = RocketApp("shop")
+    returns(app, dict[str, Literal["a"]])
+    with pytest.raises(DeadLetter) as caught:
+        handled(app, message(b'{"a":"' + b"x" * 1_000_000 + b'"}'))
+    assert len(caught.value.reason) < 3_000
