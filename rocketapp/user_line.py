@@ -65,7 +65,7 @@ def line_of_frame(frame: FrameType | None, home: str = "") -> UserLine | None:
 
 
 def calling_frame(frame: FrameType) -> FrameType:
-    """The frame outside rocketapp.app and the standard library that led to this one.
+    """The frame outside rocketapp.app, the kit and the standard library that led to this one.
 
     Installed packages count as callers: an app may be one, and what it declares is the user's wherever it lies.
     """
@@ -115,7 +115,7 @@ def _is_between(frame: FrameType) -> bool:
     """Of ours, or of what runs our coroutine for the user: `asyncio.run(app.publish(...))`."""
     filename = frame.f_code.co_filename
     is_standard = filename.startswith(("<frozen ", *_STANDARD)) and not _is_installed(filename)
-    return is_standard or frame.f_globals.get("__name__", "").startswith("rocketapp.app.")
+    return is_standard or frame.f_globals.get("__name__", "").startswith(("rocketapp.app.", "rocketapp.testing."))
 
 
 def _is_installed(filename: str) -> bool:

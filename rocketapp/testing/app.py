@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.phases import declared_of
@@ -23,7 +23,7 @@ from rocketapp.app.inject.overrides import overridden
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.testing.driver import Driver
-from rocketapp.testing.faults import Faults
+from rocketapp.testing.faults import Faults, check_number
 from rocketapp.testing.recorder import BY_TEST
 from rocketapp.testing.records import Dead, Handled, Published, Retried
 from rocketapp.testing.stage import Stage, settings_of
@@ -55,8 +55,13 @@ class TestApp:
         overrides: Mapping[str, object] | None = None,
         seed: int = 0,
     ) -> None:
+        if not isinstance(app, RocketApp):
+            raise TypeError(f"TestApp({app!r}): give the RocketApp to test")
+        settings = {} if settings is None else settings
+        if not isinstance(settings, Mapping) or not all(isinstance(one, Mapping) for one in settings.values()):
+            raise TypeError(f"TestApp(settings={settings!r}): give options by table, {{'consumer': {{'threads': 40}}}}")
         self.app = app
-        self._settings, self._settings_file = settings or {}, settings_file
+        self._settings, self._settings_file = settings, settings_file
         self._overrides, self._seed = overrides or {}, seed
         self._undo = ExitStack()
         self._driver: Driver
@@ -65,6 +70,16 @@ class TestApp:
 
     def __repr__(self) -> str:
         return f"<TestApp of {self.app.name}>"
+
+    if not TYPE_CHECKING:  # for a checker an unknown name stays an error
+
+        def __getattr__(self, name: str) -> Any:
+            """Says how to come by what only a running app has."""
+            if name == "faults" or (not name.startswith("_") and hasattr(TestedApp, name)):
+                raise AttributeError(
+                    f"TestApp has no {name!r} before it runs: write `with TestApp(app) as t:`, and t.{name}"
+                )
+            raise AttributeError(f"TestApp has no attribute {name!r}", name=name, obj=self)
 
     def __enter__(self) -> TestedApp:
         start = self._prepare()
@@ -168,6 +183,8 @@ class _Tested:
         return self._stage.lifecycle.counters.unmatched
 
     def _publishing(self, topic: str, body: Any, options: PublishOptions) -> Coroutine[Any, Any, SendResult]:
+        self._check_running()
+
         async def publish() -> SendResult:
             BY_TEST.set(True)
             return await self._stage.app.publish(topic, body, **options)
@@ -177,6 +194,8 @@ class _Tested:
     def _publishing_many(
         self, topic: str, items: Iterable[Any], options: SendOptions
     ) -> Coroutine[Any, Any, list[SendResult]]:
+        self._check_running()
+
         async def publish() -> list[SendResult]:
             BY_TEST.set(True)
             return await self._stage.app.publish_many(topic, items, **options)
@@ -184,10 +203,22 @@ class _Tested:
         return _within(_LIMIT, publish(), "publish_many")
 
     def _then(self, seconds: float, minutes: float, hours: float) -> float:
+        self._check_running()
+        for name, value in (("seconds", seconds), ("minutes", minutes), ("hours", hours)):
+            check_number(f"advance({name}={value!r})", value)
         duration = seconds + 60 * minutes + 3600 * hours
         if duration < 0:
             raise ValueError(f"advance({duration:g} s): time goes forwards")
         return self.now + duration
+
+    def _settling(self, limit: float) -> Coroutine[Any, Any, None]:
+        self._check_running()
+        check_number(f"settle(limit={limit!r})", limit, least=0)
+        return self._stage.settle(limit)
+
+    def _check_running(self) -> None:
+        if self._stage.loop.is_closed():
+            raise RuntimeError(f"{self!r} has ended: only its lists can be read behind the `with TestApp(...)` block")
 
 
 class TestedApp(_Tested):
@@ -212,7 +243,7 @@ class TestedApp(_Tested):
 
         Raises AssertionError with the reasons when that takes more than `limit` seconds of virtual time.
         """
-        self._driver.run(self._stage.settle(limit))
+        self._driver.run(self._settling(limit))
 
 
 class AsyncTestedApp(_Tested):
@@ -232,7 +263,7 @@ class AsyncTestedApp(_Tested):
 
     async def settle(self, *, limit: float = _LIMIT) -> None:
         """See TestedApp.settle."""
-        await self._driver.run_async(self._stage.settle(limit))
+        await self._driver.run_async(self._settling(limit))
 
 
 async def _within(limit: float, work: Coroutine[Any, Any, T], what: str) -> T:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import replace
+from sys import float_info
 from typing import Any
 
 from rocketapp.client.calls.clients import member_list
@@ -30,6 +31,14 @@ _OTHER = "another member"
 _TIMEOUT = 3.0
 
 
+def check_number(said: str, value: object, *, least: float = -float_info.max) -> None:
+    """Raises TypeError or ValueError unless it is a number that time can have: with nan nothing would ever be over."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{said}: give a number of seconds, minutes or hours")
+    if not least <= value <= float_info.max:
+        raise ValueError(f"{said}: give a finite number{' of 0 or more' if least == 0 else ''}")
+
+
 class Faults:
     """The faults of one stage. `cluster`: the name of one of the app's clusters; empty for the unnamed one."""
 
@@ -39,16 +48,20 @@ class Faults:
 
     def broker_away(self, seconds: float, *, cluster: str = "") -> None:
         """The broker's machine is cut off: nothing arrives, no connection is refused, and neither side is told."""
+        check_number(f"broker_away(seconds={seconds!r})", seconds, least=0)
         address = self._stage.address(cluster)
         self._between(seconds, lambda: self._network.hold(address), lambda: self._network.release(address))
 
     def broker_refusing(self, seconds: float, *, cluster: str = "") -> None:
         """The broker's process is gone: its connections break and new ones are refused. It comes back with its data."""
+        check_number(f"broker_refusing(seconds={seconds!r})", seconds, least=0)
         address = self._stage.address(cluster)
         self._between(seconds, lambda: self._network.refuse(address), lambda: self._network.accept(address))
 
     def broker_slow(self, latency: float, seconds: float) -> None:
         """Everything that is sent, both ways, takes `latency` seconds to arrive."""
+        check_number(f"broker_slow(latency={latency!r})", latency, least=0)
+        check_number(f"broker_slow(seconds={seconds!r})", seconds, least=0)
 
         def slow() -> None:
             self._network.slowness += latency
@@ -68,16 +81,20 @@ class Faults:
 
         group: None is the app's. The app notices it when it renews its locks (`consumer.lock_renew_interval`, 20 s).
         """
+        check_number(f"lease_lost(seconds={seconds!r})", seconds, least=0)
         address = self._stage.address(cluster)
         self._start(lambda: self._steal(topic, seconds, group or self._stage.group, address))
 
     def duplicate(self, message: Message, *, cluster: str = "") -> None:
         """This message is stored a second time, with its id: as a producer does that got no answer."""
+        if not isinstance(message, Message):
+            raise TypeError(f"duplicate({message!r}): give a Message, such as t.handled[0].message")
         address = self._stage.address(cluster)
         self._start(lambda: self._send_again(message, address))
 
     def clock_jump(self, seconds: float) -> None:
         """The time of day jumps, of the app and of its brokers; below 0 it goes back. Timers do not care."""
+        check_number(f"clock_jump(seconds={seconds!r})", seconds)
 
         def jump() -> None:
             self._stage.clock.epoch += seconds

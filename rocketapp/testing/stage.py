@@ -21,6 +21,7 @@ from rocketapp.broker.broker import Pace
 from rocketapp.client.name_servers import parse_name_servers
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
+from rocketapp.errors import ConfigError
 from rocketapp.model.event import unobserved
 from rocketapp.testing.outside import DrivenLoop
 from rocketapp.testing.recorder import Recorder
@@ -171,7 +172,11 @@ def settings_of(app: RocketApp, given: Tables, file: str | None) -> Settings:
     if _is_idempotent(app) and "idempotency" not in given.get("app", {}).get("disabled_plugins", ()):
         # In memory unless the test says otherwise: marks in a file would let the next test skip its messages.
         given["idempotency"] = {"store": "memory", **given.get("idempotency", {})}
-    settings = read_settings(app, {}, file=file or os.devnull, overrides=given)
+    try:
+        settings = read_settings(app, {}, file=file or os.devnull, overrides=given)
+    except ConfigError as error:
+        # What comes before all others is the command line's everywhere else.
+        raise error if error.place != "command line" else ConfigError("TestApp(settings=...)", error.problem) from None
     for table, options in FEWER_ROUNDS.items():
         left = {key: value for key, value in options.items() if settings.source_of(table, key) == DEFAULT}
         settings = replace(settings, **{table: replace(getattr(settings, table), **left)})

@@ -6,6 +6,8 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,7 +15,8 @@ from dependency_injector import containers, providers
 from dependency_injector.wiring import Provide
 
 from rocketapp import Context, DeadLetter, Message, Publisher, Retry, RocketApp, SetupError, Skip
-from rocketapp.testing import Done, TestApp
+from rocketapp.errors import ConfigError
+from rocketapp.testing import Done, TestApp, TestedApp
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -302,3 +305,57 @@ def test_the_room_is_imported_without_what_it_holds() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
+
+
+# Used wrongly.
+
+
+@pytest.mark.parametrize(
+    "duration",
+    [{"seconds": float("nan")}, {"hours": float("inf")}, {"minutes": "1"}, {"seconds": True}, {"seconds": -1}],
+)
+def test_time_that_cannot_pass_is_refused(duration: dict[str, Any]) -> None:
+    with TestApp(shop()) as t, pytest.raises((TypeError, ValueError), match=r"^advance\("):
+        t.advance(**duration)
+
+
+def test_a_limit_that_no_time_reaches_is_refused() -> None:
+    with TestApp(shop()) as t, pytest.raises(ValueError, match=r"^settle\(limit=nan\): give a finite number"):
+        t.settle(limit=float("nan"))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "use", [lambda t: t.publish("orders", b"1"), lambda t: t.publish_many("orders", [b"1"]), lambda t: t.settle()]
+)
+def test_an_app_that_has_ended_says_so(use: Callable[[TestedApp], object]) -> None:
+    with TestApp(shop()) as t:
+        pass
+    with pytest.raises(RuntimeError, match="has ended: only its lists can be read"):
+        use(t)
+    assert t.handled == []
+
+
+def test_an_app_that_was_not_entered_says_how() -> None:
+    with pytest.raises(AttributeError, match=r"write `with TestApp.app. as t:`, and t.publish"):
+        TestApp(shop()).publish("orders", b"1")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"app": 5}, r"TestApp\(5\): give the RocketApp to test"),
+        ({"settings": {"consumer.retries": 1}}, "give options by table"),
+        ({"settings": {"consumer": {"retries": "x"}}}, r"^TestApp\(settings=...\): consumer.retries: 'x' is text"),
+    ],
+)
+def test_what_cannot_be_tested_is_told_as_the_test_s_own_mistake(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises((TypeError, ConfigError), match=problem):
+        TestApp(**{"app": shop(), **given}).__enter__()
+
+
+def test_an_app_that_runs_already_is_told_at_the_test_s_line() -> None:
+    app = shop()
+    with TestApp(app), pytest.raises(SetupError, match="is running already") as caught:
+        TestApp(app).__enter__()
+    assert caught.value.place.startswith(f"{__file__}:")

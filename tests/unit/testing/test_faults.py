@@ -128,3 +128,23 @@ def test_sixteen_retries_then_a_dead_letter() -> None:
 def test_a_fault_of_an_unknown_cluster_is_an_error() -> None:
     with TestApp(shop()) as t, pytest.raises(LookupError, match="names none"):
         t.faults.connection_lost(cluster="eu")
+
+
+@pytest.mark.parametrize(
+    ("fault", "arguments"),
+    [
+        ("broker_away", (-1,)),
+        ("broker_refusing", (float("nan"),)),
+        ("broker_slow", ("x", 1)),
+        ("broker_slow", (1, float("inf"))),
+        ("lease_lost", ("orders",)),
+        ("duplicate", ("x",)),
+        ("clock_jump", ("x",)),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused_where_the_test_asks_for_it(
+    fault: str, arguments: tuple[object, ...]
+) -> None:
+    options = {"seconds": -1} if fault == "lease_lost" else {}
+    with TestApp(shop()) as t, pytest.raises((TypeError, ValueError), match=rf"^{fault}\(.*: give a "):
+        getattr(t.faults, fault)(*arguments, **options)
