@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -26,7 +25,7 @@ from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.watch import Watch, first_of
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
-from rocketapp.consumer.ways.delivery import Way
+from rocketapp.consumer.ways.delivery import Keep, Way
 from rocketapp.consumer.ways.keyed import KeyedWay
 from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.consumer.ways.plugged import PluggedWay
@@ -36,8 +35,10 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.pauses import Pauses
+from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.trust import Trust
 from rocketapp.tasks import Tasks
+from rocketapp.wire.record import Message
 
 
 class Group:
@@ -70,7 +71,6 @@ class Group:
         self.offsets: Offsets = Offsets(
             group=name, store=self.store, observe=observe, interval=config.commit_interval, trust=self.trust
         )
-        self._new_completion = partial(SentBack, redelivery=self.redelivery, stopping=self.stopping)
         self.concurrently: ConcurrentWay = self._new_concurrent()
         retries = RetryContext(name, self.redelivery, observe, self.stopping, config.suspend)
         self.orderly: OrderlyWay = self._new_orderly(retries)
@@ -89,13 +89,7 @@ class Group:
             joined=parts.clock.now(),
             begins={topic: way.begin for topic, way in self.plugged.items() if way.begin is not None},
         )
-        self.leases: Leases = Leases(
-            brokers=self.brokers,
-            config=config,
-            stall_reasons=self.stall_reasons,
-            observe=observe,
-            is_unchanged=self.offsets.is_unchanged,
-        )
+        self.leases: Leases = self._new_leases()
         self.rebalancer: Rebalancer = self._new_rebalancer()
 
     def __repr__(self) -> str:
@@ -155,6 +149,18 @@ class Group:
             new_completion=self._new_completion,
             stall_reasons=self.stall_reasons,
             observe=self._parts.observe,
+        )
+
+    def _new_completion(self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> SentBack:
+        return SentBack(process_queue, handler, keep, redelivery=self.redelivery, stopping=self.stopping)
+
+    def _new_leases(self) -> Leases:
+        return Leases(
+            brokers=self.brokers,
+            config=self._parts.config,
+            stall_reasons=self.stall_reasons,
+            observe=self._parts.observe,
+            is_unchanged=self.offsets.is_unchanged,
         )
 
     def _new_watch(self) -> Watch:
