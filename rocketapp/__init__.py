@@ -4,9 +4,9 @@ Each name is imported at its first use. A process that needs only a few of them 
 parent of workers) starts faster.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rocketapp.lazy_names import imported_at_first_use
+from rocketapp.lazy_names import imported
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
@@ -99,4 +99,10 @@ __all__ = [
     "hookimpl",
 ]
 
-__getattr__, __dir__ = imported_at_first_use(__name__, globals(), _HOMES)
+
+def __getattr__(name: str) -> Any:
+    return imported(__name__, globals(), _HOMES, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -4,9 +4,9 @@ Each name is imported at its first use, so that pytest, which imports this room 
 without it.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rocketapp.lazy_names import imported_at_first_use
+from rocketapp.lazy_names import imported
 
 if TYPE_CHECKING:
     from rocketapp.testing.app import AsyncTestedApp, TestApp, TestedApp
@@ -50,4 +50,10 @@ __all__ = [
     "make_message",
 ]
 
-__getattr__, __dir__ = imported_at_first_use(__name__, globals(), _HOMES)
+
+def __getattr__(name: str) -> Any:
+    return imported(__name__, globals(), _HOMES, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -24,7 +24,7 @@ class WorkersOfHandlers:
     def __init__(self, observe: Observe, threads: MakeThreads, crashes: Crashes | None = None) -> None:
         """`threads(name, most)` makes threads. `crashes`: where workers note down what they have in hand."""
         self._observe, self._threads, self._crashes = observe, threads, crashes
-        self.tasks = Tasks(observe)
+        self.tasks: Tasks = Tasks(observe)
         self._all: list[Workers] = []
 
     def __repr__(self) -> str:
