@@ -92,22 +92,7 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         place = home / title.replace(" ", "-")
         run = partial(outages.three_brokers, seconds=away, orderly=orderly)
         yield "three-brokers", "", title, lambda run=run, place=place: run(parts.peer, place)
-    harm = effects.SMALL if small else effects.FULL
-    for kind in ("sqlite", "postgresql"):
-        title = f"exactly once {kind}"
-        place = home / title.replace(" ", "-")
-        run = partial(effects.exactly_once, kind=kind, damage=harm)
-        yield "effects", "embedded", title, lambda run=run, place=place: run(parts.cluster("embedded"), place)
-    for kind in ("redis", "sqlite"):
-        title = f"marks in {kind}"
-        place = home / title.replace(" ", "-")
-        run = partial(effects.marked_elsewhere, kind=kind, damage=harm)
-        yield "marks", "embedded", title, lambda run=run, place=place: run(parts.cluster("embedded"), place)
-    for kind in ("sqlite", "postgresql"):
-        title = f"outbox {kind}"
-        place = home / title.replace(" ", "-")
-        run = partial(effects.outbox, kind=kind, damage=harm)
-        yield "outbox", "embedded", title, lambda run=run, place=place: run(parts.cluster("embedded"), place)
+    yield from _runs_of_effects(parts)
     for cluster in BOTH:
         yield "idle-queues", cluster, "idle queues", on(loads.idle_queues, "idle", cluster)
     for cluster in BOTH:
@@ -116,6 +101,23 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
     for cluster in BOTH:
         queues = 200 if small else 1000
         yield "memory", cluster, "memory", on(loads.memory, "memory", cluster, queues=queues)
+
+
+def _runs_of_effects(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
+    """The same, without the Java client."""
+    harm = effects.SMALL if parts.small else effects.FULL
+    kinds: tuple[tuple[str, str, Callable[..., Figures], tuple[str, ...]], ...] = (
+        ("effects", "exactly once", effects.exactly_once, ("sqlite", "postgresql")),
+        ("marks", "marks in", effects.marked_elsewhere, ("redis", "sqlite")),
+        ("outbox", "outbox", effects.outbox, ("sqlite", "postgresql")),
+    )
+    for name, what, run, databases in kinds:
+        for cluster in BOTH:
+            for kind in databases:
+                title = f"{what} {kind}"
+                place = parts.home / f"{title.replace(' ', '-')}-{cluster}"
+                on = partial(run, directory=place, kind=kind, damage=harm)
+                yield name, cluster, title, lambda on=on, cluster=cluster: on(parts.cluster(cluster))
 
 
 def main() -> int:
