@@ -40,7 +40,7 @@ def _required() -> bool:
 
 
 def _need_java() -> None:
-    """Skip the test, or fail where skipping is no option, when there is no JDK or Maven."""
+    """Skip the test, or fail where skipping is not allowed, when there is no JDK or Maven."""
     problem = toolchain.missing() or next(iter(_unprepared), None)
     if problem is None:
         return

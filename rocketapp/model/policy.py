@@ -15,7 +15,7 @@ Answer = type[Outcome] | Outcome
 
 _OUTCOMES = (Retry, Skip, DeadLetter, Stop)
 _MOST = float_info.max
-"""Beyond it a whole number is no float."""
+"""A larger whole number cannot be made a float."""
 _MOST_FAILURES = 1_000_000
 LONGEST_DELAY = float(DELAY_SECONDS[-1])
 """Seconds of the longest delay level, the most that a concurrent handler can wait: 2 h."""

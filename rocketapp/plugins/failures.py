@@ -16,7 +16,7 @@ from typing import Any
 from rocketapp import ConfigError
 from rocketapp.plugin import DeadLetter, Override, Policy, Retry, Skip, Stop, Subscription, Surface, hookimpl, option
 
-log = logging.getLogger("rocketapp.failures")
+log: logging.Logger = logging.getLogger("rocketapp.failures")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

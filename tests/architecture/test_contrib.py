@@ -10,7 +10,7 @@ from tests.architecture.source import PACKAGE
 CONTRIB = PACKAGE.parent / "contrib"
 PUBLIC = {"rocketapp", "rocketapp.plugin", "rocketapp.testing"}
 CODEC = "rocketapp.wire"
-"""The codec is public for readers of the protocol that are no rocketapp, such as a data source of Spark."""
+"""The codec is public for readers of the protocol outside of rocketapp, such as a data source of Spark."""
 
 
 def test_they_import_public_modules_alone() -> None:

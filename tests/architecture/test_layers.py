@@ -61,7 +61,7 @@ def parsed(file: Path) -> ast.Module:
 
 
 def size_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines from the first statement after the docstring: signatures and their meaning are no complexity."""
+    """Lines from the first statement after the docstring: signatures and their meaning do not count as complexity."""
     body = function.body[1:] if ast.get_docstring(function) and len(function.body) > 1 else function.body
     return (function.end_lineno or 0) - body[0].lineno + 1
 

@@ -170,7 +170,7 @@ class LongWaits:
     group = topic
 
     def attempts(self, story: str, count: int, *, within: float) -> list[dict[str, Any]]:
-        """Wait for so many calls of that story's handler; returns them all."""
+        """Wait for this number of calls of that story's handler; returns them all."""
         return self.app.wait_for_count(count, "attempt", within=within, story=story)
 
     def stop(self) -> None:

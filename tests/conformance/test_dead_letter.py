@@ -1,4 +1,4 @@
-"""Messages that nobody could handle end in `%DLQ%group`, once, with the reason."""
+"""Messages whose handler fails every time end in `%DLQ%group`, once, with the reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def reason_of(message: dict[str, object]) -> str:
 
 
 def dead_letters(waits: LongWaits, story: str, count: int) -> list[dict[str, object]]:
-    """Wait until so many dead letters lie there; they come soon after the last attempt."""
+    """Wait until this number of dead letters lies there; they come soon after the last attempt."""
     group = waits.group(story)
     wait_until(
         lambda: len(waits.java.dead_letters(group)) >= count,

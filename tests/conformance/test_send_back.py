@@ -23,7 +23,7 @@ def by_text(attempts: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def check_gaps(times: list[float], gaps: tuple[float, ...], what: str) -> None:
-    """Each time follows the one before it after so many seconds, never earlier and at most LATE later."""
+    """Each time follows the one before it after the given seconds, never earlier and at most LATE later."""
     real = [round(later - earlier, 2) for earlier, later in itertools.pairwise(times)]
     assert len(real) == len(gaps), f"{what}: {len(times)} attempts, {len(gaps) + 1} expected"
     for seconds, wanted in zip(real, gaps, strict=True):

@@ -15,7 +15,7 @@ README, TUTORIAL = ROOT / "README.md", ROOT / "docs/tutorial.md"
 
 
 class Reader:
-    """Somebody with a folder and two terminals."""
+    """A reader with a folder and two terminals."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -38,7 +38,7 @@ def done_numbers(events: Iterable[Event]) -> list[int]:
 
 
 def lost(stored: Iterable[int], events: Iterable[Event]) -> list[int]:
-    """Numbers that the broker acknowledged and nobody handled to the end."""
+    """Numbers that the broker acknowledged and that were not handled to the end."""
     return sorted(set(stored) - set(done_numbers(events)))
 
 

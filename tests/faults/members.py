@@ -69,7 +69,7 @@ def read(log: Path, topic: str) -> History:
 
 
 class Members:
-    """So many places for members of one group. A place is running, leaving (SIGTERM was sent) or free."""
+    """A number of places for members of one group. A place is running, leaving (SIGTERM was sent) or free."""
 
     def __init__(self, directory: Path, source: str, name_servers: list[str], *arguments: str) -> None:
         self._directory, self._source, self._arguments = directory, source, ("--connect-timeout", "60", *arguments)
@@ -160,7 +160,7 @@ class Members:
         )
 
     def wait_for_joins(self, count: int, *, within: float) -> None:
-        """Wait until so many processes, all places and restarts together, have reached the cluster."""
+        """Wait until this number of processes, all places and restarts together, have reached the cluster."""
         wait_until(
             lambda: self.log.read_bytes().count(b'"joined"') >= count,
             within=within,

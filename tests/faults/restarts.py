@@ -1,4 +1,4 @@
-"""Restarts that are no storm: a rolling deploy, and a broker that is gone for a moment while a member joins."""
+"""Restarts without a storm: a rolling deploy, and a broker that is gone for a moment while a member joins."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _rolling_figures(
 
 
 def broker_pause(peer: Peer, directory: Path, delays: tuple[float, ...]) -> Figures:
-    """A broker restarts under an orderly member that is at work, and another member is started so many seconds later.
+    """A broker restarts under an orderly member that is at work, and another member is started some seconds later.
 
     0: while the broker is away, so that it joins as soon as the broker serves.
     The embedded broker keeps the locks: nothing may overlap.

@@ -201,7 +201,7 @@ def _queues_of(events: list[Event], pid: int) -> set[int]:
 
 
 def _wait_for_queues_of(log: Path, app: RunningApp, count: int, *, within: float) -> None:
-    """Wait until this member has handled messages of so many queues: only then a kill hurts."""
+    """Wait until this member has handled messages of `count` queues: only then a kill hurts."""
     wait_until(
         lambda: len(_queues_of(read_history(log), app.process.pid)) >= count,
         within=within,

@@ -129,7 +129,7 @@ class RunningApp:
     def wait_for_count(
         self, count: int, event: str = "done", *, within: float = 20.0, **facts: Any
     ) -> list[dict[str, Any]]:
-        """Wait until the handlers wrote so many of these events; returns them."""
+        """Wait until the handlers wrote `count` of these events; returns them."""
         self.wait_for(
             lambda: len(self.events(event, **facts)) >= count,
             within=within,

@@ -172,7 +172,7 @@ def overtaking(history: History, orderly: Collection[str], keyed: Collection[str
 
 
 def stuck(history: History, within: float) -> list[str]:
-    """Once everything is calm, the group catches up within so many seconds."""
+    """Once everything is calm, the group catches up within the given seconds."""
     calm = max((event.at for event in history if isinstance(event, Calm)), default=None)
     if calm is None:
         return ["the history never became calm"]

@@ -91,7 +91,7 @@ class Sender(_Client):
         await self.producer.start()
 
     def send_all(self, topic: str, key: str, count: int, pause: Callable[[], float]) -> asyncio.Task[None]:
-        """Send so many messages of one key, one after the other."""
+        """Send `count` messages of one key, one after the other."""
         return self.process.start(self._send_all(topic, key, count, pause))
 
     async def _send_all(self, topic: str, key: str, count: int, pause: Callable[[], float]) -> None:
@@ -182,7 +182,7 @@ class Member(_Client):
         return is_clean
 
     def crash(self, *, silently: bool = False) -> None:
-        """kill -9; `silently`: the machine is gone too, so nobody hears its connections end."""
+        """kill -9; `silently`: the machine is gone too, so no other side hears its connections end."""
         self.is_joined = False
         self.process.kill()
         if silently:

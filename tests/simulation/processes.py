@@ -2,7 +2,7 @@
 
 Every task and every callback belongs to the process in whose context it was made. While a process is frozen
 (SIGSTOP) what falls due for it waits; thawed, it runs in the order in which it fell due. A killed process
-(SIGKILL) is frozen for ever: no `finally` of it runs, and nobody is told.
+(SIGKILL) is frozen for ever: no `finally` of it runs, and no other process is told.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Process:
         while self._tasks:
             task = self._tasks.pop()
             if not task.done():
-                # The interpreter's own flag: nobody will ever finish it, and that is no mistake.
+                # The interpreter's own flag: it will never be finished, and that is right.
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 self._close(task.get_coro())
         self.waiting.clear()
@@ -114,10 +114,10 @@ class ProcessLoop(VirtualTimeLoop):
     def __init__(self) -> None:
         super().__init__()
         self.problems: list[str] = []
-        """What went wrong where nobody caught it."""
+        """What went wrong and was not caught."""
         self.processes: dict[Process, None] = {}
         self.tasks: list[asyncio.Task[Any]] = []
-        """Of nobody: those of whoever directs the simulation."""
+        """Of the simulation itself, which directs the others."""
         self.set_exception_handler(self._complain)
         self.set_task_factory(_make_task)
 

@@ -71,7 +71,7 @@ async def test_a_member_that_joins_and_one_that_is_killed_are_seen_within_three_
 
 @scenario
 async def test_an_orderly_queue_goes_on_after_its_lease_ended_in_a_pause_and_was_renewed_at_once() -> None:
-    """The runner found its lease over and ended; the renewal came a moment later, and nobody noticed."""
+    """The runner found its lease over and ended; the renewal came a moment later, and was not noticed."""
     failed: list[float] = []
 
     async def behave(message: Message) -> None:
@@ -298,7 +298,7 @@ async def test_a_member_that_drains_commits_what_ends_while_other_handlers_still
 @pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
 @scenario
 async def test_after_a_restart_of_the_broker_everybody_keeps_its_queues(crash: bool) -> None:
-    """Whoever came back first got the queues of the others, who believed that they still had them."""
+    """The member that came back first got the queues of the others, who believed that they still had them."""
 
     async def behave(message: Message) -> None:
         await asyncio.sleep(0.05)

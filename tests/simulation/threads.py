@@ -97,7 +97,7 @@ class _Thread:
         self._thread.join()
 
     def block(self, seconds: float) -> None:
-        """In the thread: let the loop run until so many seconds have passed."""
+        """In the thread: let the loop run until these seconds have passed."""
         if self._is_ending:
             raise Ended
         self._wait = seconds

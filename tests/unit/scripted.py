@@ -66,7 +66,7 @@ class ScriptedServer:
         return self
 
     async def stop(self) -> None:
-        """Like a process that dies: nobody listens, every connection is reset."""
+        """Like a process that dies: nothing listens, every connection is reset."""
         if self._listening is not None:
             await self._listening.close()
         self.network.cut(self.address)

@@ -43,7 +43,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session")
 def java() -> None:
-    """Skips the test, or fails where skipping is no option, when Spark cannot run."""
+    """Skips the test, or fails where skipping is not allowed, when Spark cannot run."""
     problem = _java_problem()
     if problem is None:
         return

@@ -187,7 +187,7 @@ def _nearest(handlers: Mapping[type[Exception], ExceptionHandler], error: Except
 def _because(outcome: Any, error: Exception, handler: ExceptionHandler, *, single: bool) -> Any:
     """A dead letter and a retry carry the exception as their reason, unless they have one.
 
-    Raises TypeError for what is no outcome: the message has failed, and something else must not make it done. Of a
+    Raises TypeError for what is not an outcome: the message has failed, and something else must not make it done. Of a
     batch the engine judges it.
     """
     if single and outcome is not None and not is_outcome(outcome):

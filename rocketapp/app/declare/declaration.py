@@ -25,7 +25,7 @@ MAX_BATCH = 65_535
 """The most unfinished messages that one queue may have (ConsumerConfig.queue_max_messages)."""
 MAX_CONCURRENCY, MAX_THREADS = 65_535, 1000
 _MOST = sys.float_info.max
-"""Beyond it a whole number is no float."""
+"""A larger whole number cannot be made a float."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

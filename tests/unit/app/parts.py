@@ -33,7 +33,7 @@ class Diary:
         self.lines: list[str] = []
         self.failing: dict[str, BaseException] = {}
         self.unreachable = 0
-        """So many starts of clients fail first."""
+        """This number of starts of clients fails first."""
 
     def note(self, line: str) -> None:
         self.lines.append(line)

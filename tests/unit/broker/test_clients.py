@@ -121,7 +121,7 @@ async def test_a_client_that_sends_no_heartbeat_any_more_is_forgotten() -> None:
         for _ in range(3):
             await asyncio.sleep(15)
             await one.heartbeat("billing", "orders")
-            assert await members(two) == ["one", "two"]  # it speaks, but that is no heartbeat
+            assert await members(two) == ["one", "two"]  # it speaks, but does not send a heartbeat
         await asyncio.sleep(30)
         assert await members(one) == ["one"]
         assert two.connection.is_closed

@@ -151,14 +151,14 @@ def test_the_same_app_wrong_for_workers_is_one_line_too(start: Start, folder: Pa
 
 @pytest.fixture
 def silent_address() -> Iterator[str]:
-    """Somebody listens there and never says anything."""
+    """A program listens there and never says anything."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
 @pytest.fixture
 def dead_address() -> str:
-    """Nobody listens there."""
+    """Nothing listens there."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return f"127.0.0.1:{server.getsockname()[1]}"
 
@@ -207,7 +207,7 @@ def test_traceback_shows_the_rest(start: Start, folder: Path) -> None:
 
 
 def test_a_data_directory_that_a_mute_broker_holds_is_told(start: Start, folder: Path) -> None:
-    """It is in use, yet nobody can be joined: its broker.json is gone."""
+    """It is in use, yet its broker cannot be joined: its broker.json is gone."""
     (folder / "app.py").write_text(FILES["app.py"])
     start("broker").says("serving on")
     (folder / ".rocketapp/broker.json").unlink()

@@ -31,7 +31,7 @@ def ready():
 
 @pytest.fixture
 def broker(start: Start) -> str:
-    """The address of a broker that belongs to nobody."""
+    """The address of a broker that belongs to no run."""
     return start("broker", "--memory").says(r"serving on (\S+)")[1]
 
 

@@ -125,7 +125,7 @@ class FakeCluster:
     # What tests do.
 
     def create(self, topic: str, queues: int = 1) -> list[MessageQueue]:
-        """A topic with so many queues on every broker."""
+        """A topic with this number of queues on every broker."""
         self.topics[topic] = dict.fromkeys(self.brokers, queues)
         return sorted(MessageQueue(topic, name, number) for name in self.brokers for number in range(queues))
 
@@ -155,7 +155,7 @@ class FakeCluster:
         return offset
 
     def refuse(self, code: RequestCode, response: int = 1, *, times: int | None = None) -> None:
-        """Answer requests of this code with an error, so many times."""
+        """Answer requests of this code with an error; `times`: that often, None for ever."""
         left = [times]
 
         def answer(_: Asked) -> Command | bool:

@@ -1,4 +1,4 @@
-"""broker.json: written whole, believed only when somebody is there."""
+"""broker.json: written whole, believed only when its process lives and answers."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def test_of_those_that_wait_the_emptiest_topic_goes_first_and_in_it_the_emptiest
     for queue in (full, half, empty, lone):
         budget.settle(queue.account)
     granted = [budget.grant(0.0) for _ in range(4)]
-    # u holds 14 and t 15; with the 10 that are reserved for lone, u is no more the emptiest.
+    # u holds 14 and t 15; with the 10 that are reserved for lone, u is not the emptiest any more.
     assert granted == [lone.account, empty.account, half.account, full.account]
 
 

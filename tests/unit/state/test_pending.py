@@ -1,4 +1,4 @@
-"""Whoever waits is taken out exactly once."""
+"""A waiter is taken out exactly once."""
 
 from __future__ import annotations
 

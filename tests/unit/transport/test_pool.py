@@ -1,4 +1,4 @@
-"""The pool: one connection per address, whoever asks, and a new one when the old one is gone."""
+"""The pool: one connection per address for all who ask, and a new one when the old one is gone."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ async def test_a_dial_that_hangs_ends_with_its_timeout() -> None:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         address = full.getsockname()
-        for queued in (first, second):  # They fill the queue of a listener that accepts nobody.
+        for queued in (first, second):  # They fill the queue of a listener that accepts no connection.
             queued.setblocking(False)
             queued.connect_ex(address)
         error = await outcome(dial_tcp(f"127.0.0.1:{address[1]}", Recorder(), 0.05))

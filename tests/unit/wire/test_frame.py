@@ -16,7 +16,7 @@ LIMIT = 16_777_216
 
 
 def frame_of(length: int) -> bytes:
-    """A frame of exactly so many bytes behind its length."""
+    """A frame of exactly this number of bytes behind its length."""
     empty = len(encode(Command(11))) - 4
     return encode(Command(11, body=bytes(length - empty)))
 

@@ -1,4 +1,4 @@
-"""Whatever fails, and whoever else publishes: each row is in the table once."""
+"""Whatever fails, and whatever other writer publishes: each row is in the table once."""
 
 from __future__ import annotations
 

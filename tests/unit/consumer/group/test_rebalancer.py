@@ -300,7 +300,7 @@ async def test_no_answer_is_no_reason_to_give_anything_up() -> None:
     assert not member.events.of(Released)
     told = [event for event in member.events.of(LoopFailed) if event.loop == "rebalance"]  # type: ignore[attr-defined]
     assert len(told) == 1
-    # An empty list is no answer either.
+    # An empty list does not count as an answer either.
     cluster.behave()
     cluster.misbehave[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda _: True
     await member.stop()

@@ -27,7 +27,7 @@ SLAVE = 1
 
 
 class SlaveIsDown:
-    """Brokers whose master sends readers to a slave that nobody can reach."""
+    """Brokers whose master sends readers to a slave that cannot be reached."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []

@@ -194,7 +194,7 @@ async def test_when_renewals_fail_handlers_stop_long_before_the_broker_gives_the
     # connection is given up, and the lock is in doubt.
     assert 19.0 < order.calls[-1][2] < 30.0
     assert "lock" in member.consumer.standing_still()[queue]
-    # Somebody else went on meanwhile; when the lock is ours again, we begin where he ended.
+    # Another member went on meanwhile; when the lock is ours again, we begin where it ended.
     cluster.offsets["group", queue] = 500
     cluster.behave()
     await eventually(lambda: order.calls[-1][0] >= 500, 5.0)
@@ -289,7 +289,7 @@ async def test_a_handler_that_goes_on_after_its_cancellation_holds_up_no_exit_an
     assert not await member.stop(drain_timeout=3)
     assert cluster.loop.time() - began < 5
     assert cluster.committed(queue) == 2
-    # It still runs, so nobody else may start: the lock expires by itself.
+    # It still runs, so no other member may start: the lock expires by itself.
     assert ("group", queue) in cluster.locks
     told = [event for event in member.events.of(LoopFailed) if "left behind" in event.error]  # type: ignore[attr-defined]
     assert [event.loop for event in told] == ["handler handler"]  # type: ignore[attr-defined]

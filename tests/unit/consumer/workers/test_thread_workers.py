@@ -191,7 +191,7 @@ async def test_a_hanging_orderly_thread_keeps_its_lock_when_the_drain_is_cut() -
     await until(hanging.is_set)
     await until(lambda: member.consumer.counters.handled == 2)
     assert not await member.stop(drain_timeout=0.2)
-    # Somebody else may not start while this one still runs: the lock expires by itself.
+    # No other member may start while this one still runs: the lock expires by itself.
     assert ("group", queue) in cluster.locks
     assert not cluster.requests(RequestCode.UNLOCK_BATCH_MQ)
     assert cluster.committed(queue) == 2
