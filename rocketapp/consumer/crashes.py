@@ -22,6 +22,7 @@ from pathlib import Path
 from secrets import token_hex
 from struct import Struct
 
+from rocketapp.consumer.suspect_line import SuspectLine
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.crashes import Span, Suspect, Suspects, after_crash, still_suspected
 
@@ -87,6 +88,8 @@ class Crashes:
         """One per worker, all of the same size."""
         self._free = list(range(_SIZE - _SLOT.size, -1, -_SLOT.size))
         self._numbers: dict[str, int] = {}
+        self.line: SuspectLine = SuspectLine()
+        """The suspects that this process handles."""
         self._is_open = True
         ref = weakref.WeakMethod(self._forget)
         os.register_at_fork(after_in_child=lambda: (forget := ref()) and forget())

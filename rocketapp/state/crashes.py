@@ -53,16 +53,16 @@ Suspects = dict[str, dict[int, Suspect]]
 def after_crash(known: Mapping[str, Mapping[int, Suspect]], in_hand: Iterable[Span], now: float) -> Suspects:
     """The suspects after one more death.
 
-    Suspects that were in hand by themselves are blamed: what ran beside them was not there the last time.
+    A suspect that was in hand by itself is blamed. What ran beside it is suspected as well, and will run alone like it.
     """
     spans = sorted(set(in_hand))  # several workers may take items of one run
     found: Suspects = {queue: dict(offsets) for queue, offsets in known.items()}
     blamed = [span for span in spans if span.first == span.last and span.first in found.get(span.queue, {})]
-    for span in blamed:
+    if len(blamed) == 1:  # of two it is not known which one
+        (span,) = blamed
         suspect = found[span.queue][span.first]
         found[span.queue][span.first] = Suspect(suspect.crashes + 1, suspect.alone + (len(spans) == 1), now)
-    if blamed:
-        return found
+        spans.remove(span)
     left = MOST
     for span in spans:
         offsets = found.setdefault(span.queue, {})

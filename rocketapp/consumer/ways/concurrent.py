@@ -19,8 +19,9 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.suspect_line import Suspected, SuspectLine
 from rocketapp.consumer.ways.delivery import NewCompletion, QueueLock
-from rocketapp.consumer.ways.suspects import Alone, Suspected, SuspectLine, Suspicion
+from rocketapp.consumer.ways.suspects import Alone, Suspicion
 from rocketapp.consumer.workers.batches import Batches
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
@@ -63,7 +64,7 @@ class ConcurrentWay:
         self.new_completion: NewCompletion = new_completion
         self._group = group
         self.crashes: Crashes | None = crashes
-        self.suspects: SuspectLine = SuspectLine()
+        self.suspects: SuspectLine = SuspectLine() if crashes is None else crashes.line
         self._workers = WorkersOfHandlers(observe, threads, crashes)
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(topics)
         """Which workers take which message, by topic."""
@@ -195,7 +196,7 @@ class ConcurrentDelivery:
             self._started_to = max(self._started_to, started_to)
             left.append((workers, _messages(workers, items)))
         self._works.clear()
-        left += self._line.take_back(self)
+        left += self._line.take_back(self, [message for _, messages in left for message in messages])
         left += ((workers, _messages(workers, items)) for workers, items in self._kept)
         self._kept.clear()
         for workers, batches in self._batches.values():

@@ -45,12 +45,8 @@ class OrderlyWay:
     ) -> None:
         """`prompt` is called after every run of messages of a queue; `threads(name, most)` makes threads.
 
-        `crashes`: where is noted down what is in hand; None: nowhere. Only for groups whose orderly handlers are all
-        async: calls in threads run at the same time, and the death of the process would blame the wrong one.
+        `crashes`: where is noted down what is in hand; None: nowhere.
         """
-        topics = [topic for topic in topics if topic.orderly]
-        if not all(handler.subscription.is_async for topic in topics for handler in topic.handlers):
-            crashes = None
         self.waits: StallReasons = StallReasons(group, observe, asyncio.get_running_loop().time)
         """Queues that wait for a free call of their handler. They are pulled all the same."""
         self._context = OrderlyContext(stats, retries, prompt, tasks=Tasks(observe), waits=self.waits, crashes=crashes)
@@ -59,6 +55,7 @@ class OrderlyWay:
         self._tables = {
             topic.topic: TagTable((self._executor(each), each.subscription.tags) for each in topic.handlers)
             for topic in topics
+            if topic.orderly
         }
 
     def _executor(self, handler: Handler) -> SerialExecutor:

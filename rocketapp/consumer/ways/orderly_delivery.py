@@ -22,9 +22,9 @@ from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
-from rocketapp.consumer.ways.suspects import Suspicion
+from rocketapp.consumer.ways.suspects import Suspicion, turn_of
 from rocketapp.consumer.workers.free_calls import call_before
-from rocketapp.consumer.workers.serial import RUN, Permit, SerialExecutor, Stopped
+from rocketapp.consumer.workers.serial import NOT_STARTED, RUN, Permit, SerialExecutor, Stopped
 from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
@@ -93,7 +93,10 @@ class OrderlyDelivery:
         self._completions: dict[int, ByOffset] = {}
         self._retries = RetriesInPlace(process_queue, self._ended, context.retries)
         crashes = context.crashes
-        self._note = None if crashes is None else crashes.note()
+        self._note, self._record = None if crashes is None else crashes.note(), b""
+        self._line = None if crashes is None else crashes.line
+        self._suspect: Message | None = None
+        """The next message, when it may have ended a process."""
         self._suspicion = None
         if crashes is not None:
             self._suspicion = Suspicion(crashes, context.retries.group, process_queue) or None
@@ -181,12 +184,10 @@ class OrderlyDelivery:
                 self._process_queue.finish_all(messages)
                 self._context.stats.count_unmatched(self._process_queue.message_queue.topic, len(messages))
             else:
-                items = _given_out(self._noted(await self._items(executor, messages)))
+                items = _given_out(self._to_note(await self._items(executor, messages)))
                 messages = []  # finished messages are kept in memory neither now nor while the runner waits
                 if not await self._handle(executor, items):
                     return
-                if self._note is not None:
-                    self._note.clear()
                 if self._suspicion is not None:
                     self._suspicion.settled_below(self._process_queue.commit_offset)
             self._retries.failed.clear()
@@ -212,6 +213,7 @@ class OrderlyDelivery:
             most, until = executor.most, 0.0
         else:
             most, until = subscription.batch, self._loop.time() + subscription.batch_wait
+        self._suspect = None
         if self._suspicion:
             if rest := messages[1:]:
                 self._ready.appendleft((executor, rest))
@@ -236,7 +238,10 @@ class OrderlyDelivery:
     async def _without_guilty(self, handler: Handler, message: Message) -> list[Message]:
         """Messages that may have ended a process are handled one at a time; those that have are dead letters."""
         suspicion = self._suspicion
-        if suspicion is None or message not in suspicion or message.offset in self._retries.earlier:
+        if suspicion is None or message not in suspicion:
+            return [message]
+        self._suspect = message
+        if message.offset in self._retries.earlier:
             return [message]
         if (dead := suspicion.sentence(message, handler)) is None:
             self._retries.failed[message.offset] = message.reconsume_times
@@ -245,12 +250,12 @@ class OrderlyDelivery:
             suspicion.settled(message.offset)
         return []
 
-    def _noted(self, items: list[Any]) -> list[Any]:
-        """The same items: what is in hand now is noted down, for the case that the process dies."""
-        if self._note is not None and self._context.crashes is not None and items:
+    def _to_note(self, items: list[Any]) -> list[Any]:
+        """The same items: while they run it is noted down that they are in hand."""
+        if self._context.crashes is not None and items:
             first, last = _first_of(items[0]), _last_of(items[-1])
             queue, group = self._process_queue.message_queue, self._context.retries.group
-            self._note.write(self._context.crashes.record(group, queue, first.offset, last.offset))
+            self._record = self._context.crashes.record(group, queue, first.offset, last.offset)
         return items
 
     async def _handle(self, executor: SerialExecutor, items: deque[Any]) -> bool:
@@ -267,7 +272,8 @@ class OrderlyDelivery:
                 return False
             is_trial, self._is_trial = self._is_trial, False
             try:
-                stopped = await self._run_items(executor, upcoming, completion, only_one=is_trial)
+                run = self._run_items if self._line is None else self._run_noted
+                stopped = await run(executor, upcoming, completion, only_one=is_trial)
             finally:
                 executor.free_calls.release()
             if stopped is None:
@@ -282,6 +288,24 @@ class OrderlyDelivery:
                     return False
                 upcoming = _again(executor.handler, retried) if retried else rest
                 failures, retried = [], []
+
+    async def _run_noted(
+        self, executor: SerialExecutor, items: Iterator[Any], completion: ByOffset, *, only_one: bool
+    ) -> Stopped | None:
+        """The same with a record of what is in hand; a suspect runs while nothing else is started."""
+        line, note, suspect = self._line, self._note, self._suspect
+        assert line is not None
+        if not await turn_of(line, self, suspect, self._ended):
+            return NOT_STARTED
+        try:
+            if note is not None:
+                note.write(self._record)
+            return await self._run_items(executor, items, completion, only_one=only_one)
+        finally:
+            if note is not None:
+                note.clear()
+            if suspect is not None:
+                line.ended(suspect)
 
     async def _run_items(
         self, executor: SerialExecutor, items: Iterator[Any], completion: ByOffset, *, only_one: bool

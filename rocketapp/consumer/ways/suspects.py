@@ -1,90 +1,23 @@
-"""Messages that may have ended a process are handled one at a time, while nothing else of their group is started.
+"""What becomes of messages that may have ended a process: each is handled alone, or is dead without being handled.
 
-So the next death has one cause. A suspect that is guilty for certain, and has no attempt left, becomes a dead letter
-without being handled again.
+`suspect_line` says when each of them has its turn.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.suspect_line import Suspected, SuspectLine
 from rocketapp.consumer.workers.work import Completion
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.crashes import Suspect
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
-
-
-class Suspected(NamedTuple):
-    """One suspect on its way."""
-
-    owner: object
-    """Its delivery."""
-    workers: Any
-    start: Callable[[], None]
-    """Hands it to its workers."""
-    message: Message
-
-
-class SuspectLine:
-    """The suspects of one group."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Suspected] = deque()
-        self._running: Suspected | None = None
-        self._then: dict[object, Callable[[], None]] = {}
-        self._is_starting = False
-
-    def __repr__(self) -> str:
-        return f"<SuspectLine: {len(self._waiting)} wait>"
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether others have to wait."""
-        return self._running is not None
-
-    def add(self, suspected: Suspected, then: Callable[[], None]) -> None:
-        """Handle it when those before it are through; `then` is called when the line is empty, once per owner."""
-        self._waiting.append(suspected)
-        self._then[suspected.owner] = then
-        self._next()
-
-    def wait(self, owner: object, then: Callable[[], None]) -> None:
-        """Call `then` when the line is empty, once per owner."""
-        self._then[owner] = then
-
-    def ended(self, message: Message) -> None:
-        """Its call has ended."""
-        if self._running is not None and self._running.message is message:
-            self._running = None
-            self._next()
-
-    def take_back(self, owner: object) -> list[tuple[Any, list[Message]]]:
-        """Its queue is given up: those of its messages that were not handed to workers. The running one may end."""
-        self._then.pop(owner, None)
-        taken = [(one.workers, [one.message]) for one in self._waiting if one.owner is owner]
-        self._waiting = deque(one for one in self._waiting if one.owner is not owner)
-        if self._running is not None and self._running.owner is owner:
-            self._running = None  # it may have been withdrawn before it was started
-            self._next()
-        return taken
-
-    def _next(self) -> None:
-        if self._is_starting:
-            return  # the loop below goes on
-        self._is_starting = True
-        while self._running is None and self._waiting:
-            self._running = self._waiting.popleft()
-            self._running.start()
-        self._is_starting = False
-        if self._running is None:
-            then, self._then = self._then, {}
-            for call in then.values():
-                call()
 
 
 class Alone:
@@ -146,3 +79,37 @@ def reason(suspect: Suspect) -> str:
     """Why it is a dead letter."""
     times = "once" if suspect.crashes == 1 else f"{suspect.crashes} times"
     return f"the process died while handling it, {times}"
+
+
+async def turn_of(line: SuspectLine, owner: object, suspect: Message | None, ended: asyncio.Future[None]) -> bool:
+    """Wait until a suspect has its turn, or until something else may start; False when `ended` is done before.
+
+    A suspect that has its turn keeps it until `line.ended`.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        while suspect is not None or line.is_busy:
+            turn: asyncio.Future[None] = loop.create_future()
+            if suspect is not None:
+                line.add(Suspected(owner, None, partial(_set, turn), suspect), _nothing)
+            else:
+                line.wait(owner, partial(_set, turn))
+            await asyncio.wait([turn, ended], return_when=asyncio.FIRST_COMPLETED)
+            if suspect is not None and turn.done():
+                return True
+            if ended.done():
+                line.take_back(owner)
+                return False
+    except asyncio.CancelledError:
+        line.take_back(owner, [] if suspect is None else [suspect])
+        raise
+    return True
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _nothing() -> None:
+    """This owner asks again by itself."""

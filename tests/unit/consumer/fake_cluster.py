@@ -18,6 +18,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
+from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
@@ -481,6 +482,7 @@ class Member:
         client_config: ClientConfig | None = None,
         cache_bytes: int = 1 << 27,
         seed: int = 1,
+        crashes: Crashes | None = None,
     ) -> None:
         self.cluster, self.events = cluster, Events()
         random = Random(seed)
@@ -510,6 +512,7 @@ class Member:
             observe=self.events,
             flow_control=FlowControl(cache_bytes),
             app_version="1.2.3",
+            crashes=crashes,
         )
         self.consumer = PushConsumer(group=group, topics=topics, parts=parts, expected_members=expected_members)
 
