@@ -10,7 +10,9 @@ from pyspark_rocketmq.remoting import Connection
 from rocketapp.wire import properties
 from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.requests.offsets import OffsetResponse, QueueRequest
 from rocketapp.wire.requests.send import SendRequest, SendResponse
+from tests.peers.waiting import wait_until
 
 
 class Sent(NamedTuple):
@@ -53,11 +55,21 @@ class Loader:
         assert reply.code == 0, reply.remark
 
     def send(self, topic: str, queue_id: int, messages: Iterable[Sent], *, at_once: int = 256) -> list[int]:
-        """Send in batches; return the offset of the first message of each batch."""
+        """Send in batches; return the offset of the first message of each batch, when all can be read."""
         offsets, waiting = [], list(messages)
         for first in range(0, len(waiting), at_once):
             offsets.append(self._send_batch(topic, queue_id, waiting[first : first + at_once]))
+        if offsets:
+            # Apache stores a message, answers, and then puts it into its queue.
+            end = offsets[-1] + (len(waiting) - 1) % at_once + 1
+            wait_until(lambda: self.end(topic, queue_id) >= end, within=60, what=f"{topic}:{queue_id} reaches {end}")
         return offsets
+
+    def end(self, topic: str, queue_id: int) -> int:
+        """The offset of the queue's next message."""
+        fields = QueueRequest(topic, queue_id).to_fields()
+        reply = self._connection.call(RequestCode.GET_MAX_OFFSET, fields, timeout=20)
+        return OffsetResponse.from_fields(reply.fields).offset
 
     def _send_batch(self, topic: str, queue_id: int, some: Sequence[Sent]) -> int:
         body = encode_batch((message.body, message.raw_properties(), 0) for message in some)

@@ -146,6 +146,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("fromReplica", one_of("advice", "never"), READS, "advice"),
     Option("includeProperties", switch, READS, False),
     Option("columns", names, READS),
+    Option("pushdown", switch, BATCH, False),
     Option("topic", text, SINK),
     Option("producerGroup", text, SINK, "spark-rocketmq"),
     Option("maxBatchBytes", whole(1024, 64 * 1024 * 1024), SINK, 1_048_576),

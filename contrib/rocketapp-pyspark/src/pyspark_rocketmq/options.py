@@ -96,6 +96,7 @@ class ReadOptions:
     min_partitions: int | None
     max_records: int | None
     commit_offsets: bool
+    pushdown: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +132,7 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         min_partitions=found["minPartitions"],
         max_records=found["maxRecordsPerPartition"],
         commit_offsets=_commits(found) if streaming else False,
+        pushdown=False if streaming else found["pushdown"],
     )
 
 

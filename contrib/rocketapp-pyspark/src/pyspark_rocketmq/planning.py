@@ -125,6 +125,15 @@ def limited(start: Positions, end: Positions, most: int) -> dict[Queue, int]:
     return {queue: start[queue] + shares.get(queue, 0) if queue in backlog else end[queue] for queue in end}
 
 
+def within_bytes(start: Positions, end: Positions, most: int, sizes: Mapping[Queue, float]) -> dict[Queue, int]:
+    """An end that is about `most` bytes after `start`. `sizes`: by queue the mean bytes of an offset."""
+    backlog = {queue: end[queue] - start[queue] for queue in end if end[queue] > start.get(queue, end[queue])}
+    total = sum(size * sizes.get(queue, 0.0) for queue, size in backlog.items())
+    if total <= most:
+        return dict(end)
+    return limited(start, end, max(1, int(sum(backlog.values()) * most / total)))
+
+
 class Advance(NamedTuple):
     """What a stream reads next, and what it found wrong on the way."""
 
@@ -151,3 +160,14 @@ def advance(start: Positions, bounds: Mapping[Queue, Bounds]) -> Advance:
         end[queue] = following
     end |= {queue: bounds[queue].first for queue in bounds if queue not in start}
     return Advance(end, lost)
+
+
+def backlog_of(start: Positions, end: Positions) -> int:
+    """How many offsets lie between two positions."""
+    return sum(max(0, end[queue] - start.get(queue, end[queue])) for queue in end)
+
+
+def capped(start: Positions, end: Positions, target: Positions) -> dict[Queue, int]:
+    """An end that goes no further than a target that was fixed before; queues that the target lacks do not move."""
+    found = {queue: min(end[queue], target.get(queue, position)) for queue, position in start.items()}
+    return found | {queue: end[queue] for queue in end if queue not in start and queue in target}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyspark_rocketmq.cluster import CONNECTIONS, TRANSIENT, Cluster
+from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import Pulls, Reach
 from pyspark_rocketmq.planning import Range
 from pyspark_rocketmq.problems import DataLossError
@@ -20,6 +21,39 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, PullRequest, PullResponse
 
 _MASTER = 0
+
+
+def mean_bytes(cluster: Cluster, reach: Reach, pulls: Pulls, queue: Queue, offset: int) -> float:
+    """The mean bytes of an offset of this queue, by one pull from there on; 0 when it finds nothing."""
+    connection = cluster.connect(queue.topic, queue.broker)
+    try:
+        fields = _request(cluster, pulls, queue, offset, pulls.batch)
+        reply = connection.call(RequestCode.PULL_MESSAGE, fields, timeout=reach.timeout)
+    except BaseException:
+        connection.close()
+        raise
+    CONNECTIONS.give_back(connection)
+    if reply.code != ResponseCode.SUCCESS:
+        return 0.0
+    return len(reply.body) / max(1, PullResponse.from_fields(reply.fields).next_offset - offset)
+
+
+def _request(cluster: Cluster, pulls: Pulls, queue: Queue, offset: int, count: int) -> dict[str, str]:
+    """The fields of a pull that carries its own filter, so that the group needs no heartbeat."""
+    return PullRequest(
+        group=cluster.wire_name(pulls.group),
+        topic=cluster.wire_name(queue.topic),
+        queue_id=queue.queue_id,
+        offset=offset,
+        max_messages=count,
+        sys_flag=FLAG_SUBSCRIPTION,
+        commit_offset=0,
+        suspend_ms=0,
+        sub_version=0,
+        expression=pulls.expression,
+        expression_type=pulls.expression_type,
+        broker_name=queue.broker,
+    ).to_fields()
 
 
 class RangePuller:
@@ -74,22 +108,9 @@ class RangePuller:
         CONNECTIONS.give_back(connection)
 
     def _send(self, connection: Connection, pull: Pull) -> int:
-        pulls = self._pulls
-        request = PullRequest(
-            group=self._cluster.wire_name(pulls.group),
-            topic=self._cluster.wire_name(self._queue.topic),
-            queue_id=self._queue.queue_id,
-            offset=pull.offset,
-            max_messages=self._window.count(pull),
-            sys_flag=FLAG_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_ms=0,
-            sub_version=0,
-            expression=pulls.expression,
-            expression_type=pulls.expression_type,
-            broker_name=self._queue.broker,
-        )
-        return connection.send(RequestCode.PULL_MESSAGE, request.to_fields())
+        count = self._window.count(pull)
+        fields = _request(self._cluster, self._pulls, self._queue, pull.offset, count)
+        return connection.send(RequestCode.PULL_MESSAGE, fields)
 
     def _take(self, pull: Pull, reply: Command, address: str) -> None:
         code = reply.code

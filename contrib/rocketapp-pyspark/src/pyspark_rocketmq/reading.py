@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -12,6 +12,7 @@ from pyspark_rocketmq.decoding import Rows
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import Range, split
 from pyspark_rocketmq.pulling import RangePuller
+from pyspark_rocketmq.pushdown import Wanted, wanted_of
 from pyspark_rocketmq.resolving import batch_ranges
 
 if TYPE_CHECKING:
@@ -51,10 +52,23 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._wanted: Wanted | None = None
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        return partitions_of(options, batch_ranges(Cluster(options.reach), options))
+        return partitions_of(options, batch_ranges(Cluster(options.reach), options, self._wanted))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, partition)
+
+
+class FilteringReader(BatchReader):
+    """Reads less when the query's filters allow it.
+
+    A class of its own: Spark refuses readers with this method unless `spark.sql.python.filterPushdown.enabled` is true.
+    """
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802 - Spark's name
+        """Keep what they leave. All are given back: Spark applies them again."""
+        self._wanted = wanted_of(filters)
+        return filters

@@ -32,15 +32,7 @@ class Connection:
         self._frames, self._arrived = FrameReader(_LARGEST_FRAME), deque[Command]()
         self.in_flight = 0
         """Requests whose replies have not been received."""
-        host, _, port = address.rpartition(":")
-        try:
-            stream = socket.create_connection((host.strip("[]"), int(port)), timeout=timeout)
-            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if access.tls is not None:
-                stream = _context(access.tls).wrap_socket(stream, server_hostname=host.strip("[]"))
-        except (OSError, ValueError) as error:
-            raise TransportError(address, f"cannot connect: {error}") from None
-        self._stream = stream
+        self._stream = _dial(address, access.tls, timeout)
 
     def send(self, code: int, fields: Mapping[str, str] | None, body: bytes = b"") -> int:
         """Send a request; return the id that its reply will carry."""
@@ -98,6 +90,20 @@ class Connection:
 
     def close(self) -> None:
         self._stream.close()
+
+
+def _dial(address: str, tls: Tls | None, timeout: float) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    stream = None
+    try:
+        stream = socket.create_connection((host, int(port)), timeout=timeout)
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return stream if tls is None else _context(tls).wrap_socket(stream, server_hostname=host)
+    except (OSError, ValueError) as error:
+        if stream is not None:
+            stream.close()
+        raise TransportError(address, f"cannot connect: {error}") from None
 
 
 def _context(tls: Tls) -> ssl.SSLContext:

@@ -4,32 +4,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
 
 from pyspark_rocketmq.cluster import Cluster
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import Edge, ReadOptions, Topics
 from pyspark_rocketmq.planning import Bounds, Range, ranges, resolve, times_of
 from pyspark_rocketmq.problems import OptionError
+from pyspark_rocketmq.pushdown import Wanted
 from rocketapp import NoRouteError
 
 
-def queues_of(cluster: Cluster, topics: Topics) -> list[Queue]:
-    """The queues that are read, sorted. Raises OptionError when one that was assigned does not exist."""
+def queues_of(cluster: Cluster, topics: Topics, *, missing_ok: bool = False) -> list[Queue]:
+    """The queues that are read, sorted.
+
+    Raises NoRouteError for an unknown topic and OptionError for an assigned queue that does not exist; with
+    `missing_ok` these are left out.
+    """
+    readable = partial(_if_known, cluster) if missing_ok else cluster.readable
     if topics.assigned:
-        present = {queue for topic in {queue.topic for queue in topics.assigned} for queue in cluster.readable(topic)}
+        present = {queue for topic in {queue.topic for queue in topics.assigned} for queue in readable(topic)}
         absent = [queue for queue in topics.assigned if queue not in present]
-        if absent:
+        if absent and not missing_ok:
             raise OptionError(f"option assign: {absent[0]} does not exist or may not be read")
-        return list(topics.assigned)
+        return sorted(present.intersection(topics.assigned))
     if topics.pattern:
         pattern = re.compile(topics.pattern)
         return sorted(
-            queue for topic in cluster.topics() if pattern.fullmatch(topic) for queue in _some(cluster, topic)
+            queue for topic in cluster.topics() if pattern.fullmatch(topic) for queue in _if_known(cluster, topic)
         )
-    return sorted(queue for topic in topics.names for queue in cluster.readable(topic))
+    return sorted(queue for topic in topics.names for queue in readable(topic))
 
 
-def _some(cluster: Cluster, topic: str) -> list[Queue]:
+def _if_known(cluster: Cluster, topic: str) -> list[Queue]:
     """A topic may vanish between the list and its route."""
     try:
         return cluster.readable(topic)
@@ -53,10 +60,23 @@ def positions(
     return resolve(edge, bounds, found, fail_on_data_loss=fail_on_data_loss)
 
 
-def batch_ranges(cluster: Cluster, options: ReadOptions) -> list[Range]:
-    """The ranges of a batch read, fixed once: tasks that run again read the same."""
+def batch_ranges(cluster: Cluster, options: ReadOptions, wanted: Wanted | None = None) -> list[Range]:
+    """The ranges of a batch read, fixed once: tasks that run again read the same. `wanted`: what filters leave."""
     bounds = bounds_of(cluster, queues_of(cluster, options.topics))
     strict = options.pulls.fail_on_data_loss
     start = positions(cluster, options.start, bounds, fail_on_data_loss=strict)
     end = positions(cluster, options.end, bounds, fail_on_data_loss=strict)
-    return ranges(start, end)
+    whole = ranges(start, end)
+    return whole if wanted is None else _left(cluster, whole, wanted)
+
+
+def _left(cluster: Cluster, whole: list[Range], wanted: Wanted) -> list[Range]:
+    """The parts of ranges that filters leave; brokers say where their times lie."""
+    parts = [wanted.within(part) for part in whole if wanted.has(part.queue)]
+    if wanted.since_ms is not None:
+        since = cluster.offsets_at({part.queue: wanted.since_ms for part in parts})
+        parts = [part._replace(start=max(part.start, since[part.queue])) for part in parts]
+    if wanted.until_ms is not None:
+        until = cluster.offsets_at({part.queue: wanted.until_ms + 1 for part in parts})
+        parts = [part._replace(end=min(part.end, until[part.queue])) for part in parts]
+    return [part for part in parts if part.start < part.end]

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Iterator
+import json
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from pyspark_rocketmq.cluster import Cluster as View
 from pyspark_rocketmq.options import ReadOptions, read_options
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command, encode
+from rocketapp.wire.frame import FrameReader
 from tests.peers import toolchain
+from tests.peers.bare import Bare
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.loading import Loader
 
@@ -45,7 +54,8 @@ class Topics:
     """Makes topics of their own for a test, and reads them as the options say, without Spark."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.name_server, self.loader = cluster.name_server, Loader(cluster.broker_address)
+        self.name_server, self._broker = cluster.name_server, cluster.broker_address
+        self.loader = Loader(self._broker)
 
     def new(self, queues: int = 1) -> str:
         topic = f"topic-{next(_numbers)}"
@@ -56,6 +66,15 @@ class Topics:
         texts = {name.replace("__", "."): str(value) for name, value in given.items()}
         streaming = texts.pop("streaming", "") == "True"
         return read_options({"nameServer": self.name_server, **texts}, streaming=streaming)
+
+    def committed(self, topic: str, group: str) -> int:
+        """The offset of queue 0 that the group committed; -1 for none."""
+        with Bare(self._broker) as asking:
+            return asking.committed(topic, group, 0)
+
+    def pause(self) -> None:
+        """Give the broker a moment."""
+        threading.Event().wait(0.1)
 
     def view(self, options: ReadOptions) -> View:
         return View(options.reach)
@@ -75,3 +94,78 @@ def here(embedded: Embedded) -> Iterator[Topics]:
     made = Topics(embedded)
     yield made
     made.loader.close()
+
+
+class Scripted:
+    """A server on loopback that answers as a test says: name server and broker `broker-a` in one, with one queue."""
+
+    def __init__(self, answer: Callable[[Command], Command | None], tls: ssl.SSLContext | None = None) -> None:
+        """`answer` is asked for everything but routes. None closes the connection."""
+        self._answer, self._tls = answer, tls
+        self.requests: list[Command] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.replica = ""
+        self.connections = 0
+        self._open: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def count(self, code: int) -> int:
+        return sum(request.code == code for request in self.requests)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                stream, _ = self._listener.accept()
+                self.connections += 1
+                self._open.append(stream)
+                threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
+
+    def _serve(self, stream: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            if self._tls is not None:
+                stream = self._tls.wrap_socket(stream, server_side=True)
+                self._open.append(stream)
+            frames = FrameReader(1 << 26)
+            while data := stream.recv(65536):
+                for request in frames.feed(data):
+                    self.requests.append(request)
+                    reply = (
+                        self._route(request)
+                        if request.code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+                        else self._answer(request)
+                    )
+                    if reply is None:
+                        stream.close()
+                        return
+                    stream.sendall(encode(reply))
+
+    def _route(self, request: Command) -> Command:
+        addresses = {"0": self.address} | ({"1": self.replica} if self.replica else {})
+        queue = {"brokerName": "broker-a", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicSysFlag": 0}
+        broker = {"cluster": "c", "brokerName": "broker-a", "brokerAddrs": addresses}
+        body = json.dumps({"queueDatas": [queue], "brokerDatas": [broker]}).encode()
+        return Command.response(request, ResponseCode.SUCCESS, body=body)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        for stream in [self._listener, *self._open]:
+            with contextlib.suppress(OSError):
+                stream.close()
+        self._thread.join(5)
+
+
+@pytest.fixture
+def script() -> Iterator[Callable[..., Scripted]]:
+    """Starts scripted servers."""
+    started: list[Scripted] = []
+
+    def start(answer: Callable[[Command], Command | None], tls: ssl.SSLContext | None = None) -> Scripted:
+        started.append(Scripted(answer, tls))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.close()

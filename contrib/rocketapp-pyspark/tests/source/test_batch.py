@@ -56,6 +56,22 @@ def test_large_ranges_are_read_by_many_tasks(
     assert sorted(int(row.body) for row in found.collect()) == list(range(100))
 
 
+def test_filters_cut_what_is_read_when_asked_for(spark: SparkSession, here: Topics) -> None:
+    topic = here.new(queues=3)
+    for queue_id in range(3):
+        here.loader.send(topic, queue_id, [Sent(b"x") for _ in range(40)])
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        found = frame(spark, here, subscribe=topic, maxRecordsPerPartition=10, pushdown=True)
+        some = found.where("queue_id = 1 AND queue_offset >= 5 AND queue_offset < 25")
+        assert some.rdd.getNumPartitions() == 2
+        assert sorted(row.queue_offset for row in some.collect()) == list(range(5, 25))
+        whole = frame(spark, here, subscribe=topic, maxRecordsPerPartition=10)
+        assert whole.where("queue_id = 1").rdd.getNumPartitions() == 12
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 def test_a_wrong_option_fails_at_load_or_planning_with_its_one_line(spark: SparkSession, here: Topics) -> None:
     with pytest.raises(Exception, match="unknown option 'subcribe': the nearest known one is 'subscribe'"):
         frame(spark, here, subcribe="t").collect()

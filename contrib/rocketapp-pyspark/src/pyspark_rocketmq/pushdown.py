@@ -1,0 +1,90 @@
+"""Which queues and offsets a query's filters leave. Pure.
+
+Filters only make the plan smaller: Spark applies all of them again, so a part of a filter is enough, and what is not
+understood changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pyspark_rocketmq.offsets import Queue
+from pyspark_rocketmq.planning import Range
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the filters leave. None: no bound."""
+
+    topics: frozenset[Any] | None = None
+    brokers: frozenset[Any] | None = None
+    queue_ids: frozenset[Any] | None = None
+    first: int | None = None
+    """The lowest offset."""
+    last: int | None = None
+    since_ms: int | None = None
+    """The lowest store time, in ms since 1970."""
+    until_ms: int | None = None
+
+    def has(self, queue: Queue) -> bool:
+        """Whether rows of this queue may be left."""
+        return (
+            (self.topics is None or queue.topic in self.topics)
+            and (self.brokers is None or queue.broker in self.brokers)
+            and (self.queue_ids is None or queue.queue_id in self.queue_ids)
+        )
+
+    def within(self, whole: Range) -> Range:
+        """The part of a range whose offsets are left; perhaps an empty one."""
+        start = whole.start if self.first is None else max(whole.start, self.first)
+        end = whole.end if self.last is None else min(whole.end, self.last + 1)
+        return Range(whole.queue, start, max(start, end))
+
+
+def wanted_of(filters: Iterable[Any]) -> Wanted:
+    """What Spark's filters leave, all of them taken together. They are told apart by the names of their classes."""
+    wanted = Wanted()
+    for one in filters:
+        path: tuple[str, ...] = getattr(one, "attribute", ())
+        value = getattr(one, "value", None)
+        if len(path) == 1 and value is not None:
+            wanted = _narrowed(wanted, path[0], type(one).__name__, value)
+    return wanted
+
+
+def _narrowed(wanted: Wanted, column: str, kind: str, value: Any) -> Wanted:
+    if kind in ("EqualTo", "EqualNullSafe", "In"):
+        values = frozenset(value) if kind == "In" else frozenset((value,))
+        if column == "topic":
+            return replace(wanted, topics=_both(wanted.topics, values))
+        if column == "broker":
+            return replace(wanted, brokers=_both(wanted.brokers, values))
+        if column == "queue_id":
+            return replace(wanted, queue_ids=_both(wanted.queue_ids, values))
+    low = kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo")
+    high = kind in ("LessThan", "LessThanOrEqual", "EqualTo")
+    if column == "queue_offset" and isinstance(value, int):
+        first = value + (kind == "GreaterThan") if low else None
+        last = value - (kind == "LessThan") if high else None
+        return replace(wanted, first=_most(wanted.first, first), last=_least(wanted.last, last))
+    if column == "store_timestamp" and isinstance(value, datetime):
+        ms = value.timestamp() * 1000
+        since, until = math.floor(ms) if low else None, math.ceil(ms) if high else None
+        return replace(wanted, since_ms=_most(wanted.since_ms, since), until_ms=_least(wanted.until_ms, until))
+    return wanted
+
+
+def _both(before: frozenset[Any] | None, values: frozenset[Any]) -> frozenset[Any]:
+    return values if before is None else before & values
+
+
+def _most(*bounds: int | None) -> int | None:
+    return max((bound for bound in bounds if bound is not None), default=None)
+
+
+def _least(*bounds: int | None) -> int | None:
+    return min((bound for bound in bounds if bound is not None), default=None)

@@ -1,0 +1,150 @@
+"""Streams and writes through Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.peers.loading import Sent
+from tests.peers.waiting import wait_until
+
+if TYPE_CHECKING:
+    from conftest import Topics
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.timeout(600)
+"""Spark on a busy machine takes its time."""
+
+
+def stream(spark: SparkSession, topics: Topics, **given: Any) -> DataFrame:
+    reader = spark.readStream.format("rocketmq").option("nameServer", topics.name_server)
+    for name, value in {"startingOffsets": "earliest", **given}.items():
+        reader = reader.option(name, str(value))
+    return reader.load()
+
+
+def read(spark: SparkSession, topics: Topics, topic: str) -> DataFrame:
+    options = {"nameServer": topics.name_server, "subscribe": topic, "includeProperties": "true"}
+    return spark.read.format("rocketmq").options(**options).load()
+
+
+def send(topics: Topics, topic: str, numbers: range) -> None:
+    topics.loader.send(topic, numbers.start % 2, [Sent(str(n).encode()) for n in numbers])
+
+
+def test_a_stream_ends_with_what_was_there_in_batches_of_the_limit_and_goes_on_after_a_restart(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.new(queues=2)
+    rows = str(tmp_path / "rows")
+    send(topics, topic, range(250))
+
+    def run() -> list[int]:
+        """One run to the end; the rows of each batch."""
+        frame = stream(spark, topics, subscribe=topic, maxOffsetsPerTrigger=100, columns="queue_id,queue_offset,body")
+        query = (
+            frame.writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(rows)
+        )
+        query.awaitTermination()
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    assert run() == [100, 100, 50]
+    send(topics, topic, range(251, 321))
+    assert run() == [70]
+    assert run() == []
+    found = spark.read.parquet(rows).collect()
+    assert sorted(int(row.body) for row in found) == [*range(250), *range(251, 321)]
+    assert len({(row.queue_id, row.queue_offset) for row in found}) == 320
+
+
+def test_the_progress_of_a_query_tells_the_ends_of_the_queues(
+    spark: SparkSession, here: Topics, tmp_path: Path
+) -> None:
+    topic = here.new()
+    send(here, topic, range(30))
+    query = (
+        stream(spark, here, subscribe=topic, maxOffsetsPerTrigger=10)
+        .writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    first = next(progress for progress in query.recentProgress if progress["numInputRows"])
+    (source,) = first["sources"]
+    assert '"0": 10' in str(source["endOffset"]).replace("'", '"')
+    assert '"0": 30' in str(source["latestOffset"]).replace("'", '"')
+
+
+def test_a_frame_is_written_and_read_again(spark: SparkSession, topics: Topics) -> None:
+    topic = topics.new(queues=2)
+    frame = spark.range(1000).selectExpr(
+        "CAST(id AS STRING) AS body", "concat('k', id) AS keys", "CAST(id % 2 AS INT) AS queue_id",
+        "map('user', CAST(id AS STRING)) AS properties",
+    )  # fmt: skip
+    frame.write.format("rocketmq").options(nameServer=topics.name_server, topic=topic).mode("append").save()
+    wait_until(
+        lambda: sum(topics.loader.end(topic, queue_id) for queue_id in (0, 1)) == 1000, within=60, what="all is there"
+    )
+    found = read(spark, topics, topic).collect()
+    assert sorted(int(row.body) for row in found) == list(range(1000))
+    for row in found:
+        number = int(row.body)
+        assert (row.keys, row.queue_id, row.properties["user"]) == (f"k{number}", number % 2, str(number))
+    stamps = {row.properties["SPARK_ROW"] for row in found}
+    assert len(stamps) == 1000
+    assert len({stamp.partition("/")[0] for stamp in stamps}) == 1
+
+
+def test_a_stream_is_written_and_each_row_names_its_query_and_batch(
+    spark: SparkSession, here: Topics, tmp_path: Path
+) -> None:
+    source, target = here.new(), here.new()
+    send(here, source, range(40))
+    frame = stream(spark, here, subscribe=source, maxOffsetsPerTrigger=20).select("body", "tags")
+    query = (
+        frame.writeStream.format("rocketmq")
+        .options(nameServer=here.name_server, topic=target, checkpointLocation=str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    found = read(spark, here, target).collect()
+    assert sorted(int(row.body) for row in found) == list(range(40))
+    assert {tuple(row.properties["SPARK_ROW"].split("/")[:2]) for row in found} == {
+        (query.id, "0"),
+        (query.id, "1"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "problem"),
+    [
+        ("id AS bdy", {"topic": "t"}, "the nearest is 'body'"),
+        ("CAST(id AS STRING) AS body", {}, "option topic or a column topic"),
+        ("CAST(id AS STRING) AS body", {"topik": "t"}, "unknown option 'topik': the nearest known one is 'topic'"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is_sent(
+    spark: SparkSession, here: Topics, frame: str, options: dict[str, str], problem: str
+) -> None:
+    rows = spark.range(3).selectExpr(frame)
+    with pytest.raises(Exception, match=problem):
+        rows.write.format("rocketmq").options(nameServer=here.name_server, **options).mode("append").save()
+
+
+def test_messages_are_not_overwritten(spark: SparkSession, here: Topics) -> None:
+    rows = spark.range(3).selectExpr("CAST(id AS STRING) AS body")
+    with pytest.raises(Exception, match="use mode"):
+        rows.write.format("rocketmq").options(nameServer=here.name_server, topic="t").mode("overwrite").save()
+
+
+def test_a_failed_send_fails_the_write(spark: SparkSession, here: Topics) -> None:
+    rows = spark.range(1).selectExpr("repeat('x', 5000000) AS body")
+    with pytest.raises(Exception, match="refused a message"):
+        rows.write.format("rocketmq").options(nameServer=here.name_server, topic=here.new()).mode("append").save()

@@ -1,0 +1,214 @@
+"""Streams: the reader as Spark drives it, without Spark."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_rocketmq.offsets import Queue, to_json
+from pyspark_rocketmq.problems import DataLossError
+from pyspark_rocketmq.streaming import StreamReader
+from tests.peers.loading import Sent
+
+if TYPE_CHECKING:
+    from conftest import Topics
+
+spark = pytest.importorskip("pyspark.sql.streaming.datasource")
+
+
+def reader(topics: Topics, **given: Any) -> StreamReader:
+    return StreamReader(topics.options(streaming=True, **{"startingOffsets": "earliest", **given}))
+
+
+def send(topics: Topics, topic: str, queue_id: int, count: int, size: int = 10) -> None:
+    topics.loader.send(topic, queue_id, [Sent(bytes(size)) for _ in range(count)])
+
+
+class Drive:
+    """Runs batches as the engine does, and keeps the checkpoint."""
+
+    def __init__(self, source: StreamReader, at: dict[str, Any] | None = None) -> None:
+        self.source = source
+        self.at = source.initialOffset() if at is None else at
+        self.sizes: list[int] = []
+        self.rows: list[tuple[str, int, int]] = []
+
+    def batch(self, limit: Any = None, *, told: bool = True) -> bool:
+        """One trigger; whether there was anything. `told`: from Spark 4.2 on the reader hears start and limit."""
+        limit = limit or self.source.getDefaultReadLimit()
+        end = self.source.latestOffset(self.at, limit) if told else self.source.latestOffset()
+        if json.dumps(end) == json.dumps(self.at):
+            return False
+        parts = self.source.partitions(json.loads(json.dumps(self.at)), json.loads(json.dumps(end)))
+        rows = [
+            (row["topic"], row["queue_id"], row["queue_offset"])
+            for batch in itertools.chain.from_iterable(map(self.source.read, parts))
+            for row in batch.to_pylist()
+        ]
+        self.sizes.append(len(rows))
+        self.rows += rows
+        self.source.commit(end)
+        self.at = end
+        return True
+
+    def all(self, **how: Any) -> list[int]:
+        while self.batch(**how):
+            pass
+        return self.sizes
+
+
+def test_a_stream_reads_what_is_there_and_what_comes(topics: Topics) -> None:
+    topic = topics.new(queues=2)
+    send(topics, topic, 0, 50)
+    drive = Drive(reader(topics, subscribe=topic))
+    assert drive.all() == [50]
+    send(topics, topic, 1, 30)
+    send(topics, topic, 0, 5)
+    assert drive.all() == [50, 35]
+    assert sorted(drive.rows) == [*((topic, 0, n) for n in range(55)), *((topic, 1, n) for n in range(30))]
+
+
+def test_a_stream_begins_at_the_end_by_default(topics: Topics) -> None:
+    topic = topics.new()
+    send(topics, topic, 0, 5)
+    drive = Drive(StreamReader(topics.options(streaming=True, subscribe=topic)))
+    send(topics, topic, 0, 3)
+    drive.all()
+    assert [row[2] for row in drive.rows] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["Spark 4.2", "Spark 4.0"])
+def test_the_limit_of_offsets_is_kept_whether_or_not_spark_tells_the_start(here: Topics, told: bool) -> None:
+    topic = here.new(queues=2)
+    send(here, topic, 0, 90)
+    send(here, topic, 1, 10)
+    drive = Drive(reader(here, subscribe=topic, maxOffsetsPerTrigger=40))
+    assert drive.all(told=told) == [40, 40, 20]
+
+
+def test_a_restarted_reader_that_is_not_told_the_start_goes_on_behind_the_last_batch(here: Topics) -> None:
+    topic = here.new()
+    send(here, topic, 0, 100)
+    options = {"subscribe": topic, "maxOffsetsPerTrigger": 30}
+    first = Drive(reader(here, **options))
+    begin = first.at
+    first.batch(told=False)
+    again = reader(here, **options)
+    again.partitions(begin, first.at)
+    second = Drive(again, first.at)
+    assert second.all(told=False) == [30, 30, 10]
+    assert [row[2] for row in first.rows + second.rows] == list(range(100))
+
+
+def test_the_limit_of_bytes_is_kept_about(here: Topics) -> None:
+    topic = here.new()
+    send(here, topic, 0, 200, size=1000)
+    sizes = Drive(reader(here, subscribe=topic, maxBytesPerTrigger=25_000)).all()
+    assert sum(sizes) == 200
+    assert 17 <= sizes[0] <= 25
+
+
+def test_fewer_offsets_than_the_least_wait_for_more_or_for_their_time(here: Topics) -> None:
+    topic = here.new()
+    drive = Drive(reader(here, subscribe=topic, minOffsetsPerTrigger=10))
+    send(here, topic, 0, 9)
+    assert not drive.batch()
+    send(here, topic, 0, 1)
+    assert drive.all() == [10]
+    patient = Drive(reader(here, subscribe=topic, minOffsetsPerTrigger=100, maxTriggerDelay="0s"))
+    assert patient.all() == [10]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({}, "ReadAllAvailable"),
+        ({"maxOffsetsPerTrigger": 5}, "ReadMaxRows"),
+        ({"maxBytesPerTrigger": 5}, "ReadMaxBytes"),
+        ({"minOffsetsPerTrigger": 5}, "ReadMinRows"),
+    ],
+)
+def test_spark_is_told_the_limit(here: Topics, given: dict[str, int], kind: str) -> None:
+    assert type(reader(here, subscribe="t", **given).getDefaultReadLimit()).__name__ == kind
+
+
+def test_spark_may_ask_for_everything_whatever_the_options(here: Topics) -> None:
+    topic = here.new()
+    send(here, topic, 0, 50)
+    drive = Drive(reader(here, subscribe=topic, maxOffsetsPerTrigger=5, minOffsetsPerTrigger=5))
+    assert drive.all(limit=spark.ReadAllAvailable()) == [50]
+
+
+def test_available_now_ends_although_more_keeps_coming_and_keeps_to_the_limit(here: Topics) -> None:
+    topic = here.new(queues=2)
+    send(here, topic, 0, 25)
+    drive = Drive(reader(here, subscribe=topic, maxOffsetsPerTrigger=10, minOffsetsPerTrigger=10))
+    drive.source.prepareForTriggerAvailableNow()
+    for _ in range(6):
+        send(here, topic, 0, 7)
+        send(here, topic, 1, 7)
+        drive.batch()
+    assert drive.sizes == [10, 10, 5]
+    assert drive.source.reportLatestOffset() == to_json(
+        {Queue(topic, broker, n): 25 + 42 if n == 0 else 42 for broker in drive.at["t"][topic] for n in (0, 1)}
+    )
+
+
+def test_a_new_queue_is_read_from_its_first_message(topics: Topics) -> None:
+    topic = topics.new(queues=1)
+    drive = Drive(reader(topics, subscribe=topic))
+    topics.loader.make_topic(topic, 2)
+    send(topics, topic, 1, 4)
+    # The name server hears of the queue a little later.
+    for _ in range(100):
+        drive.batch()
+        if len(drive.rows) == 4:
+            break
+        topics.pause()
+    assert drive.rows == [(topic, 1, n) for n in range(4)]
+
+
+def test_a_checkpoint_beyond_the_end_is_data_loss_or_reads_what_comes(here: Topics) -> None:
+    topic = here.new()
+    send(here, topic, 0, 10)
+    at = Drive(reader(here, subscribe=topic))
+    at.all()
+    ((broker, _),) = at.at["t"][topic].items()
+    beyond = to_json({Queue(topic, broker, 0): 500})
+    with pytest.raises(DataLossError, match="ends at 10, the stream stands at 500"):
+        reader(here, subscribe=topic).latestOffset(beyond, spark.ReadAllAvailable())
+    loose = Drive(reader(here, subscribe=topic, failOnDataLoss="false"), beyond)
+    loose.batch()
+    send(here, topic, 0, 2)
+    loose.batch()
+    assert [row[2] for row in loose.rows] == [10, 11]
+
+
+def test_a_vanished_topic_is_data_loss_or_waits(here: Topics) -> None:
+    kept, gone = here.new(), here.new()
+    send(here, kept, 0, 3)
+    at = to_json({Queue(gone, "broker-a", 3): 7})
+    with pytest.raises(DataLossError, match=f"{gone}@broker-a:3: the cluster does not have this queue"):
+        reader(here, subscribe=f"{kept},{gone}").latestOffset(at, spark.ReadAllAvailable())
+    loose = reader(here, subscribe=f"{kept},{gone},missing", failOnDataLoss="false")
+    assert loose.latestOffset(at, spark.ReadAllAvailable())["t"][gone]["broker-a"]["3"] == 7
+
+
+def test_positions_are_copied_to_the_group_when_asked_for(topics: Topics) -> None:
+    topic = topics.new()
+    send(topics, topic, 0, 10)
+    for group, copies in (("dashboards", "true"), ("silent", "false")):
+        Drive(reader(topics, subscribe=topic, consumerGroup=group, commitOffsets=copies)).all()
+    assert topics.committed(topic, "dashboards") == 10
+    assert topics.committed(topic, "silent") == -1
+
+
+def test_a_failed_copy_of_positions_is_logged_and_does_not_end_the_query(
+    here: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = reader(here, subscribe="t", consumerGroup="g", commitOffsets="true", fetchOffset__numRetries=0)
+    source.commit(to_json({Queue("missing", "nowhere", 0): 5}))
+    assert "the offsets of group g are not moved: topic missing" in caplog.text
