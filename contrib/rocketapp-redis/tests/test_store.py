@@ -92,6 +92,18 @@ async def test_scripts_are_loaded_again_when_redis_has_lost_them(store: RedisSto
     assert answer.state is MarkState.RUNNING
 
 
+async def test_a_key_that_another_program_uses_is_an_error_of_its_own(
+    store: RedisStore, shared_server: Any, prefix: str
+) -> None:
+    redis = Redis.from_url(shared_server.url)
+    await redis.hset(f"{prefix}k", "a", "b")  # type: ignore[misc]
+    await redis.aclose()
+    asked = (store.claim([MINE], lease=30), store.claim([Claim("l", "mine")], lease=30))
+    taken, free = await asyncio.gather(*asked, return_exceptions=True)
+    assert isinstance(taken, RedisError) and "WRONGTYPE" in str(taken)
+    assert free == [CLAIMED]
+
+
 async def test_a_server_that_is_away_is_an_error_and_used_again_when_it_is_back(own_server: Any) -> None:
     store = RedisStore(own_server.url, timeout=1.0)
     await store.open()

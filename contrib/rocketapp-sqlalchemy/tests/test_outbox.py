@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -250,6 +251,20 @@ async def test_a_topic_that_nothing_can_be_sent_to_holds_up_no_other(database: D
 
     await running(relay_of(database, publish), lambda: len(sent) == 120)
     assert len(tried) < 60
+
+
+async def test_order_is_kept_when_a_topic_is_back_at_once(
+    database: Database, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketapp_sqlalchemy.relay._AWAY", 0.0)
+    first, second, third = [key for key in map(str, range(200)) if zlib.crc32(key.encode()) % 16 == 0][:3]
+    written(database, engine, "x", order_key=first)
+    written(database, engine, "y", order_key=second)
+    written(database, engine, *map(str, range(150)), order_key=third)
+    sent, failures = Sent(), [SendUnknown("bills", "no answer"), SendUnknown("bills", "no answer")]
+    sent.problem = lambda body: failures.pop() if failures else None
+    await running(relay_of(database, sent), lambda: len(sent) == 152)
+    assert [int(body) for body in sent if body.isdigit()] == list(range(150))
 
 
 async def test_a_slot_that_fails_is_not_sent_beside_itself(database: Database, engine: Engine) -> None:

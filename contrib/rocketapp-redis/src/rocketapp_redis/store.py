@@ -2,7 +2,7 @@
 
 A key holds `d` when its message is done, else `r` and the holder; it expires when the mark or the
 lease does. Each step is a script, because "who has it" and "take it" must be one step. Several
-keys are one round trip, a script each: in a Redis cluster they may live on different nodes.
+keys are one round trip, a script each, so that one key's error is no other one's.
 """
 
 from __future__ import annotations
@@ -106,17 +106,23 @@ class RedisStore:
                 continue
             at = 0
             for commands, future in asked:
-                if not future.done():
-                    future.set_result(found[at : at + len(commands)])
+                answers = found[at : at + len(commands)]
                 at += len(commands)
+                failed = next((answer for answer in answers if isinstance(answer, Exception)), None)
+                if future.done():
+                    continue
+                if failed is None:
+                    future.set_result(answers)
+                else:
+                    future.set_exception(RedisError(f"{type(failed).__name__}: {failed}"))
 
     async def _execute(self, commands: list[Command]) -> list[Any]:
         """All of them in one round trip; once more when Redis has lost a script: after a restart, a fail-over."""
-        try:
-            return await self._execute_known(commands)
-        except NoScriptError:
+        found = await self._execute_known(commands)
+        if any(isinstance(answer, NoScriptError) for answer in found):
             self._digests.clear()
-            return await self._execute_known(commands)
+            found = await self._execute_known(commands)
+        return found
 
     async def _execute_known(self, commands: list[Command]) -> list[Any]:
         pipeline = self._redis.pipeline(transaction=False)
@@ -128,7 +134,7 @@ class RedisStore:
             if digest is None:
                 digest = self._digests[what] = await self._redis.script_load(what)
             pipeline.evalsha(digest, 1, key, *arguments)
-        found: list[Any] = await pipeline.execute()
+        found: list[Any] = await pipeline.execute(raise_on_error=False)
         return found
 
 

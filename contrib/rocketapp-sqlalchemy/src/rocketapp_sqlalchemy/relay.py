@@ -106,15 +106,18 @@ class Relay:
     async def _send_some(self, visit: _Visit) -> bool:
         """Send the next rows of the slot. True when there may be more for this visit."""
         self._away = {topic: until for topic, until in self._away.items() if until > self._loop.time()}
-        away = list(self._away)
-        rows = await self._run(lambda c: statements.next_rows(c, visit.slot, visit.seen, away))
+        # For the whole visit: what is behind a message that was passed over must not overtake it.
+        visit.without.update(self._away)
+        rows = await self._run(lambda c: statements.next_rows(c, visit.slot, visit.seen, visit.without))
         sent: list[int] = []
         try:
             for row in rows:
                 if self._loop.time() >= visit.end:
                     return False
                 visit.seen = row.id
-                if row.topic not in self._away and row.order not in visit.held and await self._send(row, visit):
+                if row.topic in visit.without or row.order in visit.held:
+                    continue
+                if await self._send(row, visit):
                     sent.append(row.id)
         finally:
             if sent:
@@ -138,6 +141,7 @@ class Relay:
             if visit.failed[row.topic] > 1:
                 # One may be to blame itself; with several it is the topic, and messages of others go on.
                 self._away[row.topic] = self._loop.time() + _AWAY
+                visit.without.add(row.topic)
             return False
         return True
 
@@ -154,6 +158,8 @@ class _Visit:
         """Rows that were sent."""
         self.held: set[tuple[str, str]] = set()
         """Orders in which a message could not be sent."""
+        self.without: set[str] = set()
+        """Topics that are left alone."""
         self.failed: Counter[str] = Counter()
         """Messages that could not be sent, by topic."""
 
