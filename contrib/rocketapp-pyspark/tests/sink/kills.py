@@ -1,0 +1,282 @@
+"""Kills an app with a sink, and counts what its table lacks and what it has twice.
+
+    python kills.py --kills 30                      at random moments, each after two commits; written by Spark
+    python kills.py --kills 30 --naive              the control: a handler that appends its batch, and then returns
+    python kills.py --points                        at each named point of a commit
+    python kills.py --kills 3 --format arrow        without Spark, for a quick run
+
+The last line is a JSON object; the exit code is 1 when a message is lost or twice there (with --naive: when none is
+twice). The broker is an embedded one in this process. The app is a process group of its own, killed as a whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from rocketapp import Message, RocketApp
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.testing.broker import serving
+from rocketapp_pyspark import SparkPlugin, register_format
+from rocketapp_pyspark.formats import Table
+from rocketapp_pyspark.parquet import LOG, ParquetStore, Write
+from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.writing import by_spark
+
+TOPIC = "orders"
+POINTS = ("buffering", "staging", "staged", "linked", "moved", "published")
+"""Where a commit can be cut: before it, while it writes, before and after its commit point, and before its acks."""
+COLUMNS = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset", "body"]
+LOCK_EXPIRY = 1.0
+"""Seconds; a broker keeps the locks of a process that was killed for 60 s otherwise, and the next one waits."""
+BEGAN = time.monotonic()
+PATIENCE = 300.0
+"""Seconds for anything that is waited for."""
+
+
+# The app that is killed.
+
+
+def by_arrow(rows: pa.Table, directory: Path) -> None:
+    directory.mkdir()
+    pq.write_table(rows, directory / "part.parquet")
+
+
+def arrow(table: Table, sink: str, spark: Spark) -> ParquetStore:
+    return ParquetStore(table, sink, write=by_arrow)
+
+
+def die() -> None:
+    os.killpg(0, signal.SIGKILL)
+
+
+def die_at(point: str) -> None:
+    """The second commit of this process ends at this point."""
+    store: Any = ParquetStore
+    stage, publish, create, complete = store.stage, store.publish, store._create, store._complete_to
+    calls: Counter[str] = Counter()
+
+    def is_due(at: str) -> bool:
+        calls[at] += 1
+        return at == point and calls[at] == 2
+
+    def dying_stage(self: Any, batch: str, rows: pa.Table) -> Any:
+        if is_due("buffering"):
+            die()
+        if is_due("staging"):
+            self._write(rows, self._staging / batch)
+            die()
+        return stage(self, batch, rows)
+
+    def dying_publish(self: Any, commit: Any, staged: Any) -> None:
+        if is_due("staged"):
+            die()
+        publish(self, commit, staged)
+        if is_due("published"):
+            die()
+
+    def dying_create(self: Any, sequence: int, content: bytes) -> None:
+        create(self, sequence, content)
+        if is_due("linked"):
+            die()
+
+    def dying_complete(self: Any, sequence: int, entry: Any, *, is_ours: bool = False) -> None:
+        complete(self, sequence, entry, is_ours=is_ours)
+        if is_ours and is_due("moved"):
+            die()
+
+    store.stage, store.publish, store._create, store._complete_to = (
+        dying_stage,
+        dying_publish,
+        dying_create,
+        dying_complete,
+    )
+
+
+def run_app(table: Path, how: str, point: str, is_naive: bool) -> None:
+    register_format("arrow", arrow)
+    if point:
+        die_at(point)
+    plugins = [] if entry_points(group="rocketapp", name="spark") else [SparkPlugin()]
+    app: Any = RocketApp("shop", plugins=plugins)
+    if is_naive:
+        append(app, table, by_arrow if how == "arrow" else by_spark(Spark("local[2]", {})))
+    else:
+        app.sink(TOPIC, table=table, format=how, flush_seconds=0.3)
+    asyncio.run(until_killed(app))
+
+
+def append(app: RocketApp, table: Path, write: Write) -> None:
+    """What is often written: store the batch, then return."""
+
+    @app.subscribe(TOPIC, batch=500, batch_wait=0.3, start="first", concurrency=1)
+    def store(messages: list[Message]) -> None:
+        columns = {
+            "_rmq_topic": [message.topic for message in messages],
+            "_rmq_broker": [message.queue.broker_name for message in messages if message.queue],
+            "_rmq_queue": [message.queue_id for message in messages],
+            "_rmq_offset": [message.offset for message in messages],
+            "body": [message.body for message in messages],
+        }
+        write(pa.table(columns), table / f"{time.time_ns()}")
+
+
+async def until_killed(app: RocketApp) -> None:
+    async with app:
+        await asyncio.Event().wait()
+
+
+# The one who kills.
+
+
+class Run:
+    """Starts apps one after the other on one broker, and kills them."""
+
+    def __init__(self, directory: Path, how: str, seed: int, is_naive: bool) -> None:
+        self.table, self.how, self.is_naive = directory / "table", how, is_naive
+        self.random = random.Random(seed)
+        self.table.mkdir()
+        self.errors = directory / "app.log"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self, point: str = "") -> None:
+        command = [sys.executable, __file__, "--app", str(self.table), "--format", self.how, "--point", point]
+        command += ["--naive"] if self.is_naive else []
+        with self.errors.open("ab") as log:
+            self.process = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def commits(self) -> int:
+        if self.is_naive:
+            return len(list(self.table.glob("*/part*.parquet")))
+        return len(list(self.table.glob(f"{LOG}/*/*.json")))
+
+    async def until(self, what: str, holds: Any, pause: float = 0.05) -> None:
+        end = time.monotonic() + PATIENCE
+        while not holds():
+            if time.monotonic() > end:
+                raise TimeoutError(f"{what}: not within {PATIENCE:g} s\n{self.errors.read_text()[-4000:]}")
+            await asyncio.sleep(pause)
+
+    async def kill_at_random(self) -> None:
+        """After two commits, somewhere within the next one."""
+        before = self.commits()
+        self.start()
+        await self.until("two commits", lambda: self.commits() >= before + 2)
+        await asyncio.sleep(self.random.random() * 1.5)
+        self.kill()
+
+    async def die_at(self, point: str) -> None:
+        self.start(point)
+        assert self.process is not None
+        process = self.process
+        await self.until(f"a death at {point}", lambda: process.poll() is not None)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As any reader sees them."""
+        if not self.commits():
+            return []
+        found: list[dict[str, Any]] = ds.dataset(self.table, format="parquet").to_table(columns=COLUMNS).to_pylist()
+        return found
+
+    def bodies(self) -> set[bytes]:
+        return {row["body"] for row in self.rows()}
+
+
+def progress(what: str, run: Run) -> None:
+    print(f"{time.monotonic() - BEGAN:6.1f} s  {what}, {run.commits()} commits", file=sys.stderr, flush=True)
+
+
+async def produce(app: RocketApp, sent: set[bytes], stop: asyncio.Event) -> None:
+    while not stop.is_set():
+        bodies = [b"order %d" % number for number in range(len(sent), len(sent) + 10)]
+        await app.publish_many(TOPIC, bodies)
+        sent.update(bodies)
+        await asyncio.sleep(0.05)
+
+
+async def measure(run: Run, kills: int, points: bool) -> dict[str, Any]:
+    sent: set[bytes] = set()
+    stop, producer = asyncio.Event(), RocketApp("producer")
+    async with producer:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(produce(producer, sent, stop))
+            try:
+                for point in POINTS if points else ():
+                    await run.die_at(point)
+                    progress(f"died at {point}", run)
+                for number in range(kills):
+                    await run.kill_at_random()
+                    progress(f"kill {number + 1}", run)
+            finally:
+                stop.set()
+        run.start()
+        await run.until("the rest", lambda: sent <= run.bodies(), pause=0.5)
+    run.kill()
+    rows = run.rows()
+    places = Counter(tuple(row[name] for name in COLUMNS[:4]) for row in rows)
+    bodies = {row["body"] for row in rows}
+    return {
+        "format": run.how,
+        "naive": run.is_naive,
+        "kills": kills,
+        "points": len(POINTS) if points else 0,
+        "messages": len(sent),
+        "commits": run.commits(),
+        "lost": len(sent - bodies),
+        "duplicates": len(rows) - len(places),
+        "foreign": len(bodies - sent),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--points", action="store_true")
+    parser.add_argument("--naive", action="store_true")
+    parser.add_argument("--format", default="parquet")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--app", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--point", default="", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.app is not None:
+        run_app(given.app, given.format, given.point, given.naive)
+        return 0
+    os.environ["ROCKETAPP_CONSUMER__CRASH_DIR"] = ""
+    os.environ["ROCKETAPP_CONSUMER__JOIN_TIMEOUT"] = "0"
+    with tempfile.TemporaryDirectory() as directory, serving(BrokerConfig(lock_expiry=LOCK_EXPIRY)) as address:
+        os.environ["ROCKETAPP_CLIENT__NAME_SERVER"] = address
+        run = Run(Path(directory), given.format, given.seed, given.naive)
+        try:
+            result = asyncio.run(measure(run, given.kills, given.points))
+        finally:
+            if run.process is not None:
+                run.kill()
+    print(json.dumps(result))
+    is_right = result["duplicates"] > 0 if given.naive else not (result["duplicates"] or result["foreign"])
+    return 0 if is_right and not result["lost"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""Processes that are killed with SIGKILL lose nothing and write nothing twice. `kills.py` has longer runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+KILLS = Path(__file__).with_name("kills.py")
+
+
+def run(*arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(KILLS), "--format", "arrow", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.stdout, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_death_at_any_point_of_a_commit_loses_and_doubles_nothing() -> None:
+    found = run("--points")
+    assert (found["lost"], found["duplicates"], found["foreign"]) == (0, 0, 0)
+    assert (found["points"], found["messages"] > 0) == (6, True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_deaths_at_random_moments_lose_and_double_nothing() -> None:
+    found = run("--kills", "3")
+    assert (found["lost"], found["duplicates"], found["foreign"]) == (0, 0, 0)
+    assert found["commits"] > 6
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_same_deaths_double_rows_where_a_handler_appends_its_batch() -> None:
+    assert run("--kills", "3", "--naive")["duplicates"] > 0
