@@ -7,24 +7,28 @@ and a plugin that cannot be loaded breaks its own command alone.
 from __future__ import annotations
 
 from collections.abc import Collection
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 import click
 
 from rocketapp.cli.failure import CommandError, describe
+from rocketapp.hooks.installed import entry_points
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "rocketapp.commands"
 
 
 def list_commands(ours: Collection[str]) -> list[tuple[str, str]]:
     """The name of each, and which distribution brings it. Ours win over others of the same name."""
-    found = sorted(entry_points(group=GROUP), key=lambda point: point.name)
+    found = sorted(entry_points(GROUP), key=lambda point: point.name)
     return [(point.name, f"from {_distribution(point)}") for point in found if point.name not in ours]
 
 
 def load_command(name: str) -> click.Command | None:
     """The command; None when no plugin has it. Raises CommandError that names the plugin."""
-    found = list(entry_points(group=GROUP, name=name))
+    found = list(entry_points(GROUP).select(name=name))
     if not found:
         return None
     if len(found) > 1:

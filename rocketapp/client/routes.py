@@ -6,7 +6,7 @@ So a dead broker, however many calls wait for it, never delays the news that it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 
 from rocketapp.client.name_servers import NameServers
@@ -39,6 +39,10 @@ class RouteTable:
     def get(self, topic: str) -> TopicRoute | None:
         """The known route; None when the topic was not asked for yet, or no broker holds it."""
         return self._cache.get(topic)
+
+    def broker_names(self) -> Collection[str]:
+        """Every broker that a known route names, or that is held."""
+        return self._cache.brokers().keys()
 
     async def fetch(self, topic: str) -> TopicRoute | None:
         """Ask a name server now; None when the topic has no route. TransportError when no name server answers."""

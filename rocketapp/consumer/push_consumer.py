@@ -80,11 +80,12 @@ class PushConsumer:
     def routes_changed(self) -> None:
         """Queues or brokers of some topic are others than before."""
         routes = self._client.routes
-        known = {
-            name for topic in self._group.subscriptions if (route := routes.get(topic)) for name in _brokers(route)
-        }
         retry = routes.get(retry_topic(self._name))
-        if known - (_brokers(retry) if retry is not None else set()):
+        covered = _brokers(retry) if retry is not None else set()
+        # Most often the retry topic is on every broker, and then not all of 1,000 topics are looked at.
+        if not covered.issuperset(routes.broker_names()) and any(
+            _brokers(route) - covered for topic in self._group.subscriptions if (route := routes.get(topic))
+        ):
             # A broker makes the retry topic when it hears our first heartbeat.
             routes.refresh_soon(retry_topic(self._name))
         self._rebalancer.wake()

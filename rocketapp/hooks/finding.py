@@ -7,16 +7,19 @@ even imported.
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.config.app import AppConfig
 from rocketapp.errors import ConfigError
+from rocketapp.hooks.installed import entry_points as installed
 from rocketapp.hooks.markers import PROJECT
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 BY_ENTRY_POINT, BY_SETTINGS, IN_CODE = "entry point", "settings", "code"
 
@@ -39,13 +42,13 @@ class Found:
 def find(
     objects: Iterable[object] = (),
     paths: Iterable[str] = (),
-    entry_points: Iterable[importlib.metadata.EntryPoint] | None = None,
+    entry_points: Iterable[EntryPoint] | None = None,
 ) -> list[Found]:
     """Rocketapp's own, those of other distributions by name, those that settings name, and those given in code.
 
     objects: given in code. paths: `module` or `module:attribute`. entry_points: None asks the interpreter.
     """
-    points = importlib.metadata.entry_points(group=PROJECT) if entry_points is None else entry_points
+    points = installed(PROJECT) if entry_points is None else entry_points
     return [
         *(
             Found(point.name, point.load, BY_ENTRY_POINT, point.module, point.dist)
@@ -81,7 +84,7 @@ def _module_of(plugin: object) -> str:
     return plugin.__name__ if inspect.ismodule(plugin) else str(getattr(plugin, "__module__", ""))
 
 
-def _built_in_first(entry_point: importlib.metadata.EntryPoint) -> tuple[bool, str]:
+def _built_in_first(entry_point: EntryPoint) -> tuple[bool, str]:
     return (not entry_point.value.startswith("rocketapp.plugins."), entry_point.name)
 
 

@@ -7,19 +7,21 @@ is folded into the chain, and a plugin that declines costs nothing afterwards.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rocketapp.consumer.ways.intake import IntakeWay, NewIntake
-from rocketapp.hooks.codec import Codec
-from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.markers import hookspec
-from rocketapp.hooks.publish import PublishWrapper
-from rocketapp.hooks.remote import Calling
-from rocketapp.hooks.surface import Surface
-from rocketapp.hooks.wrapper import Predicate, Wrapper
-from rocketapp.model.event import Observe
-from rocketapp.model.policy import Override, Policy
-from rocketapp.model.subscription import Subscription
+
+if TYPE_CHECKING:  # a hook is known by its arguments: the types are for readers and checkers
+    from rocketapp.consumer.ways.intake import IntakeWay, NewIntake
+    from rocketapp.hooks.codec import Codec
+    from rocketapp.hooks.idempotency import IdempotencyStore
+    from rocketapp.hooks.publish import PublishWrapper
+    from rocketapp.hooks.remote import Calling
+    from rocketapp.hooks.surface import Surface
+    from rocketapp.hooks.wrapper import Predicate, Wrapper
+    from rocketapp.model.event import Observe
+    from rocketapp.model.policy import Override, Policy
+    from rocketapp.model.subscription import Subscription
 
 
 @hookspec

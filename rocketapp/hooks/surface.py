@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
-from rocketapp.hooks.idempotency import IdempotencyStore
-from rocketapp.model.event import Event
-from rocketapp.model.outgoing import SendResult
-from rocketapp.model.publish_options import PublishOptions
-from rocketapp.model.snapshot import AppSnapshot
-from rocketapp.model.subscription import Subscription
+if TYPE_CHECKING:
+    from rocketapp.hooks.idempotency import IdempotencyStore
+    from rocketapp.model.event import Event
+    from rocketapp.model.outgoing import SendResult
+    from rocketapp.model.publish_options import PublishOptions
+    from rocketapp.model.snapshot import AppSnapshot
+    from rocketapp.model.subscription import Subscription
 
 T = TypeVar("T")
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import inf
 from operator import attrgetter
 
 from rocketapp.model.route import MASTER_ID, TopicRoute
@@ -40,6 +42,8 @@ class _Entry:
     wait: float = FIRST_WAIT
     looks: tuple[float, ...] = ()
     """Waits before the next questions, in place of the interval."""
+    queued: float = inf
+    """When the cache next looks whether it is due: at `due`, or sooner."""
 
 
 class RouteCache:
@@ -51,6 +55,10 @@ class RouteCache:
         self._brokers: dict[str, dict[int, str]] = {}
         self._holds: Counter[str] = Counter()
         self._missing: set[str] = set()
+        self._queue: list[tuple[float, str]] = []
+        """A heap of watched topics by `queued`, so that one of 1,000 costs no look at all. Some have moved on since."""
+        self._forget_from = inf
+        """No topic can be dropped before."""
 
     def get(self, topic: str) -> TopicRoute | None:
         entry = self._entries.get(topic)
@@ -62,11 +70,13 @@ class RouteCache:
         entry.watchers += 1
         if entry.watchers == 1:
             entry.due = now if entry.route is None else entry.asked + self._interval
+            self._enqueue(topic, entry)
 
     def unwatch(self, topic: str) -> None:
         entry = self._entries.get(topic)
         if entry is not None and entry.watchers:
             entry.watchers -= 1
+            self._forget_from = min(self._forget_from, entry.asked + 2 * self._interval)
 
     def soon(self, topic: str, now: float) -> None:
         """The topic may have changed: ask at once, and again shortly afterwards when it is still missing.
@@ -79,20 +89,33 @@ class RouteCache:
             wait = max(FIRST_WAIT_AFTER_HINT, HINT_PER_MISSING * len(self._missing))
             entry.due = max(now, entry.asked + wait) if was_just_missing else now
             entry.wait = wait
+            self._enqueue(topic, entry)
 
     def doubt(self, address: str, now: float) -> None:
         """This broker cannot be reached: it may have another address by now."""
-        for entry in self._entries.values():
+        for topic, entry in self._entries.items():
             if entry.route is not None and any(address in each.addresses.values() for each in entry.route.brokers):
                 entry.due = min(entry.due, max(now, entry.asked + DOUBT_INTERVAL))
+                self._enqueue(topic, entry)
 
     def due(self, now: float) -> list[str]:
         """The watched topics that have to be asked for now."""
-        return [topic for topic, entry in self._entries.items() if entry.watchers and entry.due <= now]
+        found = []
+        while self._queue and self._queue[0][0] <= now:
+            entry = self._first()
+            if entry is not None and entry.due <= now:
+                found.append(heappop(self._queue)[1])
+                entry.queued = inf
+        for topic in found:  # until it is answered
+            self._enqueue(topic, self._entries[topic])
+        return found
 
     def next_due(self) -> float | None:
         """When the next topic is due; None when no topic is watched."""
-        return min((entry.due for entry in self._entries.values() if entry.watchers), default=None)
+        while self._queue:
+            if (entry := self._first()) is not None:
+                return entry.due
+        return None
 
     def found(self, topic: str, route: TopicRoute, now: float) -> bool:
         """Store the route that a name server returned; True when it differs from the one before."""
@@ -106,6 +129,9 @@ class RouteCache:
         self._missing.discard(topic)
         wait, *looks = entry.looks or (self._interval,)
         entry.due, entry.wait, entry.looks = now + wait, FIRST_WAIT, tuple(looks)
+        self._enqueue(topic, entry)
+        if not entry.watchers:
+            self._forget_from = min(self._forget_from, now + 2 * self._interval)
         if is_missing_one:
             self._learn_brokers()
         elif changed:
@@ -117,17 +143,18 @@ class RouteCache:
         entry = self._entries.get(topic)
         if entry is not None:
             entry.asked, entry.due = now, now + entry.wait
+            self._enqueue(topic, entry)
             if entry.route is None:
                 self._missing.add(topic)
             entry.wait = min(2 * entry.wait, self._interval)
 
     def forget_unused(self, now: float) -> None:
         """Drop every topic that is not watched and was not asked for during two intervals."""
-        old = [
-            topic
-            for topic, entry in self._entries.items()
-            if not entry.watchers and entry.asked + 2 * self._interval <= now
-        ]
+        if now < self._forget_from:
+            return
+        last = {topic: entry.asked + 2 * self._interval for topic, entry in self._entries.items() if not entry.watchers}
+        old = [topic for topic, until in last.items() if until <= now]
+        self._forget_from = min((until for until in last.values() if until > now), default=inf)
         for topic in old:
             del self._entries[topic]
             self._missing.discard(topic)
@@ -155,6 +182,24 @@ class RouteCache:
             return
         del self._holds[broker_name]
         self._learn_brokers()
+
+    def _enqueue(self, topic: str, entry: _Entry) -> None:
+        """Look at it when it is due, unless that happens sooner anyway."""
+        if entry.watchers and entry.due < entry.queued:
+            entry.queued = entry.due
+            heappush(self._queue, (entry.due, topic))
+
+    def _first(self) -> _Entry | None:
+        """The first of the queue when it is due at its time; otherwise that is put right, and None is returned."""
+        at, topic = self._queue[0]
+        entry = self._entries.get(topic)
+        if entry is not None and entry.queued == at and entry.watchers and entry.due == at:
+            return entry
+        heappop(self._queue)
+        if entry is not None and entry.queued == at:
+            entry.queued = inf
+            self._enqueue(topic, entry)
+        return None
 
     def _learn_from(self, latest: TopicRoute) -> None:
         """As `_learn_brokers`, after a route that has lost no broker: the latest route decides, others stay."""

@@ -25,18 +25,21 @@ QUEUE_LOCKS = OWN_STATE
 
 
 Rendered = dict[int, tuple[object, str]]
-"""Members of a table as they were last written, by identity: who changes a member replaces it."""
+"""Members of a table as they were written, by identity: who changes a member replaces it."""
+_MOST_PER_MEMBER = 4
+"""Texts that are kept for one member: its own, those of what it holds, and of what it was."""
 
 
 def encode(value: Mapping[str, Any], unchanged: Rendered | None = None) -> bytes:
     """A table in Apache's form. Lone surrogates, which a client may send in a name, become question marks.
 
-    `unchanged`: what the last call left there; it becomes what this one leaves.
+    `unchanged`: what the last call left there; this one adds to it, and empties it when most of it is of no use.
     """
-    before = {} if unchanged is None else dict(unchanged)
-    after: Rendered = {} if unchanged is None else unchanged
-    after.clear()
-    return _render(value, "", before, after).encode("utf-8", "replace")
+    known: Rendered = {} if unchanged is None else unchanged
+    text = _render(value, "", known)
+    if len(known) > _MOST_PER_MEMBER * sum(len(one) for one in value.values() if isinstance(one, Mapping)):
+        known.clear()
+    return text.encode("utf-8", "replace")
 
 
 def decode(data: bytes) -> dict[str, Any]:
@@ -50,9 +53,9 @@ def decode(data: bytes) -> dict[str, Any]:
 _text = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def _render(value: object, indent: str, before: Rendered, after: Rendered) -> str:
+def _render(value: object, indent: str, known: Rendered) -> str:
     if isinstance(value, list | tuple):
-        return f"[{','.join(_render(item, indent, before, after) for item in value)}]"
+        return f"[{','.join(_render(item, indent, known) for item in value)}]"
     if not isinstance(value, Mapping):
         return _text(value)
     if not value:
@@ -60,13 +63,12 @@ def _render(value: object, indent: str, before: Rendered, after: Rendered) -> st
     inner = indent + "\t"
     members = []
     for key, member in value.items():
-        known = before.get(id(member)) if indent else None
-        if known is not None and known[0] is member:
-            text = known[1]
-        else:
-            text = f"{inner}{key if isinstance(key, int) else _text(str(key))}:{_render(member, inner, before, after)}"
+        if indent and (written := known.get(id(member))) is not None:
+            members.append(written[1])
+            continue
+        text = f"{inner}{key if isinstance(key, int) else _text(str(key))}:{_render(member, inner, known)}"
         if indent and isinstance(member, dict):
-            after[id(member)] = (member, text)
+            known[id(member)] = (member, text)  # which keeps the member, and so its identity
         members.append(text)
     return "{\n" + ",\n".join(members) + f"\n{indent}}}"
 
