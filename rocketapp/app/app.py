@@ -122,11 +122,12 @@ class RocketApp(Subscribing, TwoPhases):
 
         Returns when nothing runs any more. Cancelling it cuts the drain.
         """
-        from rocketapp.app.run.in_loop import stop
+        from rocketapp.app.run.in_loop import check_loop, stop
 
         if self._run_here is not None:
+            check_loop(self._run_here)
             lifecycle, self._run_here = self._run_here, None
-            await stop(lifecycle)
+            await stop(self, lifecycle)
 
     def upcaster(self, kind: type[Any], *, version: int) -> Callable[[Upcast], Upcast]:
         """This function turns the members of a payload of version `version` into those of the next one.
@@ -247,5 +248,5 @@ class RocketApp(Subscribing, TwoPhases):
         self._declared.lifecycle_hooks.append(read_hook(hook, function, type(self), place_of_call()))
 
     def __repr__(self) -> str:
-        state = "running" if self._running is not None else "not running"
+        state = "running" if self._alive() is not None else "not running"
         return f"<RocketApp {self.name}: {len(self._declared.registry)} subscriptions, {state}>"

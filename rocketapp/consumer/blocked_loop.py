@@ -55,7 +55,7 @@ class BlockedLoop:
         self._stopped = threading.Event()
         self._ticked = self._now()
         self._timer = loop.call_later(self._after / 5, self._tick, loop)
-        arguments = self._stopped, threading.get_ident()
+        arguments = self._stopped, loop, threading.get_ident()
         threading.Thread(target=self._watch, args=arguments, name="blocked loop", daemon=True).start()
 
     def leave(self, consumer: object) -> None:
@@ -74,9 +74,9 @@ class BlockedLoop:
         self._ticked = now
         self._timer = loop.call_later(self._after / 5, self._tick, loop)
 
-    def _watch(self, stopped: threading.Event, loop_thread: int) -> None:
-        """In a thread."""
-        while not stopped.wait(self._after / 5):
+    def _watch(self, stopped: threading.Event, loop: asyncio.AbstractEventLoop, loop_thread: int) -> None:
+        """In a thread. A loop that was closed without a stop ends it too."""
+        while not stopped.wait(self._after / 5) and not loop.is_closed():
             if self._blocked_at is None and self._now() - self._ticked >= self._after:
                 frame = sys._current_frames().get(loop_thread)
                 place, handler = _place(frame)

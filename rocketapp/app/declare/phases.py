@@ -37,27 +37,33 @@ class TwoPhases:
     def _check_complete(self) -> None:
         """Raise SetupError for a declaration that lacks its other half."""
 
-    def _change_pauses(self, change: PauseChange) -> None:
+    def _alive(self) -> RunningApp | None:
+        """The run, unless its event loop was closed under it: then nothing of it can ever end in order."""
         running = self._running
+        return None if running is None or running.loop.is_closed() else running
+
+    def _change_pauses(self, change: PauseChange) -> None:
+        running = self._alive()
         if running is None:
             self._pause_changes.append(change)
         else:
             running.change_pauses(change)
 
     def _refuse_when_running(self, what: str) -> None:
-        if self._running is not None:
+        if self._alive() is not None:
             raise SetupError(
                 place_of_call(), f"{what} came when app {self.name!r} had started: declare everything before it runs"
             )
 
     def _must_run(self) -> RunningApp:
-        if self._running is None:
+        running = self._alive()
+        if running is None:
             raise SetupError(
                 place_of_call(),
                 f"app {self.name!r} is not running: publish from handlers, on_startup or on_shutdown functions, "
                 "or inside `async with app:`",
             )
-        return self._running
+        return running
 
 
 def declared_of(app: TwoPhases) -> Declared:
@@ -84,9 +90,11 @@ def is_running(app: TwoPhases) -> bool:
 def begin(app: TwoPhases, running: RunningApp) -> None:
     """From now on publishing works and nothing more is declared.
 
+    A run whose event loop was closed is over.
+
     Raises SetupError when the app runs already, and for a declaration that lacks its other half.
     """
-    if app._running is not None:
+    if app._alive() is not None:
         raise SetupError(place_of_call(), f"app {app.name!r} is running already: stop it first")
     app._check_complete()
     app._running = running

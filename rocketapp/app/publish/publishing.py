@@ -88,7 +88,7 @@ class Publishing:
         """See Publisher."""
         check_names("publish", options, PublishOptions)
         message, timeout = self._outgoing(topic, body, options), timeout_of(options)
-        return await self._sender(options).send(message, timeout=timeout)
+        return await self._sender_here(options).send(message, timeout=timeout)
 
     async def publish_many(
         self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
@@ -98,12 +98,12 @@ class Publishing:
         if isinstance(items, str | bytes | bytearray | Mapping) or not isinstance(items, Iterable):
             raise TypeError(f"publish_many(items={type(items).__name__}): give several bodies, or one to publish")
         messages = [self._outgoing(topic, body, options) for body in items]
-        return await self._sender(options).send_many(messages)
+        return await self._sender_here(options).send_many(messages)
 
     async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
         """See Publisher."""
         check_names("publish_one_way", options, SendOptions)
-        await self._sender(options).send_one_way(self._outgoing(topic, body, options))
+        await self._sender_here(options).send_one_way(self._outgoing(topic, body, options))
 
     def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """See Publisher."""
@@ -135,6 +135,14 @@ class Publishing:
         if origin is None or CORRELATION_ID in message.properties:
             return message
         return replace(message, properties={**message.properties, CORRELATION_ID: correlation_id(origin)})
+
+    def _sender_here(self, options: SendOptions) -> Sender:
+        """Raises SetupError in another event loop than the app's: there nothing that is awaited would ever come."""
+        if _running_loop() is not self._running().loop:
+            raise SetupError(
+                place_of_call(), "the app runs in another event loop: publish there, or with publish_sync from a thread"
+            )
+        return self._sender(options)
 
     def _sender(self, options: SendOptions) -> Sender:
         # None is the unnamed cluster, also where another one is the default.

@@ -13,14 +13,15 @@ import os
 from pathlib import Path
 from random import Random
 
-from rocketapp.app.declare.phases import TwoPhases, declared_of
+from rocketapp.app.declare.phases import TwoPhases, declared_of, end
+from rocketapp.app.places import place_of_call
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.run.reading import read_settings
 from rocketapp.app.settings.environments import SWITCHER
 from rocketapp.app.settings.settings import Settings, with_name_server
 from rocketapp.clock import SystemClock
 from rocketapp.embedded.running import find_serving
-from rocketapp.errors import ConfigError
+from rocketapp.errors import ConfigError, SetupError
 from rocketapp.tasks import scope
 from rocketapp.transport.tcp import dial_tcp
 
@@ -39,8 +40,20 @@ async def start(app: TwoPhases) -> Lifecycle:
     return lifecycle
 
 
-async def stop(lifecycle: Lifecycle) -> None:
+def check_loop(lifecycle: Lifecycle) -> None:
+    """Raises SetupError in another event loop than the one in which it was started, unless that was closed."""
+    if not lifecycle.loop.is_closed() and lifecycle.loop is not asyncio.get_running_loop():
+        raise SetupError(place_of_call(), "the app was entered in another event loop: leave it there")
+
+
+async def stop(app: TwoPhases, lifecycle: Lifecycle) -> None:
     """Drain and stop. A cancelled wait cuts the drain: what handlers have in hand is handed out again later."""
+    if lifecycle.loop.is_closed():
+        log.error(
+            "the event loop of %r was closed before the app was left: its messages are delivered again", lifecycle
+        )
+        end(app)
+        return
     cut = asyncio.Event()
     async with scope(lifecycle.stop(cut)) as (stopping,):
         try:

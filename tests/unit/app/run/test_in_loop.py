@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
@@ -224,3 +227,71 @@ async def test_a_topic_publisher_and_a_handler_of_one_topic_agree(address: str) 
         await asyncio.to_thread(publisher.publish_sync, Order("4"))
         await done.wait()
     assert sorted(handled) == ["1", "2", "3", "4"]
+
+
+def elsewhere(work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """The same in a loop and a thread of its own."""
+    return asyncio.to_thread(lambda: asyncio.run(work()))
+
+
+async def test_another_loop_cannot_publish_with_it_nor_leave_it(address: str) -> None:
+    app = app_at(address)
+    async with app:
+        for work in (
+            lambda: app.publish("orders", "1"),
+            lambda: app.publish_many("orders", ["1"]),
+            lambda: app.publish_one_way("orders", "1"),
+        ):
+            with pytest.raises(SetupError, match="runs in another event loop: publish there, or with publish_sync"):
+                await elsewhere(work)
+        await elsewhere(lambda: asyncio.to_thread(app.publish_sync, "orders", "2"))
+
+
+async def test_leaving_in_another_loop_is_refused(address: str) -> None:
+    app = app_at(address)
+    await app.__aenter__()
+    with pytest.raises(SetupError, match="entered in another event loop: leave it there"):
+        await elsewhere(app.__aexit__)
+    await app.__aexit__()
+    assert repr(app).endswith("not running>")
+
+
+ABANDONED = """
+import asyncio, logging, sys, threading
+from rocketapp import RocketApp, SetupError
+
+logging.basicConfig(level=logging.ERROR, stream=sys.stdout, format="%(message)s")
+app = RocketApp("shop", settings={"client": {"name_server": sys.argv[1]}})
+app.subscribe("orders")(lambda message: None)
+asyncio.run(app.__aenter__())
+for watch in [thread for thread in threading.enumerate() if thread.name == "blocked loop"]:
+    watch.join(10)
+    print("watch ended:", not watch.is_alive())
+print(app)
+try:
+    app.publish_sync("orders", "1")
+except SetupError as error:
+    print(error)
+
+async def again():
+    async with app:
+        await app.publish("orders", "1")
+    print("published")
+
+asyncio.run(again())
+asyncio.run(app.__aenter__())
+asyncio.run(app.__aexit__())
+"""
+
+
+async def test_an_app_whose_loop_was_closed_can_be_run_again(address: str) -> None:
+    # In a process of its own: sockets of a closed loop complain whenever they are collected.
+    arguments = [sys.executable, "-W", "ignore", "-c", ABANDONED, address]
+    ended = await asyncio.to_thread(subprocess.run, arguments, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    watch, app, publishing, published, leaving = ended.stdout.splitlines()
+    assert watch == "watch ended: True"
+    assert app == "<RocketApp shop: 1 subscriptions, not running>"
+    assert "app 'shop' is not running" in publishing
+    assert published == "published"
+    assert "was closed before the app was left" in leaving
