@@ -52,6 +52,16 @@ def options() -> tuple[str, type[Any]] | None:
 
 
 @hookspec
+def app_setup(app: Surface) -> None:
+    """Read the settings, and make what the other hooks of this run need.
+
+    Called once per run, when the settings are complete: before observers are asked, handlers are wrapped and anything
+    connects. Nothing is to be opened here: that is for `app_startup`. What it raises stops the start. In the order of
+    registration.
+    """
+
+
+@hookspec
 def observe_events(app: Surface) -> Observe | None:
     """Return a function that receives every event of the engine, or None to decline.
 

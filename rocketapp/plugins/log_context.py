@@ -23,8 +23,7 @@ class LogContext:
         self._is_on = False
 
     @hookimpl
-    def observe_events(self, app: Surface) -> None:
-        """Observes nothing; this is where a plugin first sees the settings."""
+    def app_setup(self, app: Surface) -> None:
         self._is_on = is_on(app.options(AppConfig))
 
     @hookimpl(tryfirst=True)

@@ -38,13 +38,15 @@ class AppSurface:
         plugins: Plugins,
         snapshot: Callable[[], AppSnapshot],
     ) -> None:
-        """Asks the plugins for their observers. Raises PluginError for one that cannot be called."""
+        """Sets the plugins up and asks for their observers. Raises what they raise, and PluginError."""
         self._app, self._settings, self._publishing = app, settings, publishing
         self._periodic, self._plugins = periodic, plugins
         self.subscriptions: Sequence[Subscription] = tuple(subscriptions)
         self.snapshot = snapshot
         self._stores: list[Answer] | None = None
         self._observers: list[tuple[str, Observe]] = []
+        for hook in plugins.hooks("app_setup"):
+            hook.call(app=self)
         for answer in plugins.ask("observe_events", app=self):
             if not callable(answer.value):
                 raise PluginError(

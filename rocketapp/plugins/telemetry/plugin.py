@@ -48,8 +48,8 @@ class Telemetry:
         return "telemetry", TelemetryConfig
 
     @hookimpl
-    def observe_events(self, app: Surface) -> None:
-        """Observes nothing; this is where a plugin first sees the settings."""
+    def app_setup(self, app: Surface) -> None:
+        """What is wanted is known before the handlers are wrapped."""
         self._config, self._tracing, self._counts = app.options(TelemetryConfig), None, None
         self._wanted = wanted(self._config, os.environ) or None
         if self._wanted is not None and not self._is_installed():

@@ -160,7 +160,7 @@ class Seeing:
         self.told: list[str] = []
 
     @hookimpl
-    def observe_events(self, app: Surface) -> None:
+    def app_setup(self, app: Surface) -> None:
         self.told.append(f"settings of {app.name}")
 
     @hookimpl

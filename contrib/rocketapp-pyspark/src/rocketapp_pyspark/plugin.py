@@ -68,7 +68,7 @@ class SparkPlugin:
         return {"sink": partial(self._declare, app)}
 
     @hookimpl
-    def observe_events(self, app: Surface) -> None:
+    def app_setup(self, app: Surface) -> None:
         """The start of a run: what the hooks after it need."""
         self._surface, self._writers = app, []
 

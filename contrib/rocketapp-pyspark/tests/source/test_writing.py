@@ -36,7 +36,7 @@ def write(name_server: str, rows: list[dict[str, Any]], **given: Any) -> int:
 
 
 def stored(topics: Topics, topic: str, count: int) -> list[dict[str, Any]]:
-    """The messages of a topic, when so many can be read."""
+    """The messages of a topic, when `count` of them can be read."""
     queues = range(len(topics.view(topics.options(subscribe=topic)).readable(topic)))
     wait_until(
         lambda: sum(topics.loader.end(topic, queue_id) for queue_id in queues) >= count,

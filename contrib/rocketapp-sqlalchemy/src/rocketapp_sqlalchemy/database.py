@@ -87,8 +87,7 @@ class Database:
         return InDatabase(self, key)
 
     @hookimpl
-    def observe_events(self) -> None:
-        """Called before the handlers are wrapped; nothing is observed."""
+    def app_setup(self) -> None:
         self.is_plugin = True
 
     @hookimpl(tryfirst=True)  # outermost: what other wrappers raise after the handler undoes its transaction

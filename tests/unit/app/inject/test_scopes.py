@@ -222,7 +222,7 @@ class Asking:
         self.problems: list[str] = []
 
     @hookimpl
-    def observe_events(self, app: Surface) -> None:
+    def app_setup(self, app: Surface) -> None:
         self.provide = app.provider(Database)
         for wrong in ("nothing", int):
             try:

@@ -451,6 +451,45 @@ async def test_counters_and_idleness_are_those_of_all_consumers() -> None:
     await lifecycle.stop(asyncio.Event())
 
 
+async def test_plugins_are_set_up_at_every_run_before_they_are_asked_for_anything_else() -> None:
+    asked: list[str] = []
+
+    class Limits:
+        @hookimpl
+        def app_setup(self, app: Surface) -> None:
+            asked.append(f"set up for {app.options(AppConfig).group}")
+
+        @hookimpl
+        def observe_events(self) -> None:
+            asked.append("observers")
+
+        @hookimpl
+        def handler_wrapper(self) -> None:
+            asked.append("wrapper")
+
+        @hookimpl
+        def app_startup(self) -> None:
+            asked.append("start")
+
+    app = app_of(Diary(), plugins=[Limits()])
+    settings = Settings(client=ClientConfig(name_server="h:1"), app=AppConfig(group="billing"))
+    for _ in range(2):
+        lifecycle = lifecycle_of(app, settings=settings)
+        await lifecycle.start()
+        await lifecycle.stop(asyncio.Event())
+    assert asked == ["set up for billing", "observers", "wrapper", "start"] * 2
+
+
+async def test_a_plugin_that_cannot_be_set_up_stops_the_start() -> None:
+    class Broken:
+        @hookimpl
+        def app_setup(self) -> None:
+            raise KeyError("limit")
+
+    with pytest.raises(PluginError, match=r"Broken: app_setup raised KeyError: 'limit'"):
+        await lifecycle_of(app_of(Diary(), plugins=[Broken()])).start()
+
+
 async def test_plugins_see_the_app_and_its_events_and_cannot_disturb_it(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Any] = []
     ticked = asyncio.Event()

@@ -20,7 +20,7 @@ class Looking:
     early: AppSnapshot
 
     @hookimpl
-    def observe_events(self, app: Surface) -> None:
+    def app_setup(self, app: Surface) -> None:
         self.app, self.early = app, app.snapshot()
 
 
