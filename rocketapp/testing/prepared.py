@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.call.policies import with_policies
@@ -81,7 +82,7 @@ def _plugins_of(app: RocketApp, settings: Settings, subscriptions: Sequence[Subs
 def collecting(app: RocketApp, published: list[Published]) -> Publishing:
     """Publishes into this list."""
     payloads = declared_of(app).payloads
-    running = _Collecting(asyncio.get_running_loop(), published, payloads)
+    running = _Collecting(asyncio.get_running_loop(), published, payloads, declared_of(app).options)
     return Publishing(lambda: running, payloads=payloads)
 
 
@@ -90,8 +91,14 @@ class _Collecting:
 
     send_timeout = 3.0
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, published: list[Published], payloads: Payloads) -> None:
-        self.loop, self.published, self.payloads = loop, published, payloads
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        published: list[Published],
+        payloads: Payloads,
+        options: Callable[[type[Any]], Any],
+    ) -> None:
+        self.loop, self.published, self.payloads, self.options = loop, published, payloads, options
 
     def sender(self, cluster: str) -> _Sender:
         return _Sender(self, cluster)

@@ -13,13 +13,15 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from rocketapp.wire.message import MADE_MS
+
 T = TypeVar("T")
 
 
 _TURNS, _TICK = 1000, 1e-9
 """After this number of turns at one moment the clock moves by one tick, which is asyncio's resolution: timers fire up
 to a tick early, so loops that compare their time with the clock turn at once until the clock has reached it."""
-EPOCH = 1_795_000_000.0
+EPOCH = MADE_MS / 1000
 """Seconds since 1970 at which virtual time begins, unless told otherwise."""
 
 

@@ -7,7 +7,8 @@ first used.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
@@ -18,8 +19,9 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import RETRY_PREFIX
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.wire import properties as names
+from rocketapp.wire.body import encode_body
 from rocketapp.wire.compression import inflate
-from rocketapp.wire.layout import PORT, Fixed
+from rocketapp.wire.layout import PORT, Fixed, Record, encode_record, take_apart
 from rocketapp.wire.message_id import offset_id
 
 
@@ -59,6 +61,10 @@ class UnreadableText(Unreadable, UnicodeDecodeError):  # noqa: N818 - an outcome
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MADE_MS = 1_795_000_000_000
+"""When messages of `Message.make` were sent and stored if it is not told: where the testing kit's time begins."""
+_made = itertools.count(1)
+"""Numbers the made messages that are given no id."""
 
 
 class Message:
@@ -85,6 +91,57 @@ class Message:
     """The encoded properties: see `wire.properties`."""
     size: int
     """Bytes of its stored record."""
+
+    @staticmethod
+    def make(
+        body: Any = b"",
+        *,
+        topic: str = "test",
+        tag: str | None = None,
+        keys: str | Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        attempt: int = 1,
+        queue: MessageQueue | None = None,
+        offset: int = 0,
+        message_id: str | None = None,
+        born_at: datetime | None = None,
+        stored_at: datetime | None = None,
+    ) -> Message:
+        """A message as a pull brings it, for tests.
+
+        body: whatever can be published, as JSON where it has fields. attempt: 1 for the first. queue: where it was
+        pulled from; None is queue 0 of `topic` on broker-a. message_id: None for one that no other made message has.
+        born_at, stored_at: aware; None is 2026-11-18 11:06:40 UTC.
+
+        Messages are equal only to themselves, as a batch may hold copies. Raises TypeError for a body that cannot be
+        published, ValueError for an attempt below 1.
+        """
+        if attempt < 1:
+            raise ValueError(f"attempt={attempt}: the first attempt is 1")
+        own = {
+            names.KEYS: keys if isinstance(keys, str) else " ".join(keys),
+            names.UNIQ_KEY: f"TEST{next(_made):028X}" if message_id is None else message_id,
+            names.TAGS: tag,
+        }
+        said = {name: value for name, value in own.items() if value}
+        record = Record(
+            topic=topic,
+            body=encode_body(body),
+            raw_properties=names.encode({**(properties or {}), **said}),
+            queue_id=0 if queue is None else queue.queue_id,
+            queue_offset=offset,
+            born_ms=_ms(born_at),
+            born_port=40_000,
+            stored_ms=_ms(stored_at),
+            store_port=10_911,
+            reconsume_times=attempt - 1,
+        )
+        parts = take_apart(encode_record(record), 0)
+        message = Message()
+        message._fixed, message.body, message.raw_properties = parts.fixed, parts.body, parts.properties
+        message.offset, message.size = parts.fixed[5], parts.fixed[0]
+        message.queue = MessageQueue(topic, "broker-a", 0) if queue is None else queue
+        return message
 
     @property
     def topic(self) -> str:
@@ -262,6 +319,10 @@ def _revive(kind: type[Message], state: dict[str, Any]) -> Message:
     for name, value in state.items():
         setattr(message, name, value)
     return message
+
+
+def _ms(at: datetime | None) -> int:
+    return MADE_MS if at is None else int(at.astimezone(UTC).timestamp() * 1000)
 
 
 def _datetime(ms: int) -> datetime:

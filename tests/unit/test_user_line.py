@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from rocketapp import Policy
-from rocketapp.app.payloads.encode import encode_body
 from rocketapp.user_line import line_of_error, line_of_frame
+from rocketapp.wire.body import encode_body
 
 INSTALLED = "/usr/lib/python3/site-packages/shop/handlers.py"
 

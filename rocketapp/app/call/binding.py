@@ -186,7 +186,7 @@ def _getter(argument: Argument, subscription: Subscription, publisher: Get, publ
     if argument.kind is Kind.MESSAGE:
         return _itself
     if argument.kind is Kind.CONTEXT:
-        return context_of(subscription, publisher)
+        return context_of(subscription, publisher, publishing.options)
     if argument.kind is Kind.PUBLISHER:
         return publisher
     if argument.kind is Kind.PROVIDER:

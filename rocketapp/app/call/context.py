@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, MutableMapping
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import SendResult
@@ -16,12 +16,14 @@ from rocketapp.model.publish_options import PublishOptions
 from rocketapp.model.publisher import Publisher
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
+from rocketapp.wire.message import Message
 
 if TYPE_CHECKING:
     from rocketapp.app.publish.publishing import Publishing
-    from rocketapp.wire.record import Message
 
 T = TypeVar("T")
+Options = Callable[[type[Any]], Any]
+"""The class of a table of settings -> its values in use."""
 LOGGER = "rocketapp.handlers"
 """Parent of the handlers' loggers: `rocketapp.handlers.<module>:<function>`."""
 
@@ -29,12 +31,20 @@ LOGGER = "rocketapp.handlers"
 class Context:
     """The circumstances of one attempt."""
 
-    __slots__ = ("_first", "_handler", "_publisher", "attempt", "deadline", "group", "queue")
+    __slots__ = ("_first", "_handler", "_options", "_publisher", "attempt", "deadline", "group", "queue")
 
     def __init__(
-        self, first: Message, attempt: int, subscription: Subscription, deadline: float | None, publisher: Publisher
+        self,
+        first: Message,
+        attempt: int,
+        subscription: Subscription,
+        deadline: float | None,
+        publisher: Publisher,
+        *,
+        options: Options,
     ) -> None:
         self._first, self._handler, self._publisher = first, subscription.handler_name, publisher
+        self._options = options
         self.attempt: int = attempt
         """The first is 1. For a batch: the highest of its messages."""
         self.queue: MessageQueue | None = first.queue
@@ -42,6 +52,40 @@ class Context:
         self.group: str = subscription.group
         self.deadline: float | None = deadline
         """The event loop's time (`loop.time()`) at which `timeout=` ends this attempt, or None."""
+
+    @staticmethod
+    def make(
+        message: Message | None = None,
+        *,
+        attempt: int | None = None,
+        group: str = "test",
+        deadline: float | None = None,
+        publisher: Publisher | None = None,
+        options: Iterable[object] = (),
+    ) -> Context:
+        """The circumstances of one attempt, for a test that calls a handler directly.
+
+        message: the handled one; None makes one. attempt: None is the message's. deadline: the loop's time.
+        publisher: what `publish` publishes with; without one it raises RuntimeError. options: the tables of settings
+        that `options` knows, such as `[ShopOptions(limit=5)]`.
+        """
+        message = Message.make() if message is None else message
+        tables = {type(table): table for table in options}
+        given = cast(Publisher, _NoPublisher()) if publisher is None else publisher
+        subscription = _made_subscription(message.topic, group)
+        return Context(
+            message,
+            message.attempt if attempt is None else attempt,
+            subscription,
+            deadline,
+            given,
+            options=lambda kind: _table_of(tables, kind),
+        )
+
+    def options(self, kind: type[T]) -> T:
+        """The values of a table of settings: the app's own, ConsumerConfig or a plugin's. As `RocketApp.options`."""
+        table: T = self._options(kind)
+        return table
 
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -67,6 +111,41 @@ class Context:
         return f"<Context {self._handler} attempt={self.attempt} queue={self.queue}>"
 
 
+def _made_subscription(topic: str, group: str) -> Subscription:
+    return Subscription(
+        topic=topic,
+        group=group,
+        tags=frozenset(),
+        expression="*",
+        orderly=False,
+        batch=None,
+        batch_wait=0.1,
+        concurrency=1,
+        retries=16,
+        start="last",
+        timeout=None,
+        cluster="",
+        is_async=True,
+        handler_name="test",
+        place="",
+    )
+
+
+def _table_of(tables: Mapping[type[Any], Any], kind: type[Any]) -> Any:
+    if kind not in tables:
+        raise LookupError(
+            f"this context has no {kind.__qualname__}: give Context.make(options=[{kind.__qualname__}()])"
+        )
+    return tables[kind]
+
+
+class _NoPublisher:
+    """Says how to publish in a test."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(f"{name}: this context publishes nothing: give Context.make(publisher=...), or use TestApp")
+
+
 class _MessageLogger(logging.LoggerAdapter[logging.Logger]):
     """Puts the message's fields beside those of the call, where the formatters find them."""
 
@@ -83,17 +162,19 @@ def publisher_of(subscription: Subscription, publishing: Publishing) -> Callable
     return own.following if subscription.batch is None else lambda _messages: own
 
 
-def context_of(subscription: Subscription, publisher: Callable[[Any], Publisher]) -> Callable[[Any], Context]:
-    """Message (or a list of them) -> Context, specialised once for a subscription."""
+def context_of(
+    subscription: Subscription, publisher: Callable[[Any], Publisher], options: Options
+) -> Callable[[Any], Context]:
+    """Message (or a list of them) -> Context, specialised once for a subscription. `options`: the running app's."""
     timeout = subscription.timeout
 
     def one(message: Message) -> Context:
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        return Context(message, message.attempt, subscription, deadline, publisher(message))
+        return Context(message, message.attempt, subscription, deadline, publisher(message), options=options)
 
     def many(messages: list[Message]) -> Context:
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         attempt = max(message.attempt for message in messages)
-        return Context(messages[0], attempt, subscription, deadline, publisher(messages))
+        return Context(messages[0], attempt, subscription, deadline, publisher(messages), options=options)
 
     return one if subscription.batch is None else many

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from rocketapp.app.payloads.decode import decoder_of, msgspec_decoder
-from rocketapp.app.payloads.encode import encode_body, has_fields, is_pydantic
+from rocketapp.wire.body import encode_body, has_fields, is_pydantic
 
 JSON, MESSAGE_PACK = "application/json", "application/msgpack"
 ANY = "application/octet-stream"

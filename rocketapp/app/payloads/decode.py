@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from rocketapp.app.payloads.encode import is_pydantic
+from rocketapp.wire.body import is_pydantic
 
 Decode = Callable[[bytes], Any]
 

@@ -14,10 +14,10 @@ import msgspec
 from rocketapp.app.payloads.choice import Choice, choice_in
 from rocketapp.app.payloads.codecs import ANY, JSON, JsonCodec, MessagePackCodec, canonical
 from rocketapp.app.payloads.decode import Decode, UnfitTypeError, decoder_of, name_of_type
-from rocketapp.app.payloads.encode import encode_body
 from rocketapp.app.payloads.upcasters import Upcasters
 from rocketapp.hooks.codec import Codec
 from rocketapp.model.payload import CONTENT_TYPE, PAYLOAD_VERSION
+from rocketapp.wire.body import encode_body
 
 MARK = CONTENT_TYPE.encode()
 

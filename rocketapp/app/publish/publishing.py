@@ -50,6 +50,10 @@ class Running(Protocol):
         """The producer of a cluster. Raises SetupError when there is none."""
         ...
 
+    def options(self, kind: type[Any]) -> Any:
+        """A table of the settings in use, by its class. Raises SetupError for an unknown one."""
+        ...
+
 
 class Publishing:
     """A Publisher (see there) over a running app."""
@@ -79,6 +83,10 @@ class Publishing:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The running app's. Raises SetupError while it does not run."""
         return self._running().loop
+
+    def options(self, kind: type[Any]) -> Any:
+        """A table of the running app's settings. Raises SetupError for an unknown class."""
+        return self._running().options(kind)
 
     def following(self, origin: Message) -> Publishing:
         """The same for what a handler publishes while it handles `origin`."""

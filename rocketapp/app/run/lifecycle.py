@@ -133,6 +133,10 @@ class Lifecycle:
         sender = self._senders.get(cluster)
         return self._producer(cluster) if sender is None else sender
 
+    def options(self, kind: type[Any]) -> Any:
+        """A table of the settings. Raises SetupError for an unknown class."""
+        return declared_of(self._app).options(kind)
+
     def change_pauses(self, change: PauseChange) -> None:
         """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
         if self._assembly is not None:

@@ -28,6 +28,9 @@ class NotRunning:
     def sender(self, cluster: str) -> Sender:
         raise AssertionError("nothing is published here")
 
+    def options(self, kind: type[Any]) -> Any:
+        raise AssertionError("no settings are here")
+
 
 NOWHERE = Publishing(NotRunning)
 

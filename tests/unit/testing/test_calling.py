@@ -133,7 +133,7 @@ async def test_a_context_is_made_for_a_handler_that_is_called_directly() -> None
     context = make_context(make_message(attempt=2), group="shop")
     assert (context.attempt, context.group, {context: 1}[context]) == (2, "shop", 1)
     context.logger.info("is not handled by anything")
-    with pytest.raises(RuntimeError, match="give make_context"):
+    with pytest.raises(RuntimeError, match=r"give Context.make\(publisher="):
         await context.publish("stock", b"")
 
 

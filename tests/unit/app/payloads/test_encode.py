@@ -8,9 +8,9 @@ import msgspec
 import pydantic
 import pytest
 
-from rocketapp.app.payloads.encode import encode_body
 from rocketapp.app.publish.messages import outgoing, timeout_of
 from rocketapp.model.publish_options import MessageOptions
+from rocketapp.wire.body import encode_body
 
 
 class Order(msgspec.Struct):

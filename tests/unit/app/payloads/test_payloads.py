@@ -109,7 +109,7 @@ def test_an_unknown_content_type_is_a_dead_letter_and_refused_in_publish() -> No
     returns(app, Order)
     reason = reason_of(app, message(b"<a/>", properties={"content-type": "text/xml"}))
     assert "content-type 'text/xml' has no codec" in reason
-    with pytest.raises(ValueError, match="has no codec: known are application/json, application/msgpack"):
+    with pytest.raises(ValueError, match=r"has no codec: known are .*application/json, application/msgpack"):
         sent(app, Order("1"), content_type="text/xml")
     assert sent(app, b"<a/>", content_type="text/xml").properties == {"content-type": "text/xml"}
 
