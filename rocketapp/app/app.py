@@ -193,7 +193,7 @@ class RocketApp(Subscribing, TwoPhases):
             raise SetupError(place, 'publisher needs one type: publisher("orders", Order) or publisher(a_topic)')
         try:
             return TopicPublisher(self._publishing, Topic(topic, kind))
-        except ValueError as error:
+        except (TypeError, ValueError) as error:
             raise SetupError(place, str(error)) from None
 
     def pause(self, topic: str | None = None, *, group: str | None = None, reason: str = DEFAULT_REASON) -> None:

@@ -14,17 +14,42 @@ PAYLOAD_VERSION: Final = "payload-version"
 
 @dataclass(frozen=True, slots=True)
 class TypeByTag:
-    """The message's tag says which type its body has: `Annotated[Paid | Refunded, TypeByTag({"paid": Paid, ...})]`."""
+    """The message's tag says which type its body has: `Annotated[Paid | Refunded, TypeByTag({"paid": Paid, ...})]`.
+
+    Raises TypeError or ValueError for what no tag is, and without a single type.
+    """
 
     types: Mapping[str, Any]
     """By tag. A message with another tag is a dead letter."""
 
+    def __post_init__(self) -> None:
+        _check_types("TypeByTag", "tag", self.types)
+        for tag in self.types:
+            if tag == "*" or "||" in tag or tag != tag.strip():
+                raise ValueError(f"TypeByTag: {tag!r}: a message has one tag, without || or blanks at its ends")
+
 
 @dataclass(frozen=True, slots=True)
 class TypeByProperty:
-    """A property of the message says which type its body has."""
+    """A property of the message says which type its body has.
+
+    Raises TypeError or ValueError for what no property is, and without a single type.
+    """
 
     name: str
     """The property."""
     types: Mapping[str, Any]
     """By its value. A message with another value, or without the property, is a dead letter."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise TypeError(f"TypeByProperty({self.name!r}, ...): give the name of a property")
+        _check_types("TypeByProperty", "value", self.types)
+
+
+def _check_types(name: str, said: str, types: object) -> None:
+    if not isinstance(types, Mapping) or not types:
+        raise TypeError(f"{name}({types!r}): give types by {said}, {{'paid': Paid}}")
+    for one in types:
+        if not isinstance(one, str) or not one:
+            raise TypeError(f"{name}: {one!r} is the {said} of no message: give a str")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, get_origin
 
 from rocketapp.model.names import topic_problem
 
@@ -16,7 +16,7 @@ class Topic(Generic[T]):
 
     `subscribe(topic)` takes handlers of this type, `publish(topic, payload)` and `publisher(topic)` payloads of it:
     type checkers say where one differs, and so do registration and publishing.
-    Raises ValueError for a name that no topic has.
+    Raises ValueError for a name that no topic has, TypeError for anything but a type.
     """
 
     name: str
@@ -26,6 +26,10 @@ class Topic(Generic[T]):
         problem = topic_problem(self.name) if isinstance(self.name, str) else f"topic={self.name!r} is not a name"
         if problem is not None:
             raise ValueError(f"Topic: {problem}")
+        kind: object = self.kind
+        if not isinstance(kind, type) and get_origin(kind) is None and not hasattr(kind, "__supertype__"):
+            mend = "give the type itself, not its name" if isinstance(kind, str) else "give the type of its payload"
+            raise TypeError(f"Topic({self.name!r}, {kind!r}): {mend}")
 
     def name_for(self, payload: object) -> str:
         """The name, for publishing this payload. Raises TypeError for one of another type."""

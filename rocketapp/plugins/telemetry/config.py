@@ -77,7 +77,19 @@ def _exporter(signal: str, is_wanted: bool, config: TelemetryConfig, environ: Ma
     for variable in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
         if name == "otlp" and environ.get(variable, "http/protobuf") != "http/protobuf":
             raise ConfigError(variable, f"{environ[variable]!r} is not supported: use http/protobuf")
+    if name == "otlp":
+        _check_url(config.endpoint, where, environ)
     return name
+
+
+def _check_url(endpoint: str, variables: tuple[str, ...], environ: Mapping[str, str]) -> None:
+    """Raises ConfigError for an address that nothing can be sent to: an exporter would only log it, every minute."""
+    place, url = "telemetry.endpoint", endpoint
+    if not url:
+        place = next((one for one in variables if environ.get(one)), "")
+        url = environ.get(place, "").strip()
+    if url and not url.lower().startswith(("http://", "https://")):
+        raise ConfigError(place, f"{url!r} is not a URL of HTTP: write http://host:4318")
 
 
 def _sampling(config: TelemetryConfig, environ: Mapping[str, str]) -> Sampling:

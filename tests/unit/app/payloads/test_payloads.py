@@ -172,6 +172,23 @@ def test_a_tag_or_a_property_says_which_type_a_body_has(choice: Any, marks: Any)
     assert "stands for none of its types: known are" in reason_of(app, message(b"{}", properties=wrong))
 
 
+@pytest.mark.parametrize(
+    ("choose", "problem"),
+    [
+        (lambda: TypeByTag({}), "give types by tag"),
+        (lambda: TypeByTag([Order]), "give types by tag"),  # type: ignore[arg-type]
+        (lambda: TypeByTag({1: Order}), "1 is the tag of no message"),  # type: ignore[dict-item]
+        (lambda: TypeByTag({"a || b": Order}), "a message has one tag"),
+        (lambda: TypeByTag({"*": Order}), "a message has one tag"),
+        (lambda: TypeByProperty("", {"a": Order}), "give the name of a property"),
+        (lambda: TypeByProperty("kind", {"": Order}), "'' is the value of no message"),
+    ],
+)
+def test_a_choice_that_no_message_makes_is_refused(choose: Callable[[], object], problem: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=problem):
+        choose()
+
+
 def test_a_batch_of_several_types_spoils_only_what_has_none() -> None:
     app, seen = RocketApp("shop"), []
     kinds = TypeByTag({"paid": Order, "moved": Moved})

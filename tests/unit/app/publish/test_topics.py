@@ -86,6 +86,16 @@ def test_a_topic_needs_a_legal_name(name: Any) -> None:
     assert caught.value.place.startswith(__file__)
 
 
+@pytest.mark.parametrize(
+    ("kind", "mend"), [("Order", "give the type itself, not its name"), (5, "give the type of its payload")]
+)
+def test_a_topic_needs_a_type(kind: Any, mend: str) -> None:
+    with pytest.raises(TypeError, match=mend):
+        Topic("orders", kind)
+    with pytest.raises(SetupError, match=mend):
+        RocketApp("shop").publisher("orders", kind)
+
+
 def test_a_publisher_needs_its_type_once() -> None:
     app: Any = RocketApp("shop")
     for arguments in (("orders",), (orders, Order)):

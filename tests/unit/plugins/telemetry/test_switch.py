@@ -61,6 +61,8 @@ def test_the_share_of_new_traces_is_the_setting_s_or_the_variable_s(
     [
         {"OTEL_TRACES_EXPORTER": "jaeger"},
         {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "c/v1/metrics"},
         {"OTEL_TRACES_SAMPLER": "often"},
         {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"},
     ],
@@ -68,3 +70,8 @@ def test_the_share_of_new_traces_is_the_setting_s_or_the_variable_s(
 def test_what_rocketapp_does_not_have_is_refused_by_the_variable_s_name(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=list(environ)[-1]):
         wanted(TelemetryConfig(), environ)
+
+
+def test_an_address_that_nothing_can_be_sent_to_is_refused_by_the_setting_s_name() -> None:
+    with pytest.raises(ConfigError, match=r"^telemetry.endpoint: 'collector:4318' is not a URL of HTTP"):
+        wanted(TelemetryConfig(endpoint="collector:4318"), {})
