@@ -140,6 +140,7 @@ class Group:
             observe=self._parts.observe,
             prompt=self.offsets.prompt,
             threads=self._parts.threads,
+            crashes=self._parts.crashes,
         )
 
     def _new_plugged(self, topic: ConsumedTopic) -> PluggedWay:

@@ -25,6 +25,7 @@ from struct import Struct
 from rocketapp.consumer.suspect_line import SuspectLine
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.crashes import Span, Suspect, Suspects, after_crash, still_suspected
+from rocketapp.wire.record import Message
 
 _SLOT = Struct("<Iqq")
 _SLOTS = 4096
@@ -107,6 +108,11 @@ class Crashes:
     def record(self, group: str, queue: MessageQueue, first: int, last: int) -> bytes:
         """What is noted down by a worker that takes these offsets of a queue."""
         return _SLOT.pack(self._number_of(group, queue), first, last)
+
+    def recorder(self, group: str, queue: MessageQueue) -> Callable[[Message], bytes]:
+        """The same for one message of a queue at a time."""
+        number, pack = self._number_of(group, queue), _SLOT.pack
+        return lambda message: pack(number, message.offset, message.offset)
 
     def _number_of(self, group: str, queue: MessageQueue) -> int:
         key = _key(group, queue)

@@ -34,6 +34,7 @@ class SuspectLine:
         self._waiting: deque[Suspected] = deque()
         self._running: Suspected | None = None
         self._then: dict[object, Callable[[], None]] = {}
+        self._watchers: dict[object, Callable[[], None]] = {}
         self._is_starting = self._is_late = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -54,6 +55,14 @@ class SuspectLine:
     def wait(self, owner: object, then: Callable[[], None]) -> None:
         """Call `then` when others may go on, once per owner."""
         self._then[owner] = then
+
+    def watch(self, owner: object, begins: Callable[[], None]) -> None:
+        """Call `begins` before each suspect starts, until its owner unwatches."""
+        self._watchers[owner] = begins
+
+    def unwatch(self, owner: object) -> None:
+        """Nothing happens if it did not watch."""
+        self._watchers.pop(owner, None)
 
     def ended(self, message: Message) -> None:
         """Its call has ended."""
@@ -87,6 +96,8 @@ class SuspectLine:
         while self._running is None and self._waiting:
             self._running, self._is_late = self._waiting.popleft(), False
             self._timer = asyncio.get_running_loop().call_later(PATIENCE, self._let_others)
+            for begins in list(self._watchers.values()):
+                begins()
             self._running.start()
         self._is_starting = False
         if self._running is None:

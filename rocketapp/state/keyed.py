@@ -19,7 +19,7 @@ M = TypeVar("M", bound=Pulled)
 class Keyed(Generic[M]):
     """The messages of one queue for one handler that are not finished."""
 
-    __slots__ = ("_busy", "_kept", "_key_of", "_resting", "is_held", "startable")
+    __slots__ = ("_busy", "_kept", "_key_of", "_resting", "is_held", "startable", "suspected", "suspects")
 
     def __init__(self) -> None:
         self.startable: deque[M] = deque()
@@ -31,6 +31,10 @@ class Keyed(Generic[M]):
         """Busy keys, and what waits behind them."""
         self._key_of: dict[int, Hashable] = {}
         self._resting: dict[int, M] = {}
+        self.suspected: set[int] = set()
+        """Offsets of messages that are not to start by themselves."""
+        self.suspects: list[M] = []
+        """Of those, the ones that may start by the order of their keys. They rest."""
 
     def __repr__(self) -> str:
         return f"<Keyed: {len(self._busy)} busy keys, {len(self.startable)} startable, {self.running} running>"
@@ -94,6 +98,18 @@ class Keyed(Generic[M]):
         if self._resting.pop(message.offset, None) is not None:
             self._offer(message)
 
+    def start_suspect(self, message: M) -> bool:
+        """Let it start, also during a hold; False when it does not rest any more."""
+        self.suspected.discard(message.offset)
+        if self._resting.pop(message.offset, None) is None:
+            return False
+        self.startable.append(message)
+        return True
+
+    def is_kept(self, message: M) -> bool:
+        """Whether a hold keeps it from starting."""
+        return message in self._kept
+
     def hold(self) -> None:
         """Nothing more may start."""
         self.is_held = True
@@ -137,4 +153,8 @@ class Keyed(Generic[M]):
         self._kept.clear()
 
     def _offer(self, message: M) -> None:
-        (self._kept if self.is_held else self.startable).append(message)
+        if self.suspected and message.offset in self.suspected:
+            self._resting[message.offset] = message
+            self.suspects.append(message)
+        else:
+            (self._kept if self.is_held else self.startable).append(message)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
@@ -37,10 +38,14 @@ class KeyedWay:
         observe: Observe,
         prompt: Prompt = no_prompt,
         threads: MakeThreads = Threads,
+        crashes: Crashes | None = None,
     ) -> None:
-        """`prompt` is called when messages of a queue were finished; `threads(name, most)` makes threads."""
-        self._workers = WorkersOfHandlers(observe, threads)
-        self._context = KeyedContext(stats, retries, prompt, self._workers.tasks)
+        """`prompt` is called when messages of a queue were finished; `threads(name, most)` makes threads.
+
+        `crashes`: where is noted down what is in hand; None: nowhere.
+        """
+        self._workers = WorkersOfHandlers(observe, threads, crashes)
+        self._context = KeyedContext(stats, retries, prompt, self._workers.tasks, crashes)
         self._tables = self._workers.tables(topic for topic in topics if topic.is_keyed)
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> KeyedDelivery:

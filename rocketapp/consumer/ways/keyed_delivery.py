@@ -9,14 +9,17 @@ in place: only its key waits for it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.suspect_line import SuspectLine
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
 from rocketapp.consumer.ways.keyed_lane import Lane
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
+from rocketapp.consumer.ways.suspects import Suspicion
 from rocketapp.consumer.workers.work import Workers
 from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.lease import Lease
@@ -35,6 +38,7 @@ class KeyedContext:
     retries: RetryContext
     prompt: Prompt
     tasks: Tasks
+    crashes: Crashes | None = None
 
 
 class KeyedDelivery:
@@ -54,7 +58,21 @@ class KeyedDelivery:
         self.abandoned: bool = False
         """Cancellations of running calls are ours."""
         self.retries: RetriesInPlace = RetriesInPlace(process_queue, self.ended, context.retries)
+        crashes, group = context.crashes, context.retries.group
+        self.record_of: Callable[[Message], bytes] | None = None
+        self.line: SuspectLine | None = None
+        """Where suspects wait for their turn, and all others for them; None: crashes are not counted."""
+        self.suspicion: Suspicion | None = None
+        if crashes is not None:
+            self.record_of, self.line = crashes.recorder(group, process_queue.message_queue), crashes.line
+            self.suspicion = Suspicion(crashes, group, process_queue) or None
         self._lanes: dict[int, Lane] = {}
+        self._is_waiting = False
+        """A suspect has its turn, of this queue or another one: nothing else starts."""
+        if self.line is not None:
+            self.line.watch(self, self._wait_for_suspect)
+            if self.line.is_busy:
+                self._wait_for_suspect()
         self._is_held = False
         self._take: Take | None = None
         """Asked during a hold whether one message may start all the same."""
@@ -83,6 +101,7 @@ class KeyedDelivery:
         self._is_held, self._take = True, None
         for lane in self._lanes.values():
             lane.keyed.hold()
+            lane.give_turn_back()
         self.check_drained()
 
     def try_one(self, take: Take, topic: str | None = None) -> None:
@@ -93,10 +112,30 @@ class KeyedDelivery:
     def go_on(self, topic: str | None = None) -> None:
         """End the hold."""
         self._is_held, self._take = False, None
-        if not self.ended.done():
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if not (self._is_held or self._is_waiting or self.ended.done()):
             for lane in self._lanes.values():
                 lane.keyed.go_on()
             self.look_soon()
+
+    @property
+    def is_held(self) -> bool:
+        """Its topic is paused."""
+        return self._is_held
+
+    def _wait_for_suspect(self) -> None:
+        """A suspect has its turn: start nothing else."""
+        if not self._is_waiting and self.line is not None:
+            self._is_waiting = True
+            for lane in self._lanes.values():
+                lane.keyed.hold()
+            self.line.wait(self, self._wait_no_more)
+
+    def _wait_no_more(self) -> None:
+        self._is_waiting = False
+        self._go_on()
 
     def end(self) -> None:
         """Withdraw what was not started, except what lies below a started message; it gets a second to start.
@@ -113,7 +152,11 @@ class KeyedDelivery:
         if self._asking is not None:
             self._asking.cancel()
         self.retries.close()
-        if not (self._is_held or self.abandoned) and self.loop.time() < self.lease.trusted_until:
+        if self.line is not None:
+            self.line.unwatch(self)
+            self.line.take_back(self)
+        is_held = self._is_held or self._is_waiting or self.abandoned
+        if not is_held and self.loop.time() < self.lease.trusted_until:
             self._finish()
         self.check_drained()
 
@@ -186,7 +229,7 @@ class KeyedDelivery:
         known = self._lanes.get(id(workers))
         if known is None:
             known = self._lanes[id(workers)] = Lane(self, workers)
-            if self._is_held:
+            if self._is_held or self._is_waiting:
                 known.keyed.hold()
         return known
 
@@ -198,6 +241,8 @@ class KeyedDelivery:
             return
         self.context.prompt(self.process_queue)
         for lane in self._lanes.values():
+            if lane.keyed.suspects:
+                lane.see_to_suspects()
             if self._take is not None:
                 lane.keyed.start_one(partial(self._take, lane.workers.handler.name))
             lane.hand_over()

@@ -9,10 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
+from rocketapp.consumer.suspect_line import Suspected, SuspectLine
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
+from rocketapp.consumer.ways.suspects import Suspicion
 from rocketapp.consumer.workers.work import Work, Workers
 from rocketapp.model.subscription import key_function
 from rocketapp.state.keyed import Keyed
@@ -32,6 +35,17 @@ class Session(Protocol):
     retries: RetriesInPlace
     abandoned: bool
     """Cancellations of running calls are ours."""
+    record_of: Callable[[Message], bytes] | None
+    """What workers note down of each message in hand; None: nothing."""
+    line: SuspectLine | None
+    """Where suspects wait for their turn; None: crashes are not counted."""
+    suspicion: Suspicion | None
+    """Messages that may have ended a process."""
+
+    @property
+    def is_held(self) -> bool:
+        """Its topic is paused."""
+        ...
 
     def look_soon(self) -> None:
         """Messages were finished, or may start: see to it once for all that happens in this turn of the loop."""
@@ -60,6 +74,9 @@ class Lane:
         self._finish = self._by_offset.done
         self._lease, self._now = delivery.lease, delivery.loop.time
         self._work = Work.endless(_Startable(self), self)
+        self._work.record_of = delivery.record_of
+        self._in_turn: Message | None = None
+        """A suspect that runs alone."""
         self._doubtful: list[tuple[Message, object, bool]] = []
         """Calls that ended when the lease was over: what they returned or raised."""
         self._timers: dict[int, asyncio.TimerHandle] = {}
@@ -67,6 +84,7 @@ class Lane:
     def add(self, messages: Sequence[Message]) -> None:
         """Messages that were pulled."""
         keyed, key_of, retries = self.keyed, self._key_of, self._delivery.retries
+        suspicion = self._delivery.suspicion
         for message in messages:
             try:
                 key = key_of(message)
@@ -79,7 +97,51 @@ class Lane:
                 reason = f"the lock of its queue was lost during the last of {message.reconsume_times} attempts"
                 if self._refuse(message, key, Failure("LockLost", reason)):
                     continue
+            if suspicion is not None and message in suspicion:
+                keyed.suspected.add(message.offset)
             keyed.add(message, key)
+
+    def see_to_suspects(self) -> None:
+        """Messages that may have ended a process wait for their turn; one that has is a dead letter."""
+        suspicion, line, retries = self._delivery.suspicion, self._delivery.line, self._delivery.retries
+        suspects, self.keyed.suspects = self.keyed.suspects, []
+        for message in suspects:
+            if suspicion is None or line is None:
+                return
+            if (dead := suspicion.sentence(message, self._handler)) is not None:
+                suspicion.settled(message.offset)
+                failure = Failure("DeadLetter", dead.reason, dead=True)
+                stored = retries.send_to_dlq(self._handler, message, failure)
+                stored.add_done_callback(partial(self._buried, message))
+                continue
+            retries.failed[message.offset] = message.reconsume_times
+            line.add(Suspected(self, None, partial(self._start_suspect, message), message), _nothing)
+
+    def _start_suspect(self, message: Message) -> None:
+        self._in_turn = message
+        self.keyed.start_suspect(message)
+        if self._delivery.is_held:
+            # It starts when the topic goes on, like others: the next suspect must not wait for that.
+            self.keyed.hold()
+            self.give_turn_back()
+        else:
+            self.hand_over()
+
+    def give_turn_back(self) -> None:
+        """Nothing starts: a suspect that was about to has its turn no more."""
+        message = self._in_turn
+        if message is not None and self.keyed.is_kept(message):
+            self._in_turn = None
+            if self._delivery.line is not None:
+                self._delivery.line.ended(message)
+
+    def _turn_over(self, message: Message) -> None:
+        """The call of the suspect has ended, and the process has not."""
+        delivery, self._in_turn = self._delivery, None
+        if delivery.suspicion is not None and not delivery.process_queue.closed:
+            delivery.suspicion.settled(message.offset)
+        if delivery.line is not None:
+            delivery.line.ended(message)
 
     def hand_over(self) -> None:
         """Have what may start started, once the lease is certain."""
@@ -93,6 +155,9 @@ class Lane:
     def end(self) -> None:
         """Start nothing more, and forget what rests: the queue's next owner gets it again."""
         self.keyed.hold()
+        self.give_turn_back()
+        if self._delivery.line is not None:
+            self._delivery.line.take_back(self)
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -107,6 +172,8 @@ class Lane:
 
     def done(self, message: Message) -> None:
         """The handler returned None."""
+        if message is self._in_turn:
+            self._turn_over(message)
         if self._now() >= self._lease.trusted_until:
             self._doubt(message, None, False)
             return
@@ -124,6 +191,8 @@ class Lane:
     def judge(self, item: Any, result: object, raised: bool) -> None:
         """Decide about a returned value or an exception."""
         message: Message = item
+        if message is self._in_turn:
+            self._turn_over(message)
         is_ours = self._delivery.abandoned and isinstance(result, asyncio.CancelledError)
         if is_ours or self._delivery.process_queue.closed:
             self._leave(message)
@@ -165,7 +234,7 @@ class Lane:
         delay = retries.delay_after(self._handler, message, failure)
         if delay is None:
             stored = retries.send_to_dlq(self._handler, message, failure)
-            stored.add_done_callback(lambda _: self._buried(message))
+            stored.add_done_callback(partial(self._buried, message))
         elif failure.stop:
             self.keyed.start_again(message)
         elif not delivery.ended.done():
@@ -190,7 +259,7 @@ class Lane:
         self.keyed.rest(message)
         self._delivery.check_drained()
 
-    def _buried(self, message: Message) -> None:
+    def _buried(self, message: Message, _stored: object) -> None:
         """A broker has stored it as a dead letter."""
         self._delivery.retries.failed.pop(message.offset, None)
         self.release(message)
@@ -203,8 +272,12 @@ class Lane:
         if not self.keyed.add_resting(message, key):
             return False
         stored = self._delivery.retries.send_to_dlq(self._handler, message, failure)
-        stored.add_done_callback(lambda _: self._buried(message))
+        stored.add_done_callback(partial(self._buried, message))
         return True
+
+
+def _nothing() -> None:
+    """The delivery hears by itself when others may go on."""
 
 
 class _Startable(Iterator[Message]):

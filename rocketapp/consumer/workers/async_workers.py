@@ -161,9 +161,7 @@ class AsyncWorkers:
         while ready:
             work = ready[0]
             done, judge = work.completion.done, work.completion.judge
-            if note is not None:
-                note.write(work.record)
-            for item in islice(work.items, _CHUNK):
+            for item in islice(work.items if note is None else work.noted(note), _CHUNK):
                 hand.item = item
                 try:
                     result = await call(item)

@@ -182,8 +182,6 @@ class ThreadWorkers:
                     worker.item, worker.seen, worker.active = None, None, False
                     return
                 work = works[0]
-            if worker.note is not None:
-                worker.note.write(work.record)
             if not self._run(worker, work):
                 return
             with self._lock:
@@ -197,10 +195,11 @@ class ThreadWorkers:
     def _run(self, worker: _Worker, work: Work) -> bool:
         """In a thread: call the handler for every item that no other thread takes."""
         call, single, append = self._call, self._single, work.finished.append
+        items = work.items if worker.note is None else work.noted(worker.note)
         if work.is_alone and worker.note is not None:
             call = partial(self._call_alone, worker.note)
         try:
-            for item in islice(work.items, _CHUNK) if work.is_endless else work.items:
+            for item in islice(items, _CHUNK) if work.is_endless else items:
                 worker.item = item
                 try:
                     result = call(item)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import length_hint
 from typing import Any, Protocol
 
+from rocketapp.consumer.crashes import Note
 from rocketapp.consumer.handler import Handler
 from rocketapp.wire.record import Message
 
@@ -83,6 +84,7 @@ class Work:
         "is_queued",
         "items",
         "record",
+        "record_of",
     )
 
     def __init__(self, batch: list[Any], completion: Completion) -> None:
@@ -111,6 +113,8 @@ class Work:
         """It is one item that may end the process: nothing of it is noted down once its call has ended."""
         self.record: bytes = b""
         """What a worker notes down that takes items of it."""
+        self.record_of: Callable[[Message], bytes] | None = None
+        """The same for each item: which ones a worker takes of an endless work shows one by one."""
         self.finished: list[Any] = []
         """Messages that threads have finished and the loop has not collected."""
         self.is_collected: bool = False
@@ -137,6 +141,13 @@ class Work:
         """Let workers draw through another iterator, which may give nothing for a while."""
         self.items = metered(self.items)
 
+    def noted(self, note: Note) -> Iterator[Any]:
+        """The items that a worker takes, noted down."""
+        if self.record_of is not None:
+            return _OneByOne(self.items, note, self.record_of)
+        note.write(self.record)
+        return self.items
+
     @property
     def last_offset(self) -> int:
         """The highest offset of all items."""
@@ -148,6 +159,24 @@ class Work:
         if not left:
             return left, self._last
         return left, (_first_offset(left[0]) - 1 if len(left) < self._count else -1)
+
+
+class _OneByOne(Iterator[Any]):
+    """Items of which the one in hand is noted down."""
+
+    __slots__ = ("_items", "_note", "_record_of")
+
+    def __init__(self, items: Iterator[Any], note: Note, record_of: Callable[[Message], bytes]) -> None:
+        self._items, self._note, self._record_of = items, note, record_of
+
+    def __next__(self) -> Any:
+        try:
+            item = next(self._items)
+        except StopIteration:
+            self._note.clear()
+            raise
+        self._note.write(self._record_of(item))
+        return item
 
 
 def left_of(works: Iterable[Work], most: int) -> int:

@@ -20,7 +20,7 @@ from tests.unit.consumer.reports import message
 from tests.unit.scripted import eventually, in_virtual_time
 
 GUILTY = 4
-WAYS: list[dict[str, Any]] = [{}, {"orderly": True}, {"batch": 3}]
+WAYS: list[dict[str, Any]] = [{}, {"orderly": True}, {"batch": 3}, {"order_by": lambda message: message.offset % 3}]
 
 
 def crashes_with(directory: Path, suspects: dict[str, dict[int, list[float]]]) -> Crashes:
