@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from rocketapp.plugin import (
     Answer,
@@ -102,7 +102,12 @@ class _Batch:
     def steps(self) -> Steps:
         """Returns what the handler returned, when it was given the whole batch; else the outcomes of its messages."""
         for message in self._messages:
-            claim = self._once.claim_for(message)
+            try:
+                claim = self._once.claim_for(message)
+            except Exception as error:
+                # The other messages of the batch are not to blame.
+                self._outcomes[message] = error if _is_said(error) else retry_because(error)
+                continue
             self._copies.setdefault(claim.key, []).append(message)
             self._claims.setdefault(claim.key, claim)
         desk, unhandled = self._once.desk, list(self._claims)
@@ -154,8 +159,7 @@ class _Batch:
                 self._decide(keys, SKIPPED)
             else:
                 # The batch fails, but not what was done before it.
-                said = isinstance(error, Retry | Skip | DeadLetter | Stop)
-                self._decide(self._undecided(), error if said else retry_because(error))
+                self._decide(self._undecided(), error if _is_said(error) else retry_because(error))
             return None
         outcomes = dict(zip(claims, outcomes_of(result, given), strict=True))
         good, bad = list[Claim](), list[Claim]()
@@ -181,3 +185,8 @@ class _Batch:
 
     def _is_any_done(self) -> bool:
         return any(outcome is SKIPPED for outcome in self._outcomes.values())
+
+
+def _is_said(error: Exception) -> TypeGuard[Retry | Skip | DeadLetter | Stop]:
+    """Whether it is an outcome, which says itself what follows."""
+    return isinstance(error, Retry | Skip | DeadLetter | Stop)

@@ -179,6 +179,27 @@ async def test_a_sync_batch_is_handled_message_by_message_too() -> None:
     assert taken == [[b"A", b"B"], [b"A", b"B"], [b"C"]]
 
 
+@in_virtual_time
+async def test_a_message_without_a_key_fails_alone() -> None:
+    app, taken = RocketApp("shop"), list[bytes]()
+
+    def number_of(message: Message) -> str:
+        if message.body == b"C":
+            raise DeadLetter("no number at all")
+        return {b"A": "1", b"D": "4"}[message.body]
+
+    @app.subscribe("orders", batch=10, idempotent=number_of)
+    async def take(messages: list[Message]) -> None:
+        taken.extend(message.body for message in messages)
+
+    async with opened(app) as call:
+        one, without, dead, last = batch("A", "B", "C", "D")
+        outcomes = await call([one, without, dead, last])
+    assert taken == [b"A", b"D"]
+    assert [type(outcomes[each]) for each in (one, without, dead, last)] == [Skip, Retry, DeadLetter, Skip]
+    assert isinstance(outcomes[without].__cause__, KeyError)
+
+
 async def test_a_large_batch_of_which_half_fails_costs_little_more_than_its_messages() -> None:
     app = RocketApp("shop")
 
