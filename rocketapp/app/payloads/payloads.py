@@ -161,12 +161,14 @@ class Payloads:
 
     def _codec_for(self, body: Any, content_type: str | None) -> Codec | None:
         """The codec that encodes this body; None for JSON, text and bytes without more."""
-        plugins = self._of_plugins()
-        if content_type is not None and isinstance(body, bytes | bytearray | memoryview | str):
+        kind = type(body)
+        if content_type is None:
+            return self._claimed[kind] if kind in self._claimed else self._claiming(kind, self._of_plugins())
+        if issubclass(kind, bytes | bytearray | memoryview | str):
             return None  # encoded by the caller
-        name = ANY if content_type is None else canonical(content_type)
+        name, plugins = canonical(content_type), self._of_plugins()
         if name == ANY:
-            return self._claiming(type(body), plugins) if plugins else None
+            return self._claiming(kind, plugins)
         known = {canonical(codec.content_type): codec for codec in (*_BUILT_IN, *plugins)}
         if name not in known:
             raise ValueError(f"content_type={content_type!r} has no codec: known are {', '.join(sorted(known))}")
