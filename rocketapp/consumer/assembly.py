@@ -16,6 +16,7 @@ from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.rebalancer import Rebalancer
 from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.items import first_of
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.puller import PullContext, PullCounters
@@ -23,7 +24,7 @@ from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.watch import Watch, first_of
+from rocketapp.consumer.watch import Watch
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.delivery import Keep, Way
 from rocketapp.consumer.ways.keyed import KeyedWay

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.items import first_of
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.model.event import Handled, HandlerSlow, LoopFailed, Observe, Unmatched
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.tasks import repeat
-from rocketapp.wire.record import Message
 
 _REPORT_INTERVAL = 1.0
 """Seconds between reports of counters."""
@@ -112,9 +112,3 @@ class Watch:
                 seconds = now - known.since
                 self._observe(HandlerSlow(self._group, handler.name, message.topic, message.message_id, seconds))
         self._seen = seen
-
-
-def first_of(item: Any) -> Message:
-    """The message, or the first of a batch."""
-    message: Message = item if isinstance(item, Message) else item[0]
-    return message

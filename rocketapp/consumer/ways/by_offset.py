@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.items import messages_of
 from rocketapp.consumer.ways.outcomes import failures_of
 from rocketapp.model.outcome import Outcome
 from rocketapp.state.process_queue import ProcessQueue
@@ -31,7 +32,7 @@ class ByOffset:
 
     def settle(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
         """Acknowledge what one call has done; the messages that it has not, and why."""
-        messages: list[Message] = [item] if isinstance(item, Message) else item
+        messages = messages_of(item)
         failures: list[Failure | None]
         try:
             failures = _named(failures_of(result, raised, messages, self._handler.subscription), result, self._handler)

@@ -178,9 +178,9 @@ class Lane:
             self._doubt(message, None, False)
             return
         self._finish(message)
-        failed = self._delivery.retries.failed
-        if failed:
-            failed.pop(message.offset, None)
+        retries = self._delivery.retries
+        if retries.failed:
+            retries.done(message)
         self.release(message)
 
     def done_all(self, messages: Sequence[Message]) -> None:
@@ -226,7 +226,7 @@ class Lane:
         delivery, retries = self._delivery, self._delivery.retries
         failures = self._by_offset.settle(message, result, raised)
         if not failures:
-            retries.failed.pop(message.offset, None)
+            retries.done(message)
             self.release(message)
             return
         ((_, failure),) = failures
@@ -261,7 +261,7 @@ class Lane:
 
     def _buried(self, message: Message, _stored: object) -> None:
         """A broker has stored it as a dead letter."""
-        self._delivery.retries.failed.pop(message.offset, None)
+        self._delivery.retries.done(message)
         self.release(message)
 
     def _is_exhausted(self, message: Message) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.items import first_of, last_of, messages_of
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_offset import ByOffset
@@ -190,7 +191,7 @@ class OrderlyDelivery:
                     return
                 if self._suspicion is not None:
                     self._suspicion.settled_below(self._process_queue.commit_offset)
-            self._retries.failed.clear()
+            self._retries.all_done()
             self._context.prompt(self._process_queue)
             # A handler that never suspends must not keep the loop for itself, nor its offset from being committed.
             await asyncio.sleep(0)
@@ -244,7 +245,7 @@ class OrderlyDelivery:
         if message.offset in self._retries.earlier:
             return [message]
         if (dead := suspicion.sentence(message, handler)) is None:
-            self._retries.failed[message.offset] = message.reconsume_times
+            self._retries.count_from_here(message)
             return [message]
         if await self._retries.bury(handler, message, Failure("DeadLetter", dead.reason, dead=True)):
             suspicion.settled(message.offset)
@@ -253,7 +254,7 @@ class OrderlyDelivery:
     def _to_note(self, items: list[Any]) -> list[Any]:
         """The same items: while they run it is noted down that they are in hand."""
         if self._context.crashes is not None and items:
-            first, last = _first_of(items[0]), _last_of(items[-1])
+            first, last = first_of(items[0]), last_of(items[-1])
             queue, group = self._process_queue.message_queue, self._context.retries.group
             self._record = self._context.crashes.record(group, queue, first.offset, last.offset)
         return items
@@ -371,19 +372,9 @@ class OrderlyDelivery:
         if process_queue.closed or not self._ended.done():
             # Another member may have had the queue meanwhile. The attempt counts all the same: a handler that blocks
             # the loop for longer than its lock lives would block it for ever.
-            for message in [item] if isinstance(item, Message) else item:
+            for message in messages_of(item):
                 self._retries.count_attempt(message)
         return False
-
-
-def _first_of(item: Message | list[Message]) -> Message:
-    """The first message of an item."""
-    return item if isinstance(item, Message) else item[0]
-
-
-def _last_of(item: Message | list[Message]) -> Message:
-    """The last message of an item."""
-    return item if isinstance(item, Message) else item[-1]
 
 
 def _given_out(items: list[Any]) -> deque[Any]:

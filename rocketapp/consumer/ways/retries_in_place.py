@@ -118,7 +118,19 @@ class RetriesInPlace:
     def count_attempt(self, message: Message) -> None:
         """This message was tried once more, and is not done."""
         message.reconsume_times += 1
+        self.count_from_here(message)
+
+    def count_from_here(self, message: Message) -> None:
+        """Attempts of this message that were counted elsewhere are not to be forgotten."""
         self.failed[message.offset] = message.reconsume_times
+
+    def done(self, message: Message) -> None:
+        """It needs no further attempt."""
+        self.failed.pop(message.offset, None)
+
+    def all_done(self) -> None:
+        """Every message that was started is done."""
+        self.failed.clear()
 
     def close(self) -> None:
         """The session has ended: the next one of the queue goes on counting."""

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.crashes import Note
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.items import first_of, last_of
 from rocketapp.wire.record import Message
 
 
@@ -89,8 +90,8 @@ class Work:
 
     def __init__(self, batch: list[Any], completion: Completion) -> None:
         self._draw(iter(batch), completion)
-        self._count, self._last = len(batch), _last_offset(batch[-1])
-        self.first_offset: int = _first_offset(batch[0])
+        self._count, self._last = len(batch), last_of(batch[-1]).offset
+        self.first_offset: int = first_of(batch[0]).offset
 
     @classmethod
     def endless(cls, items: Iterator[Any], completion: Completion) -> Work:
@@ -158,7 +159,7 @@ class Work:
         left = list(self._source)
         if not left:
             return left, self._last
-        return left, (_first_offset(left[0]) - 1 if len(left) < self._count else -1)
+        return left, (first_of(left[0]).offset - 1 if len(left) < self._count else -1)
 
 
 class _OneByOne(Iterator[Any]):
@@ -187,11 +188,3 @@ def left_of(works: Iterable[Work], most: int) -> int:
             break
         count += work.startable
     return min(count, most)
-
-
-def _first_offset(item: Message | Sequence[Message]) -> int:
-    return item.offset if isinstance(item, Message) else item[0].offset
-
-
-def _last_offset(item: Message | Sequence[Message]) -> int:
-    return item.offset if isinstance(item, Message) else item[-1].offset

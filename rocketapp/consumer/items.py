@@ -1,0 +1,24 @@
+"""What a handler is called with: one message, or the list of them of a `batch=` handler. Elsewhere both are an item."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rocketapp.wire.record import Message
+
+Item = Message | Sequence[Message]
+
+
+def messages_of(item: Item) -> Sequence[Message]:
+    """The messages of an item, in the order of their offsets."""
+    return (item,) if isinstance(item, Message) else item
+
+
+def first_of(item: Item) -> Message:
+    """The message, or the first of a batch."""
+    return item if isinstance(item, Message) else item[0]
+
+
+def last_of(item: Item) -> Message:
+    """The message, or the last of a batch."""
+    return item if isinstance(item, Message) else item[-1]
