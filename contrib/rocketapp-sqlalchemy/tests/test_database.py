@@ -15,9 +15,10 @@ from sqlalchemy.pool import NullPool
 
 from rocketapp import DeadLetter, Message, Outcomes, PluginError, Retry, RocketApp, Skip
 from rocketapp.testing import TestApp
-from rocketapp_sqlalchemy import Database
+from rocketapp_sqlalchemy import Database, marking
 from rocketapp_sqlalchemy.tables import marks
 
+DAY = 86_400.0
 effects = Table("effects", MetaData(), Column("number", Integer, nullable=False))
 
 
@@ -275,6 +276,20 @@ def test_more_expired_marks_than_one_look_removes_are_gone_soon(
         t.settle()
         t.advance(minutes=11)
     assert marked(engine) == 0
+
+
+def test_a_host_whose_clock_is_ahead_removes_no_mark_too_early(
+    engine: Engine, async_engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effects.create(engine)
+    shop = Shop(Database(engine, async_engine, keep=DAY), is_async=True)
+    with TestApp(shop.app) as t:
+        t.publish("orders", "1")
+        t.settle()
+        ahead = marking.now() + 2 * DAY
+        monkeypatch.setattr("rocketapp_sqlalchemy.marking.now", lambda: ahead)
+        t.advance(minutes=11)
+    assert marked(engine) == 1
 
 
 def test_an_engine_without_transactions_is_refused_at_start(urls: Any, engine: Engine) -> None:

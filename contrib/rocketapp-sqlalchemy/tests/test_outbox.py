@@ -310,7 +310,8 @@ async def test_leases_of_slots_are_measured_by_one_clock(
     await running(relay_of(database, first), lambda: len(first) == 1 and waiting(engine) == 0)
     written(database, engine, "2")
     # A host whose clock is a minute ahead.
-    monkeypatch.setattr("rocketapp_sqlalchemy.rows.now", lambda: marking.now() + 60)
+    ahead = marking.now() + 60
+    monkeypatch.setattr("rocketapp_sqlalchemy.marking.now", lambda: ahead)
     assert await relay_of(database, second)._serve(_slot(engine)) is False
     assert second == []
 

@@ -26,7 +26,7 @@ class MemoryStore:
         """Nothing is to be opened."""
 
     async def close(self) -> None:
-        """The marks stay: another run of the app in this process has them."""
+        """Nothing is to be closed: the marks go with the store, and each run of an app has its own."""
 
     async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
         now = asyncio.get_running_loop().time()

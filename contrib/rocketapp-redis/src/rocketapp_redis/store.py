@@ -2,7 +2,7 @@
 
 A key holds `d` when its message is done, else `r` and the holder; it expires when the mark or the
 lease does. Each step is a script, because "who has it" and "take it" must be one step. Several
-keys are one round trip, a script each, so that one key's error is no other one's.
+keys are one round trip, a script each, so that the error of one key leaves the others alone.
 """
 
 from __future__ import annotations

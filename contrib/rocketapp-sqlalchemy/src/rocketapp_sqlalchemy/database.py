@@ -149,7 +149,7 @@ class Database:
         return keys_of(subscription, wanted.key)
 
     def _remove_expired(self, connection: Connection) -> int:
-        return connection.execute(marking.expired(marking.now() - self._keep, _MOST_SWEPT)).rowcount
+        return marking.remove_expired(connection, keep=self._keep, most=_MOST_SWEPT)
 
     async def _sweep(self) -> None:
         pause = _SWEEP

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Delete, Insert, delete, insert, select
+from sqlalchemy import ColumnElement, Delete, Insert, delete, extract, func, insert, literal, select
 from sqlalchemy.dialects.postgresql import insert as postgresql_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.engine import Connection
@@ -24,7 +24,8 @@ from rocketapp_sqlalchemy.tables import marks
 def take(connection: Connection, keys: Sequence[str]) -> set[str]:
     """Mark these keys as done; returns those that were not marked before."""
     # In one order everywhere, so that two batches do not wait for each other.
-    rows: list[dict[str, Any]] = [{"key": key, "done_at": now()} for key in sorted(set(keys))]
+    clock = clock_of(connection)
+    rows: list[dict[str, Any]] = [{"key": key, "done_at": clock} for key in sorted(set(keys))]
     statement = _insert_missing(connection.dialect.name)
     if statement is not None:
         found = connection.execute(statement.returning(marks.c.key).values(rows))
@@ -37,9 +38,10 @@ def leave(keys: Sequence[str]) -> Delete:
     return delete(marks).where(marks.c.key.in_(keys))
 
 
-def expired(before: float, most: int) -> Delete:
-    """Remove at most this many marks from before that time."""
-    return delete(marks).where(marks.c.key.in_(select(marks.c.key).where(marks.c.done_at < before).limit(most)))
+def remove_expired(connection: Connection, *, keep: float, most: int) -> int:
+    """Remove at most this many marks that are older than `keep` seconds; returns how many."""
+    old = select(marks.c.key).where(marks.c.done_at < clock_of(connection) - keep).limit(most)
+    return connection.execute(delete(marks).where(marks.c.key.in_(old))).rowcount
 
 
 def is_undone_by_rollback(connection: Connection) -> bool:
@@ -54,8 +56,20 @@ def is_undone_by_rollback(connection: Connection) -> bool:
     return found is None
 
 
+def clock_of(connection: Connection) -> ColumnElement[Any]:
+    """Seconds since 1970 by the clock of the database, as far as it is known how to ask: those of hosts differ."""
+    dialect = connection.dialect.name
+    if dialect == "postgresql":
+        return extract("epoch", func.clock_timestamp())
+    if dialect == "sqlite":
+        return (func.julianday("now") - 2440587.5) * 86400.0
+    if dialect in ("mysql", "mariadb"):
+        return func.unix_timestamp(func.now(6))
+    return literal(now())
+
+
 def now() -> float:
-    """Seconds since 1970."""
+    """Seconds since 1970, by the clock of this host."""
     return datetime.now(UTC).timestamp()
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, extract, func, insert, literal, or_, select, update
+from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from rocketapp_sqlalchemy.marking import now
+from rocketapp_sqlalchemy.marking import clock_of
 from rocketapp_sqlalchemy.tables import outbox, slots
 
 _MOST_ROWS = 100
@@ -49,7 +49,7 @@ def waiting_slots(connection: Connection) -> list[int]:
 
 def take_slot(connection: Connection, slot: int, name: str, lease: float) -> bool:
     """Whether the slot is ours from now on, for `lease` seconds; otherwise another relay has it."""
-    clock = _clock(connection.dialect.name)
+    clock = clock_of(connection)
     is_free = or_(slots.c.holder == name, slots.c.until < clock)
     taken = connection.execute(
         update(slots).where(slots.c.slot == slot, is_free).values(holder=name, until=clock + lease)
@@ -93,14 +93,3 @@ def give_up_on(connection: Connection, number: int, problem: str) -> None:
 def give_up_slots(connection: Connection, name: str) -> None:
     """Others need not wait for our leases."""
     connection.execute(update(slots).where(slots.c.holder == name).values(holder="", until=0.0))
-
-
-def _clock(dialect: str) -> ColumnElement[Any]:
-    """Seconds since 1970 by the clock of the database, as far as it is known how to ask: hosts differ."""
-    if dialect == "postgresql":
-        return extract("epoch", func.clock_timestamp())
-    if dialect == "sqlite":
-        return (func.julianday("now") - 2440587.5) * 86400.0
-    if dialect in ("mysql", "mariadb"):
-        return func.unix_timestamp(func.now(6))
-    return literal(now())
