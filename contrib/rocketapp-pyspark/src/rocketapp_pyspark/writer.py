@@ -243,14 +243,15 @@ class SinkIntake:
 
 def _tell(name: str, batch: Batch[Message], done: Done, seconds: float) -> None:
     log.info(
-        "sink %s: commit %d of %d rows, %d bytes, %.2f s, cut by %s, batch %s",
+        "sink %s: commit %d of %d rows, %d bytes, %.2f s, cut by %s, batch %s%s",
         name,
         done.head.sequence,
         done.rows,
         done.bytes,
         seconds,
         batch.reason,
-        done.batch or "(there before)",
+        done.batch or "(none)",
+        f"; {done.trimmed} messages were there before, {done.fenced} races lost" if done.trimmed or done.fenced else "",
         extra={
             "sink": name,
             "sequence": done.head.sequence,

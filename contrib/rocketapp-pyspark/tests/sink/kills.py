@@ -2,6 +2,7 @@
 
     python kills.py --kills 30                      at random moments, each after two commits; written by Spark
     python kills.py --kills 30 --naive              the control: a handler that appends its batch, and then returns
+    python kills.py --freezes 20                    of two apps one is stopped past its lock, and woken again, in turn
     python kills.py --points                        at each named point of a commit
     python kills.py --kills 3 --format arrow        without Spark, for a quick run
 
@@ -14,8 +15,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -43,8 +46,10 @@ TOPIC = "orders"
 POINTS = ("buffering", "staging", "staged", "linked", "moved", "published")
 """Where a commit can be cut: before it, while it writes, before and after its commit point, and before its acks."""
 COLUMNS = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset", "body"]
-LOCK_EXPIRY = 1.0
-"""Seconds; a broker keeps the locks of a process that was killed for 60 s otherwise, and the next one waits."""
+BROKER = BrokerConfig(lock_expiry=1.0, client_expiry=2.0)
+"""It gives the queues of a process that is dead or stopped to another one within seconds, instead of minutes."""
+FREEZE = 4.0
+"""Seconds: longer than that. A client trusts its locks for 30 s: the one that wakes believes to own its queues."""
 BEGAN = time.monotonic()
 PATIENCE = 300.0
 """Seconds for anything that is waited for."""
@@ -110,6 +115,8 @@ def die_at(point: str) -> None:
 
 
 def run_app(table: Path, how: str, point: str, is_naive: bool) -> None:
+    logging.basicConfig(level=logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     register_format("arrow", arrow)
     if point:
         die_at(point)
@@ -154,6 +161,7 @@ class Run:
         self.table.mkdir()
         self.errors = directory / "app.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.pair: list[subprocess.Popen[bytes]] = []
 
     def start(self, point: str = "") -> None:
         command = [sys.executable, __file__, "--app", str(self.table), "--format", self.how, "--point", point]
@@ -163,9 +171,10 @@ class Run:
 
     def kill(self) -> None:
         assert self.process is not None
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        for process in {*self.pair, self.process}:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
     def commits(self) -> int:
         if self.is_naive:
@@ -186,6 +195,24 @@ class Run:
         await self.until("two commits", lambda: self.commits() >= before + 2)
         await asyncio.sleep(self.random.random() * 1.5)
         self.kill()
+
+    def start_second(self) -> None:
+        """Beside the first one."""
+        first = self.process
+        assert first is not None
+        self.start()
+        assert self.process is not None
+        self.pair = [first, self.process]
+
+    async def freeze(self, number: int) -> None:
+        """Stop one of the two until the other one has its queues and has committed; then both go on."""
+        frozen, before = self.pair[number % 2].pid, self.commits()
+        os.killpg(frozen, signal.SIGSTOP)
+        await asyncio.sleep(FREEZE)
+        await self.until("commits of the other app", lambda: self.commits() >= before + 2)
+        before = self.commits()
+        os.killpg(frozen, signal.SIGCONT)
+        await self.until("commits of both", lambda: self.commits() >= before + 3)
 
     async def die_at(self, point: str) -> None:
         self.start(point)
@@ -216,7 +243,7 @@ async def produce(app: RocketApp, sent: set[bytes], stop: asyncio.Event) -> None
         await asyncio.sleep(0.05)
 
 
-async def measure(run: Run, kills: int, points: bool) -> dict[str, Any]:
+async def measure(run: Run, kills: int, points: bool, freezes: int) -> dict[str, Any]:
     sent: set[bytes] = set()
     stop, producer = asyncio.Event(), RocketApp("producer")
     async with producer:
@@ -229,9 +256,16 @@ async def measure(run: Run, kills: int, points: bool) -> dict[str, Any]:
                 for number in range(kills):
                     await run.kill_at_random()
                     progress(f"kill {number + 1}", run)
+                if freezes:
+                    run.start()
+                    run.start_second()
+                for number in range(freezes):
+                    await run.freeze(number)
+                    progress(f"freeze {number + 1}", run)
             finally:
                 stop.set()
-        run.start()
+        if not freezes:
+            run.start()
         await run.until("the rest", lambda: sent <= run.bodies(), pause=0.5)
     run.kill()
     rows = run.rows()
@@ -242,8 +276,11 @@ async def measure(run: Run, kills: int, points: bool) -> dict[str, Any]:
         "naive": run.is_naive,
         "kills": kills,
         "points": len(POINTS) if points else 0,
+        "freezes": freezes,
         "messages": len(sent),
         "commits": run.commits(),
+        "races": sum(map(int, re.findall(r"(\d+) races lost", run.errors.read_text()))),
+        "trimmed": sum(map(int, re.findall(r"(\d+) messages were there", run.errors.read_text()))),
         "lost": len(sent - bodies),
         "duplicates": len(rows) - len(places),
         "foreign": len(bodies - sent),
@@ -254,6 +291,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--points", action="store_true")
+    parser.add_argument("--freezes", type=int, default=0)
     parser.add_argument("--naive", action="store_true")
     parser.add_argument("--format", default="parquet")
     parser.add_argument("--seed", type=int, default=1)
@@ -265,11 +303,12 @@ def main() -> int:
         return 0
     os.environ["ROCKETAPP_CONSUMER__CRASH_DIR"] = ""
     os.environ["ROCKETAPP_CONSUMER__JOIN_TIMEOUT"] = "0"
-    with tempfile.TemporaryDirectory() as directory, serving(BrokerConfig(lock_expiry=LOCK_EXPIRY)) as address:
+    os.environ["ROCKETAPP_CLIENT__HEARTBEAT_INTERVAL"] = "0.5"
+    with tempfile.TemporaryDirectory() as directory, serving(BROKER) as address:
         os.environ["ROCKETAPP_CLIENT__NAME_SERVER"] = address
         run = Run(Path(directory), given.format, given.seed, given.naive)
         try:
-            result = asyncio.run(measure(run, given.kills, given.points))
+            result = asyncio.run(measure(run, given.kills, given.points, given.freezes))
         finally:
             if run.process is not None:
                 run.kill()

@@ -40,5 +40,13 @@ def test_deaths_at_random_moments_lose_and_double_nothing() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
+def test_two_live_owners_of_the_same_queues_lose_and_double_nothing() -> None:
+    found = run("--freezes", "3")
+    assert (found["lost"], found["duplicates"], found["foreign"]) == (0, 0, 0)
+    assert found["races"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_same_deaths_double_rows_where_a_handler_appends_its_batch() -> None:
     assert run("--kills", "3", "--naive")["duplicates"] > 0
