@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from rocketapp.plugin import Start
 from rocketapp_pyspark.batches import Limits
+from rocketapp_pyspark.formats import PartitionBy
 from rocketapp_pyspark.rows import BadRows, Rows
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Sink:
     name: str
     schema: Any
     bad_rows: BadRows
+    partition_by: PartitionBy | None
     limits: Limits
     place: str
     start: Start
@@ -55,6 +57,7 @@ def _choice_problem(sink: Sink, formats: Sequence[str]) -> str | None:
     for name, value, known in (
         ("format", sink.format, formats),
         ("bad_rows", sink.bad_rows, get_args(BadRows)),
+        ("partition_by", sink.partition_by, (None, *get_args(PartitionBy))),
     ):
         if value not in known:
             return f"{name}={value!r} is unknown: give {' or '.join(map(repr, known))}"

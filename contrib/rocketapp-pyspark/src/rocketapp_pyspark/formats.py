@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import os
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.store import Store
 from rocketapp_pyspark.writing import by_spark
 
-Table = str | os.PathLike[str]
+PartitionBy = Literal["day", "hour"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableOptions:
+    """What a sink says about its table."""
+
+    table: str | os.PathLike[str]
+    """Its place, as the user wrote it."""
+    sink: str
+    """The name of the sink: positions belong to it."""
+    partition_by: PartitionBy | None = None
+    """Rows are kept apart by the time at which brokers stored them, in UTC."""
 
 
 class NewStore(Protocol):
     """Makes the store of one sink, as its app starts; nothing is read or written before the store is used."""
 
-    def __call__(self, table: Table, sink: str, spark: Spark) -> Store:
-        """`table` and `sink`: what the sink calls its table and itself. `spark.session()` waits for the session."""
+    def __call__(self, about: TableOptions, spark: Spark) -> Store:
+        """`spark.session()` waits for the session."""
         ...
 
 
-def parquet(table: Table, sink: str, spark: Spark) -> Store:
-    return ParquetStore(table, sink, write=by_spark(spark))
+def parquet(about: TableOptions, spark: Spark) -> Store:
+    return ParquetStore(about.table, about.sink, write=by_spark(spark, about.partition_by))
 
 
 BUILT_IN: dict[str, NewStore] = {"parquet": parquet}

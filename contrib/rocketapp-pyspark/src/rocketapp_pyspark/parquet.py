@@ -38,7 +38,7 @@ class ParquetStore:
 
     def __init__(self, path: str | os.PathLike[str], sink: str, *, write: Write) -> None:
         self.path, self.sink, self._write = Path(path), sink, write
-        self._log = self.path / LOG / quote(sink, safe="")
+        self._log = _log(self.path, sink)
         self._staging = self.path / STAGING
         self._complete = 0
         """All files up to this commit are in place."""
@@ -103,9 +103,10 @@ class ParquetStore:
                 swept += 1
         return swept
 
-    def commits(self) -> Iterator[Commit]:
-        """Every commit of the sink that its log has, oldest first."""
-        for entry in sorted(self._log.glob("*.json")):
+    @staticmethod
+    def log_of(path: str | os.PathLike[str], sink: str) -> Iterator[Commit]:
+        """Every commit of a sink, oldest first. It reads alone, and completes nothing."""
+        for entry in sorted(_log(Path(path), sink).glob("*.json")):
             yield decode(json.loads(entry.read_bytes()))
 
     # Inside.
@@ -166,6 +167,10 @@ class ParquetStore:
             _sync(folder)
         shutil.rmtree(directory, ignore_errors=True)
         self._complete = sequence
+
+
+def _log(path: Path, sink: str) -> Path:
+    return path / LOG / quote(sink, safe="")
 
 
 def _sync(path: Path) -> None:

@@ -29,6 +29,7 @@ from rocketapp_pyspark.worker import Worker
 if TYPE_CHECKING:
     # Arrow takes a while to import: an app without a sink does without it.
     from rocketapp_pyspark.declared import Sink, Transform
+    from rocketapp_pyspark.formats import PartitionBy
     from rocketapp_pyspark.rows import BadRows
     from rocketapp_pyspark.writer import Writer
 
@@ -77,7 +78,7 @@ class SparkPlugin:
         sink = self._sinks.get((subscription.topic, subscription.group))
         if sink is None or self._surface is None:
             return None
-        from rocketapp_pyspark.formats import known
+        from rocketapp_pyspark.formats import TableOptions, known
         from rocketapp_pyspark.writer import Writer
 
         surface = self._surface
@@ -87,9 +88,10 @@ class SparkPlugin:
         assert self._spark is not None
         cache = surface.options(ConsumerConfig).cache_max_bytes
         limits = replace(sink.limits, bytes=min(sink.limits.bytes, cache // CACHE_SHARE))
+        about = TableOptions(table=sink.table, sink=sink.name, partition_by=sink.partition_by)
         writer = Writer(
             sink.name,
-            known()[sink.format](sink.table, sink.name, self._spark),
+            known()[sink.format](about, self._spark),
             to_table=sink.rows().table,
             limits=limits,
             drain_seconds=DRAIN_SHARE * surface.options(AppConfig).drain_timeout,
@@ -144,6 +146,7 @@ class SparkPlugin:
         flush_bytes: int = DEFAULTS.bytes,
         flush_seconds: float = DEFAULTS.seconds,
         bad_rows: BadRows = "fail",
+        partition_by: PartitionBy | None = None,
     ) -> Callable[[Transform], Transform]:
         """`app.sink(...)`. See rocketapp_pyspark.sink."""
         from rocketapp_pyspark.declared import Sink, transform_problem
@@ -158,6 +161,7 @@ class SparkPlugin:
             name=name or f"{app.name}/{topic}",
             schema=schema,
             bad_rows=bad_rows,
+            partition_by=partition_by,
             limits=Limits(rows=flush_rows, bytes=flush_bytes, seconds=flush_seconds),
             place=place,
             start=start,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rocketapp_pyspark.errors import SinkError
 from rocketapp_pyspark.parquet import Write
 from rocketapp_pyspark.session import Spark
 
@@ -19,18 +21,43 @@ FILE_BYTES = 128 * 1024 * 1024
 """Bytes of rows in memory that make another file."""
 
 
-def by_spark(spark: Spark) -> Write:
+STORED = "_rmq_store_ts"
+_PATTERNS = {"day": "%Y-%m-%d", "hour": "%Y-%m-%d-%H"}
+
+
+def partition_column(partition_by: str) -> str:
+    """Its name begins with a letter: readers pass over directories that begin with `_`."""
+    return f"rmq_{partition_by}"
+
+
+def partitioned(rows: pa.Table, partition_by: str) -> pa.Table:
+    """With the column of the partition, in UTC: `2026-11-22` or `2026-11-22-05`.
+
+    The producer's clock would not do: one that is wrong makes a partition for each message.
+    """
+    if STORED not in rows.column_names:
+        raise SinkError(f"partition_by={partition_by!r} needs the column {STORED}: the function of the sink removed it")
+    value = pc.strftime(rows[STORED], _PATTERNS[partition_by])
+    return rows.append_column(partition_column(partition_by), value)
+
+
+def by_spark(spark: Spark, partition_by: str | None = None) -> Write:
     """Arrow writes a file that Spark reads: that costs Spark less than rows that come from Python."""
     known: dict[str, StructType] = {}
 
     def write(rows: pa.Table, directory: Path) -> None:
+        if partition_by is not None:
+            rows = partitioned(rows, partition_by)
         session = spark.session()
         coming = directory.with_name("in.parquet")
         pq.write_table(rows, coming, compression="lz4")
         files = max(1, rows.nbytes // FILE_BYTES)
         # With a schema Spark has no job to run to find it.
         frame = session.read.schema(_schema(session, rows, known)).parquet(str(coming))
-        frame.coalesce(files).write.parquet(str(directory))
+        writer = frame.coalesce(files).write
+        if partition_by is not None:
+            writer = writer.partitionBy(partition_column(partition_by))
+        writer.parquet(str(directory))
         coming.unlink()
 
     return write

@@ -3,6 +3,7 @@
     python kills.py --kills 30                      at random moments, each after two commits; written by Spark
     python kills.py --kills 30 --naive              the control: a handler that appends its batch, and then returns
     python kills.py --freezes 20                    of two apps one is stopped past its lock, and woken again, in turn
+    python kills.py --jvm-kills 3                   the JVM of Spark alone: the app goes on and starts another one
     python kills.py --points                        at each named point of a commit
     python kills.py --kills 3 --format arrow        without Spark, for a quick run
 
@@ -37,7 +38,7 @@ from rocketapp import Message, RocketApp
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.testing.broker import serving
 from rocketapp_pyspark import SparkPlugin, register_format
-from rocketapp_pyspark.formats import Table
+from rocketapp_pyspark.formats import TableOptions
 from rocketapp_pyspark.parquet import LOG, ParquetStore, Write
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.writing import by_spark
@@ -63,8 +64,8 @@ def by_arrow(rows: pa.Table, directory: Path) -> None:
     pq.write_table(rows, directory / "part.parquet")
 
 
-def arrow(table: Table, sink: str, spark: Spark) -> ParquetStore:
-    return ParquetStore(table, sink, write=by_arrow)
+def arrow(about: TableOptions, spark: Spark) -> ParquetStore:
+    return ParquetStore(about.table, about.sink, write=by_arrow)
 
 
 def die() -> None:
@@ -214,6 +215,17 @@ class Run:
         os.killpg(frozen, signal.SIGCONT)
         await self.until("commits of both", lambda: self.commits() >= before + 3)
 
+    async def kill_jvm(self) -> None:
+        """After a commit; then the same process commits again."""
+        assert self.process is not None
+        before, pid = self.commits(), self.process.pid
+        await self.until("a commit", lambda: self.commits() > before)
+        await asyncio.sleep(self.random.random())
+        for child in children(pid):
+            os.kill(child, signal.SIGKILL)
+        before = self.commits()
+        await self.until("a commit with another JVM", lambda: self.commits() > before + 1)
+
     async def die_at(self, point: str) -> None:
         self.start(point)
         assert self.process is not None
@@ -231,6 +243,12 @@ class Run:
         return {row["body"] for row in self.rows()}
 
 
+def children(pid: int) -> list[int]:
+    """Processes that it has started."""
+    shown = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line) for line in shown.stdout.split()]
+
+
 def progress(what: str, run: Run) -> None:
     print(f"{time.monotonic() - BEGAN:6.1f} s  {what}, {run.commits()} commits", file=sys.stderr, flush=True)
 
@@ -243,7 +261,7 @@ async def produce(app: RocketApp, sent: set[bytes], stop: asyncio.Event) -> None
         await asyncio.sleep(0.05)
 
 
-async def measure(run: Run, kills: int, points: bool, freezes: int) -> dict[str, Any]:
+async def measure(run: Run, kills: int, points: bool, freezes: int, jvm_kills: int) -> dict[str, Any]:
     sent: set[bytes] = set()
     stop, producer = asyncio.Event(), RocketApp("producer")
     async with producer:
@@ -256,6 +274,11 @@ async def measure(run: Run, kills: int, points: bool, freezes: int) -> dict[str,
                 for number in range(kills):
                     await run.kill_at_random()
                     progress(f"kill {number + 1}", run)
+                if jvm_kills:
+                    run.start()
+                for number in range(jvm_kills):
+                    await run.kill_jvm()
+                    progress(f"JVM kill {number + 1}", run)
                 if freezes:
                     run.start()
                     run.start_second()
@@ -264,7 +287,7 @@ async def measure(run: Run, kills: int, points: bool, freezes: int) -> dict[str,
                     progress(f"freeze {number + 1}", run)
             finally:
                 stop.set()
-        if not freezes:
+        if not freezes and not jvm_kills:
             run.start()
         await run.until("the rest", lambda: sent <= run.bodies(), pause=0.5)
     run.kill()
@@ -277,6 +300,7 @@ async def measure(run: Run, kills: int, points: bool, freezes: int) -> dict[str,
         "kills": kills,
         "points": len(POINTS) if points else 0,
         "freezes": freezes,
+        "jvm_kills": jvm_kills,
         "messages": len(sent),
         "commits": run.commits(),
         "races": sum(map(int, re.findall(r"(\d+) races lost", run.errors.read_text()))),
@@ -292,6 +316,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=0)
     parser.add_argument("--points", action="store_true")
     parser.add_argument("--freezes", type=int, default=0)
+    parser.add_argument("--jvm-kills", type=int, default=0)
     parser.add_argument("--naive", action="store_true")
     parser.add_argument("--format", default="parquet")
     parser.add_argument("--seed", type=int, default=1)
@@ -308,7 +333,7 @@ def main() -> int:
         os.environ["ROCKETAPP_CLIENT__NAME_SERVER"] = address
         run = Run(Path(directory), given.format, given.seed, given.naive)
         try:
-            result = asyncio.run(measure(run, given.kills, given.points, given.freezes))
+            result = asyncio.run(measure(run, given.kills, given.points, given.freezes, given.jvm_kills))
         finally:
             if run.process is not None:
                 run.kill()

@@ -20,7 +20,7 @@ import pytest
 from rocketapp import RocketApp, SetupError
 from rocketapp.plugin import Event, Observe, StandingStill, Surface, hookimpl
 from rocketapp_pyspark import SparkPlugin
-from rocketapp_pyspark.formats import Table, register_format
+from rocketapp_pyspark.formats import TableOptions, register_format
 from rocketapp_pyspark.parquet import LOG, ParquetStore
 from rocketapp_pyspark.session import Spark
 
@@ -39,9 +39,9 @@ def by_arrow(rows: pa.Table, directory: Path) -> None:
     pq.write_table(rows, directory / "part.parquet")
 
 
-def arrow(table: Table, sink: str, spark: Spark) -> ParquetStore:
+def arrow(about: TableOptions, spark: Spark) -> ParquetStore:
     """A format of the tests' own: the Parquet directory without Spark."""
-    return ParquetStore(table, sink, write=by_arrow)
+    return ParquetStore(about.table, about.sink, write=by_arrow)
 
 
 register_format("arrow", arrow)
@@ -266,6 +266,7 @@ async def test_two_apps_share_the_queues_of_a_topic(shop: Shop) -> None:
         ({"flush_rows": 0}, "flush_rows=0: give a whole number"),
         ({"flush_seconds": 0}, "flush_seconds=0: give seconds"),
         ({"bad_rows": "drop"}, "bad_rows='drop' is unknown"),
+        ({"partition_by": "week"}, "partition_by='week' is unknown: give None or 'day' or 'hour'"),
         ({"schema": int}, "has no fields"),
         ({"name": 5}, "name=5: give a text"),
     ],

@@ -1,0 +1,54 @@
+"""Spark writes what Arrow gives it, in partitions by store time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+
+from rocketapp_pyspark.columns import TIMESTAMP
+from rocketapp_pyspark.errors import SinkError
+from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.writing import by_spark, partitioned
+
+LATE, EARLY = datetime(2026, 11, 22, 23, 59, tzinfo=UTC), datetime(2026, 11, 23, 0, 1, tzinfo=UTC)
+ROWS = pa.table(
+    {
+        "id": [1, 2],
+        "tags": pa.array([["a"], None], pa.list_(pa.string())),
+        "by_key": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
+        "_rmq_store_ts": pa.array([LATE, EARLY], TIMESTAMP),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "column", "values"),
+    [
+        ("day", "rmq_day", ["2026-11-22", "2026-11-23"]),
+        ("hour", "rmq_hour", ["2026-11-22-23", "2026-11-23-00"]),
+    ],
+)
+def test_partitions_are_by_store_time_in_utc(partition_by: str, column: str, values: list[str]) -> None:
+    assert partitioned(ROWS, partition_by)[column].to_pylist() == values
+
+
+def test_partitions_need_the_time_at_which_messages_were_stored() -> None:
+    with pytest.raises(SinkError, match="needs the column _rmq_store_ts"):
+        partitioned(ROWS.select(["id"]), "day")
+
+
+@pytest.mark.timeout(300)
+def test_spark_writes_every_kind_of_column_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    write = by_spark(Spark("local[2]", {}), "day")
+    write(ROWS, tmp_path / "out")
+    found = ds.dataset(tmp_path / "out", format="parquet", partitioning="hive").to_table()
+    assert found.sort_by("id").select(ROWS.column_names).to_pylist() == ROWS.to_pylist()
+    assert sorted(path.name for path in (tmp_path / "out").glob("rmq_*")) == [
+        "rmq_day=2026-11-22",
+        "rmq_day=2026-11-23",
+    ]
