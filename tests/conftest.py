@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.peers import toolchain
 from tests.peers.clusters import Apache, Cluster, Embedded
@@ -27,6 +28,10 @@ _not_run: dict[str, str] = {}
 """Suite -> why it could not run: told at the end of the run."""
 _unprepared: list[str] = []
 """Why the jars or our Java programs could not be had, although a JDK and Maven are there."""
+
+# By the clock, an example is slow whenever the machine is busy: that is no finding.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -97,5 +97,5 @@ def test_tags(reader: Reader) -> None:
 def test_publishing_at_the_start(reader: Reader) -> None:
     reader.write(TUTORIAL, 5)
     run = reader.types(TUTORIAL, "rocketapp run app:app")
-    run.says("hours: the shop is open\n")
+    run.says("hours: the shop is open\n", within=40)
     run.stops()

@@ -152,7 +152,7 @@ async def test_a_thread_runs_an_app_in_a_loop_of_its_own(address: str) -> None:
 
         async with app:
             await app.publish(f"{name}-orders", "1")
-            await asyncio.wait_for(done.wait(), 20)
+            await asyncio.wait_for(done.wait(), 60)
 
     await asyncio.gather(*(asyncio.to_thread(asyncio.run, script(name)) for name in ("one", "other")))
     assert sorted(handled) == ["one", "other"]
