@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,11 +56,16 @@ def measured(read: Callable[[], int], broker: int) -> Figures:
     return Figures(rows, time.perf_counter() - began, cpu_of(own) - before, cpu_of(other) - broker_before)
 
 
+def messages(count: int, size: int) -> Iterator[Sent]:
+    """With what a producer adds to each."""
+    return (Sent(os.urandom(size), tag="t", keys=f"k{n}", unique_id=f"{n:032X}") for n in range(count))
+
+
 def fill(address: str, count: int, size: int) -> None:
     loader = Loader(address)
     loader.make_topic(TOPIC, QUEUES)
     for queue_id in range(QUEUES):
-        loader.send(TOPIC, queue_id, (Sent(os.urandom(size), tag="t") for _ in range(count // QUEUES)), at_once=2000)
+        loader.send(TOPIC, queue_id, messages(count // QUEUES, size), at_once=2000)
     loader.close()
 
 

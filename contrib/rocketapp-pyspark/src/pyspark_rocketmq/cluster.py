@@ -68,6 +68,15 @@ class Connections:
             place = connection.address, connection.access
             self._idle.setdefault(place, []).append((time.monotonic(), connection))
 
+    def close(self) -> None:
+        """Close what is idle."""
+        with self._lock:
+            self._forget_old()
+            for kept in self._idle.values():
+                for _, connection in kept:
+                    connection.close()
+            self._idle.clear()
+
     def _forget_old(self) -> None:
         if self._process != os.getpid():
             self._process, self._idle = os.getpid(), {}

@@ -1,17 +1,19 @@
 """Stored records into Arrow, column by column.
 
-Records are read with the layout of `rocketapp.wire`. What makes a record unusual (compression, IPv6 hosts, long
-topics, inner batches) is left to `decode_records`. Every batch is built with one schema.
+Records are read with the layout of `rocketapp.wire`: of each record its fixed part, its body and its properties are cut
+out, and the columns of the fixed part are taken from many records at once. What makes a record unusual (compression,
+IPv6 hosts, long topics, inner batches) is left to `decode_records`. Every batch is built with one schema.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pyspark_rocketmq.columns import BY_NAME, PROPERTIES
 from pyspark_rocketmq.offsets import Queue
@@ -24,6 +26,30 @@ from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.record import decode_records
 
 _UNUSUAL = COMPRESSED | BORN_IPV6 | STORE_IPV6 | NEED_UNWRAP | INNER_BATCH
+_CUT = struct.Struct(">ii12xq8xi44xI")
+"""Of the fixed part what is needed for cutting: size, magic, queue offset, sys flag, body length."""
+_PLACE = struct.Struct(">28xq28x4si")
+"""Of the fixed part where the record is: physical offset, the broker's address and port."""
+_PARTS = np.dtype(
+    {
+        "names": [
+            "queue_id",
+            "flag",
+            "queue_offset",
+            "physical",
+            "sys_flag",
+            "born",
+            "born_host",
+            "stored",
+            "place",
+            "times",
+        ],
+        "formats": [">i4", ">i4", ">i8", ">i8", ">i4", ">i8", ">u8", ">i8", "V8", ">i4"],
+        "offsets": [12, 16, 20, 28, 36, 40, 48, 56, 64, 72],
+        "itemsize": FIXED.size,
+    }
+)
+"""The fixed part, as `rocketapp.wire.layout.FIXED` has it."""
 _TYPES = {
     "string": pa.string(),
     "int": pa.int32(),
@@ -59,10 +85,15 @@ class Rows:
         self._tags = frozenset(tag.encode() for tag in tags)
         self._max_rows, self._max_bytes, self._max_inflated = max_rows, max_bytes, max_inflated_bytes
         self._with_body = "body" in columns
-        self._fixed: list[tuple[Any, ...]] = []
-        """The fixed part of each record. In unusual ones the producer's host and the broker's id are text already."""
+        self._begin()
+
+    def _begin(self) -> None:
+        self._fixed: list[bytes] = []
+        """The fixed part of each record."""
         self._bodies: list[bytes] = []
         self._properties: list[bytes] = []
+        self._unusual: dict[int, Message] = {}
+        """Unusual records by row. Their fixed part has no hosts."""
         self._bytes = 0
 
     @property
@@ -76,26 +107,28 @@ class Rows:
     def add(self, data: bytes, low: int, high: int) -> None:
         """Take the records with `low <= offset < high`. Raises ProtocolError or RecordError for a damaged one."""
         at, end = 0, len(data)
-        unpack, tag_of, tags = FIXED.unpack_from, names.tag_of, self._tags
-        fixed_parts, bodies, properties = self._fixed, self._bodies, self._properties
-        while at + FIXED.size < end:
-            fixed = unpack(data, at)
-            stop = at + fixed[0]
-            if fixed[1] != MAGIC_V1 or fixed[7] & _UNUSUAL:
-                self._add_unusual(data[at:stop] if fixed[0] > 0 else data[at:], low, high)
-                if fixed[0] <= 0:
-                    raise ProtocolError(f"record of {fixed[0]} bytes")
+        unpack, tag_of, tags, first = _CUT.unpack_from, names.tag_of, self._tags, FIXED.size
+        fixed, bodies, properties = self._fixed, self._bodies, self._properties
+        while at + first < end:
+            size, magic, offset, sys_flag, length = unpack(data, at)
+            stop = at + size
+            if magic != MAGIC_V1 or sys_flag & _UNUSUAL:
+                if size <= 0:
+                    raise ProtocolError(f"record of {size} bytes")
+                self._add_unusual(data[at:stop], low, high)
                 at = stop
                 continue
-            body_end = at + 88 + fixed[14]
+            body = at + first
+            body_end = body + length
             start = body_end + 3 + data[body_end] if body_end < end else end + 1
             if start > stop or stop > end:
                 raise ProtocolError(f"record at byte {at} of {end} is cut short or longer than it says")
-            raw = data[start:stop]
-            if low <= fixed[5] < high and (not tags or tag_of(raw) in tags):
-                fixed_parts.append(fixed)
-                bodies.append(data[at + 88 : body_end])
-                properties.append(raw)
+            if low <= offset < high:
+                raw = data[start:stop]
+                if not tags or tag_of(raw) in tags:
+                    fixed.append(data[at:body])
+                    bodies.append(data[body:body_end])
+                    properties.append(raw)
             at = stop
         if at != end:
             raise ProtocolError(f"{end - at} bytes behind the last record")
@@ -105,6 +138,7 @@ class Rows:
         for message in decode_records(record, None, max_inflated_bytes=self._max_inflated):
             if not low <= message.offset < high or (self._tags and message.raw_tag() not in self._tags):
                 continue
+            self._unusual[len(self._fixed)] = message
             self._fixed.append(_fixed_of(message))
             self._properties.append(message.raw_properties)
             self._bodies.append(self._body_of(message))
@@ -120,13 +154,9 @@ class Rows:
 
     def take(self) -> pa.RecordBatch:
         """The gathered rows as one batch; forgets them."""
-        fixed = list(zip(*self._fixed, strict=True))
-        arrays = [_BUILD[name](self, fixed) for name in self._columns]
-        count = len(self._fixed)
-        if not arrays:
-            raise RecordError("a read without columns")
-        self._fixed, self._bodies, self._properties, self._bytes = [], [], [], 0
-        assert all(len(array) == count for array in arrays)
+        parts = np.frombuffer(b"".join(self._fixed), _PARTS)
+        arrays = [_BUILD[name](self, parts) for name in self._columns]
+        self._begin()
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _constant(self, value: str) -> pa.Array:
@@ -139,65 +169,74 @@ class Rows:
         except pa.ArrowInvalid:
             return pa.array([None if value is None else value.decode("utf-8", "replace") for value in values])
 
-    def _ids(self, fixed: list[tuple[Any, ...]]) -> pa.Array:
+    def _ids(self) -> pa.Array:
+        """The producers' ids; those of the broker where a message has none."""
         found = [names.unique_id_of(raw) for raw in self._properties]
-        if None in found:
-            places = zip(fixed[11], fixed[6], strict=True)
-            found = [
-                (place if isinstance(place, str) else offset_id(place[:-4], PORT.unpack(place[-4:])[0], physical))
-                if unique is None
-                else unique
-                for unique, (place, physical) in zip(found, places, strict=True)
-            ]
+        for row, unique in enumerate(found):
+            if unique is None:
+                message = self._unusual.get(row)
+                found[row] = _place(self._fixed[row]) if message is None else message.offset_message_id
+        return pa.array(found, pa.string())
+
+    def _hosts(self, parts: Any) -> pa.Array:
+        different, which = np.unique(parts["born_host"], return_inverse=True)
+        texts = [_host(int(host)) for host in different]
+        if not self._unusual:
+            return pa.array(texts, pa.string()).take(pa.array(which))
+        found = [texts[number] for number in which]
+        for row, message in self._unusual.items():
+            found[row] = message.born_host
         return pa.array(found, pa.string())
 
     def _maps(self) -> pa.Array:
         return pa.array([list(names.decode(raw).items()) for raw in self._properties], _TYPES["map<string,string>"])
 
 
-def _fixed_of(message: Message) -> tuple[Any, ...]:
-    """The fixed part of an unusual record: hosts are text, what no column uses is 0."""
-    return (
+def _fixed_of(message: Message) -> bytes:
+    """The fixed part of an unusual record, with 0 for what no column uses or what does not fit."""
+    return FIXED.pack(
         *(message.size, 0, 0, message.queue_id, message.flag, message.offset, message.physical_offset),
-        *(message.sys_flag, message.born_ms, message.born_host, message.stored_ms, message.offset_message_id),
-        *(message.reconsume_times, 0, 0),
+        *(message.sys_flag, message.born_ms, bytes(8), message.stored_ms, bytes(8), message.reconsume_times, 0, 0),
     )
 
 
-def _times(milliseconds: Sequence[int]) -> pa.Array:
+def _place(fixed: bytes) -> str:
+    """The broker's id of a usual record."""
+    physical, host, port = _PLACE.unpack_from(fixed)
+    return offset_id(host, port, physical)
+
+
+def _times(milliseconds: Any) -> pa.Array:
     """Producers' clocks may be wild: a time that Spark cannot show is null."""
-    if max(milliseconds) > _LAST_MS or min(milliseconds) < -_LAST_MS:
-        kept = [ms if -_LAST_MS <= ms <= _LAST_MS else None for ms in milliseconds]
-        return pc.multiply(pa.array(kept, pa.int64()), 1000).cast(_TYPES["timestamp"])
-    return pc.multiply(pa.array(milliseconds, pa.int64()), 1000).cast(_TYPES["timestamp"])
+    ms = milliseconds.astype(np.int64)
+    wild = (ms > _LAST_MS) | (ms < -_LAST_MS)
+    us = np.where(wild, 0, ms) * 1000
+    return pa.array(us, pa.int64(), mask=wild).cast(_TYPES["timestamp"])
 
 
-def _hosts(values: Sequence[bytes | str]) -> pa.Array:
-    known = {value: _host(value) for value in set(values)}
-    return pa.array([known[value] for value in values], pa.string())
+def _host(value: int) -> str:
+    return f"{ipaddress.IPv4Address(value >> 32)}:{PORT.unpack((value & 0xFFFF_FFFF).to_bytes(4, 'big'))[0]}"
 
 
-def _host(value: bytes | str) -> str:
-    if isinstance(value, str):
-        return value
-    return f"{ipaddress.IPv4Address(value[:4])}:{PORT.unpack(value[4:])[0]}"
+def _ints(column: Any, kind: Any) -> pa.Array:
+    return pa.array(column.astype(kind))
 
 
-_Build = Callable[[Rows, list[tuple[Any, ...]]], pa.Array]
+_Build = Callable[[Rows, Any], pa.Array]
 _BUILD: dict[str, _Build] = {
     "topic": lambda rows, _: rows._constant(rows._queue.topic),
     "broker": lambda rows, _: rows._constant(rows._queue.broker),
-    "queue_id": lambda _, fixed: pa.array(fixed[3], pa.int32()),
-    "queue_offset": lambda _, fixed: pa.array(fixed[5], pa.int64()),
+    "queue_id": lambda _, parts: _ints(parts["queue_id"], np.int32),
+    "queue_offset": lambda _, parts: _ints(parts["queue_offset"], np.int64),
     "body": lambda rows, _: pa.array(rows._bodies, pa.binary()),
     "tags": lambda rows, _: rows._texts([names.tag_of(raw) for raw in rows._properties]),
     "keys": lambda rows, _: rows._texts([names.keys_of(raw) for raw in rows._properties]),
-    "msg_id": lambda rows, fixed: rows._ids(fixed),
-    "born_timestamp": lambda _, fixed: _times(fixed[8]),
-    "store_timestamp": lambda _, fixed: _times(fixed[10]),
-    "born_host": lambda _, fixed: _hosts(fixed[9]),
-    "flag": lambda _, fixed: pa.array(fixed[4], pa.int32()),
-    "sys_flag": lambda _, fixed: pa.array(fixed[7], pa.int32()),
-    "reconsume_times": lambda _, fixed: pa.array(fixed[12], pa.int32()),
+    "msg_id": lambda rows, _: rows._ids(),
+    "born_timestamp": lambda _, parts: _times(parts["born"]),
+    "store_timestamp": lambda _, parts: _times(parts["stored"]),
+    "born_host": lambda rows, parts: rows._hosts(parts),
+    "flag": lambda _, parts: _ints(parts["flag"], np.int32),
+    "sys_flag": lambda _, parts: _ints(parts["sys_flag"], np.int32),
+    "reconsume_times": lambda _, parts: _ints(parts["times"], np.int32),
     PROPERTIES: lambda rows, _: rows._maps(),
 }

@@ -93,12 +93,11 @@ class RangePuller:
             sent: dict[int, Pull] = {}
             while not window.is_done:
                 if self._advised == self._broker_id:
-                    for pull in window.to_send():
-                        sent[self._send(connection, pull)] = pull
+                    sent |= self._send(connection, window.to_send())
                 if not sent:
                     break
-                reply = connection.receive(self._reach.timeout)
-                self._take(sent.pop(reply.opaque), reply, connection.address)
+                for reply in connection.receive_all(self._reach.timeout):
+                    self._take(sent.pop(reply.opaque), reply, connection.address)
                 yield from window.due()
             while connection.in_flight:
                 connection.receive(self._reach.timeout)
@@ -107,10 +106,14 @@ class RangePuller:
             raise
         CONNECTIONS.give_back(connection)
 
-    def _send(self, connection: Connection, pull: Pull) -> int:
-        count = self._window.count(pull)
-        fields = _request(self._cluster, self._pulls, self._queue, pull.offset, count)
-        return connection.send(RequestCode.PULL_MESSAGE, fields)
+    def _send(self, connection: Connection, pulls: list[Pull]) -> dict[int, Pull]:
+        if not pulls:
+            return {}
+        requests = [
+            _request(self._cluster, self._pulls, self._queue, pull.offset, self._window.count(pull)) for pull in pulls
+        ]
+        opaques = connection.send_all((RequestCode.PULL_MESSAGE, fields, b"") for fields in requests)
+        return dict(zip(opaques, pulls, strict=True))
 
     def _take(self, pull: Pull, reply: Command, address: str) -> None:
         code = reply.code

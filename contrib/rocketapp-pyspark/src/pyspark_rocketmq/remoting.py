@@ -11,7 +11,7 @@ import select
 import socket
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pyspark_rocketmq.access import Access, Tls
 from rocketapp import TransportError
@@ -20,7 +20,8 @@ from rocketapp.wire.frame import FrameReader
 from rocketapp.wire.signing import signed
 
 _LARGEST_FRAME = 64 * 1024 * 1024
-_READ = 262_144
+_READ = 65_536
+"""Bytes of one read. Python allocates them each time, and larger pieces come from the operating system every time."""
 
 
 class Connection:
@@ -36,22 +37,34 @@ class Connection:
 
     def send(self, code: int, fields: Mapping[str, str] | None, body: bytes = b"") -> int:
         """Send a request; return the id that its reply will carry."""
-        access = self.access
-        if access.access_key:
-            fields = signed(
-                fields,
-                body,
-                access_key=access.access_key,
-                secret_key=access.secret_key,
-                security_token=access.security_token,
-            )
-        opaque = next(self._opaques)
+        (opaque,) = self.send_all([(code, fields, body)])
+        return opaque
+
+    def send_all(self, requests: Iterable[tuple[int, Mapping[str, str] | None, bytes]]) -> list[int]:
+        """Send requests (code, fields, body) with one call of the operating system; return their ids."""
+        opaques, frames = [], []
+        for code, fields, body in requests:
+            opaque = next(self._opaques)
+            frames.append(encode(Command(code, self._signed(fields, body), body, opaque=opaque)))
+            opaques.append(opaque)
         try:
-            self._stream.sendall(encode(Command(code, dict(fields) if fields else {}, body, opaque=opaque)))
+            self._stream.sendall(frames[0] if len(frames) == 1 else b"".join(frames))
         except OSError as error:
             raise TransportError(self.address, f"the connection broke while sending: {error}") from None
-        self.in_flight += 1
-        return opaque
+        self.in_flight += len(opaques)
+        return opaques
+
+    def _signed(self, fields: Mapping[str, str] | None, body: bytes) -> dict[str, str]:
+        access = self.access
+        if not access.access_key:
+            return dict(fields) if fields else {}
+        return signed(
+            fields,
+            body,
+            access_key=access.access_key,
+            secret_key=access.secret_key,
+            security_token=access.security_token,
+        )
 
     def receive(self, timeout: float) -> Command:
         """The next reply, whichever request it belongs to."""
@@ -59,6 +72,13 @@ class Connection:
             self._read(timeout)
         self.in_flight -= 1
         return self._arrived.popleft()
+
+    def receive_all(self, timeout: float) -> list[Command]:
+        """The next reply and those that came with it."""
+        replies = [self.receive(timeout), *self._arrived]
+        self.in_flight -= len(self._arrived)
+        self._arrived.clear()
+        return replies
 
     def call(self, code: int, fields: Mapping[str, str] | None, body: bytes = b"", *, timeout: float) -> Command:
         """Send a request and wait for its reply, when nothing else is in flight."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pyspark_rocketmq.cluster import Cluster
+from pyspark_rocketmq.cluster import CONNECTIONS, Cluster
 from pyspark_rocketmq.offsets import Queue, from_json, to_json
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import advance, backlog_of, capped, limited, ranges, within_bytes
@@ -109,6 +109,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._cluster.commit(self._options.pulls.group, from_json(end))
         except RocketAppError as error:
             _log.warning("the offsets of group %s are not moved: %s", self._options.pulls.group, error)
+
+    def stop(self) -> None:
+        """The query ends, and soon its process."""
+        CONNECTIONS.close()
 
     def _advance(self, start: dict[Queue, int]) -> dict[Queue, int]:
         strict = self._options.pulls.fail_on_data_loss

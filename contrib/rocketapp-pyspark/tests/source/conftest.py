@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from pyspark_rocketmq.cluster import CONNECTIONS
 from pyspark_rocketmq.cluster import Cluster as View
 from pyspark_rocketmq.options import ReadOptions, read_options
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -38,6 +39,13 @@ def apache(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apa
     broker = Apache(tmp_path_factory.mktemp("apache"))
     yield broker
     broker.stop()
+
+
+@pytest.fixture(autouse=True)
+def _no_idle_connections() -> Iterator[None]:
+    """What a test leaves in the pool ends with it."""
+    yield
+    CONNECTIONS.close()
 
 
 @pytest.fixture(params=["embedded", "apache"])
@@ -123,7 +131,8 @@ class Scripted:
                 threading.Thread(target=self._serve, args=(stream,), daemon=True).start()
 
     def _serve(self, stream: socket.socket) -> None:
-        with contextlib.suppress(OSError):
+        # A TLS stream that is closed meanwhile raises ValueError.
+        with contextlib.suppress(OSError, ValueError):
             if self._tls is not None:
                 stream = self._tls.wrap_socket(stream, server_side=True)
                 self._open.append(stream)

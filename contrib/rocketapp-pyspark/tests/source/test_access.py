@@ -184,13 +184,13 @@ def test_a_broker_that_does_not_answer_is_given_up(script: Start) -> None:
 @pytest.mark.parametrize("depth", [1, 4])
 def test_so_many_pulls_are_in_flight(script: Start, monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
     in_flight: list[int] = []
-    receive = Connection.receive
+    receive = Connection.receive_all
 
-    def counted(connection: Connection, timeout: float) -> Command:
+    def counted(connection: Connection, timeout: float) -> list[Command]:
         in_flight.append(connection.in_flight)
         return receive(connection, timeout)
 
-    monkeypatch.setattr(Connection, "receive", counted)
+    monkeypatch.setattr(Connection, "receive_all", counted)
     assert read(script(pull_32).address, pullDepth=depth, pullBatchSize=5) == list(range(100))
     assert max(in_flight) == depth
 

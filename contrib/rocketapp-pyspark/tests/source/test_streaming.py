@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pyspark_rocketmq.cluster import CONNECTIONS
 from pyspark_rocketmq.offsets import Queue, to_json
 from pyspark_rocketmq.problems import DataLossError
 from pyspark_rocketmq.streaming import StreamReader
@@ -204,6 +205,18 @@ def test_positions_are_copied_to_the_group_when_asked_for(topics: Topics) -> Non
         Drive(reader(topics, subscribe=topic, consumerGroup=group, commitOffsets=copies)).all()
     assert topics.committed(topic, "dashboards") == 10
     assert topics.committed(topic, "silent") == -1
+
+
+def test_a_query_that_ends_leaves_no_connection_open(here: Topics) -> None:
+    topic = here.new()
+    source = reader(here, subscribe=topic)
+    source.initialOffset()
+    kept = CONNECTIONS.take(here.name_server, source._options.reach.access, timeout=5)
+    CONNECTIONS.give_back(kept)
+    source.stop()
+    again = CONNECTIONS.take(here.name_server, source._options.reach.access, timeout=5)
+    again.close()
+    assert again is not kept
 
 
 def test_a_failed_copy_of_positions_is_logged_and_does_not_end_the_query(
