@@ -40,7 +40,7 @@ def keys_of(subscription: Subscription, own: MakeKey | None = None) -> MakeKey:
         if not text:
             raise ValueError(f"the idempotent= function of {name} returned an empty key: all such would be copies")
         key = scope.copy()
-        _feed(key, text.encode())
+        _feed(key, text.encode(errors="surrogatepass"))
         return key.hexdigest()
 
     return by_content if own is None else by_text

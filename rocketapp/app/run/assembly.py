@@ -29,6 +29,7 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.errors import SetupError
 from rocketapp.hooks.blame import code_of, raised_by
+from rocketapp.hooks.keys import keys_of
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
@@ -111,6 +112,9 @@ def handler_of(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handle
     _check_idempotency(bound.subscription, plugins)
     call = bound.binding.call(bound.subscription, publishing)
     # What is raised below the plugins' wrappers is not theirs, also where the function itself has returned.
-    owners = {code: "" for code in map(code_of, (call, bound.binding.function)) if code is not None}
+    users = [call, bound.binding.function]
+    if callable(bound.subscription.idempotent):
+        users.append(keys_of(bound.subscription, bound.subscription.idempotent))
+    owners = {code: "" for code in map(code_of, users) if code is not None}
     call = fold(call, bound.subscription, plugins, owners)
     return Handler(bound.subscription, call, owner_of=partial(raised_by, owners=owners))

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.suspect_line import Suspected, SuspectLine
 from rocketapp.consumer.ways.by_offset import ByOffset
+from rocketapp.consumer.ways.outcomes import text_of
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
 from rocketapp.consumer.ways.suspects import Suspicion
 from rocketapp.consumer.workers.work import Work, Workers
@@ -90,7 +91,9 @@ class Lane:
                 key = key_of(message)
                 hash(key)
             except Exception as error:
-                problem = f"order_by= failed, so that its place is not known: {type(error).__name__}: {error}"
+                problem = (
+                    f"order_by= failed, so that its place is not known: {type(error).__name__}: {text_of(error, '')}"
+                )
                 self._refuse(message, object(), Failure("OrderBy", problem))
                 continue
             if retries.earlier and self._is_exhausted(message):

@@ -24,7 +24,7 @@ def failures_of(
         if isinstance(result, BaseException) and not isinstance(result, Skip):
             log_traceback(result, subscription)
         if isinstance(result, Unreadable):
-            failure, text = failure_of(result, raised, home), _text(result, home)
+            failure, text = failure_of(result, raised, home), text_of(result, home)
             others = Failure("UnreadableBody", f"of another message: {text}")
             return [failure if message is result.source else others for message in messages]
         return [failure_of(result, raised, home, subscription.retry)] * len(messages)
@@ -50,7 +50,7 @@ def failure_of(result: object, raised: bool, home: str = "", policy: Policy | No
         case Outcome():
             return _of_outcome(result, home)
         case BaseException() if raised:
-            return judged(policy, result, Failure(type(result).__name__, _text(result, home)))
+            return judged(policy, result, Failure(type(result).__name__, text_of(result, home)))
         case CoroutineType():
             # A sync function around an async one: its code never ran, so the message is not done.
             result.close()
@@ -69,7 +69,7 @@ def _of_outcome(outcome: Outcome, home: str) -> Failure | None:
                 after = Retry(getattr(outcome, "after", None)).after
                 return Failure("Retry", _cause(outcome, home), after=None if after is None else float(after))
             except Exception as error:
-                return Failure(type(error).__name__, _text(error, home))
+                return Failure(type(error).__name__, text_of(error, home))
         case DeadLetter():
             reason = DeadLetter(getattr(outcome, "reason", outcome)).reason
             return Failure("DeadLetter", reason or _cause(outcome, home), dead=True)
@@ -77,7 +77,7 @@ def _of_outcome(outcome: Outcome, home: str) -> Failure | None:
             reason = Stop(getattr(outcome, "reason", outcome)).reason
             return Failure("Stop", reason or _cause(outcome, home), stop=True)
         case _:
-            return Failure(type(outcome).__name__, _text(outcome, home))
+            return Failure(type(outcome).__name__, text_of(outcome, home))
 
 
 def _made(kind: type[Outcome]) -> tuple[BaseException, bool]:
@@ -91,16 +91,22 @@ def _made(kind: type[Outcome]) -> tuple[BaseException, bool]:
 def _cause(outcome: BaseException, home: str) -> str:
     """What made a handler give up: `raise Retry() from error`, or within an `except`."""
     cause = outcome.__cause__ or outcome.__context__
-    return f"{type(cause).__name__}: {_text(cause, home)}" if cause is not None else ""
+    return f"{type(cause).__name__}: {text_of(cause, home)}" if cause is not None else ""
 
 
-def _text(error: BaseException, home: str) -> str:
+def text_of(error: BaseException, home: str) -> str:
     """What it says, and where it was raised: the line stays when the text is cut."""
     try:
         text = str(error)
     except Exception as second:
         text = f"(its text raised {type(second).__name__})"
     place = place_of_error(error, home)
+    if isinstance(error, BaseExceptionGroup):
+        # What a TaskGroup raises says nothing by itself.
+        first: BaseException = error
+        while isinstance(first, BaseExceptionGroup):
+            first = first.exceptions[0]
+        return f"{text}: {type(first).__name__}: {text_of(first, home)}"
     if not place:
         return text
     return f"{text[: LONGEST_TEXT - len(place) - 3]} ({place})" if text else f"({place})"

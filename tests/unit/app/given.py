@@ -22,8 +22,14 @@ QUEUE = MessageQueue("orders", "broker-a", 3)
 class NotRunning:
     """An app that has no producer."""
 
-    loop: asyncio.AbstractEventLoop
     send_timeout = 3.0
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    @loop.setter
+    def loop(self, _: asyncio.AbstractEventLoop) -> None: ...
 
     def sender(self, cluster: str) -> Sender:
         raise AssertionError("nothing is published here")

@@ -13,6 +13,7 @@ from rocketapp.app.run.assembly import handler_of
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.hooks.manager import Plugins
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.testing import TestApp
 from tests.unit.app.given import NOWHERE, QUEUE, bound, message
 
 
@@ -87,3 +88,24 @@ def test_no_plugin_is_named_when_what_the_handler_returned_cannot_be_published()
         return "1"
 
     assert failure_of(app, Tenants(), AssertionError).startswith("AssertionError: nothing is published here")
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [(lambda message: message.properties["order_id"], KeyError), (lambda message: None, TypeError)],
+    ids=["it raises", "it returns no text"],
+)
+def test_the_key_function_of_an_idempotent_handler_is_the_user_s_and_not_the_plugin_s(
+    key: Any, kind: type[Exception]
+) -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", idempotent=key)
+    async def settle(message: Message) -> None: ...
+
+    with TestApp(app) as t:
+        t.publish("orders", b"1")
+        t.advance()
+        (retried,) = t.retried
+    assert retried.reason.startswith(kind.__name__)
+    assert "in plugin" not in retried.reason

@@ -225,6 +225,16 @@ def test_a_reason_ends_with_the_line_of_the_users_code_and_not_of_a_library() ->
     assert retry.text.endswith(f" (test_outcomes.py:{LINE})")
 
 
+def test_a_group_of_exceptions_says_which_came_first() -> None:
+    def fails() -> None:
+        raise ExceptionGroup("tasks failed", [ExceptionGroup("inner", [raised_by(loads_half)])])  # type: ignore[list-item]
+
+    failure = failure_of(raised_by(fails), raised=True)
+    assert failure is not None
+    assert failure.text.startswith("tasks failed (1 sub-exception): JSONDecodeError: ")
+    assert failure.text.endswith(f" (test_outcomes.py:{LINE})")
+
+
 def test_a_very_long_reason_keeps_its_line() -> None:
     def fails() -> None:
         raise ValueError("x" * 1000)
