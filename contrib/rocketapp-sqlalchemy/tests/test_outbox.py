@@ -300,6 +300,7 @@ async def test_a_relay_goes_on_after_any_error(database: Database, engine: Engin
         return await database.run(work)
 
     await running(Relay(run, sent, slots=16, lease=15.0, interval=0.01), lambda: len(sent) == 1)
+    assert errors == []
 
 
 async def test_leases_of_slots_are_measured_by_one_clock(

@@ -187,6 +187,7 @@ async def test_an_undecodable_payload_is_dead_at_once_and_filters_count(run: Run
     await app.publish_many("orders", [b"no order", Order("2"), Order("3")])
     await expect.wait()
     await settled(lifecycle, HandlerStats(handled=2, dead_lettered=1))
+    assert lifecycle.counters == HandlerStats(handled=2, dead_lettered=1)
 
 
 async def test_a_batch_is_handed_over_as_payloads(run: Run) -> None:
@@ -221,6 +222,7 @@ async def test_routers_and_groups_each_have_their_own_copy(run: Run) -> None:
     await app.publish("billing-orders", "x")
     await expect.wait()
     await settled(lifecycle, HandlerStats(handled=2))
+    assert lifecycle.counters == HandlerStats(handled=2)
 
 
 def flat(lists: Iterable[Iterable[str]]) -> list[str]:
