@@ -7,7 +7,7 @@ import decimal
 import enum
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 import pyarrow as pa
@@ -52,7 +52,7 @@ class Columns:
         if not isinstance(about, kinds.StructType | kinds.DataclassType | kinds.TypedDictType):
             raise TypeError(f"{kind!r} has no fields: give a dataclass, a msgspec Struct or a TypedDict")
         self.schema = pa.schema(_fields(about))
-        self._names = [field.name for field in about.fields]
+        self._names = [field.name for field in _ordered(about)]
         self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
         self._is_mapping = isinstance(about, kinds.TypedDictType)
 
@@ -73,7 +73,15 @@ def _about(kind: Any) -> kinds.Type:
 
 def _fields(about: kinds.StructType | kinds.DataclassType | kinds.TypedDictType) -> list[pa.Field]:
     """Every column may be empty: types grow by fields, and old rows do not have them."""
-    return [pa.field(field.name, _type(field.type, field.name)) for field in about.fields]
+    return [pa.field(field.name, _type(field.type, field.name)) for field in _ordered(about)]
+
+
+def _ordered(about: kinds.StructType | kinds.DataclassType | kinds.TypedDictType) -> list[kinds.Field]:
+    """The fields as they are written: those of a TypedDict come in another order."""
+    if not isinstance(about, kinds.TypedDictType):
+        return list(about.fields)
+    names = list(get_type_hints(about.cls))
+    return sorted(about.fields, key=lambda field: names.index(field.name))
 
 
 def _type(about: kinds.Type, name: str) -> pa.DataType:  # noqa: PLR0911 - one line per kind of type

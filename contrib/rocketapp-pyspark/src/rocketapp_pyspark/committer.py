@@ -56,11 +56,15 @@ class Attempt(Generic[R]):
         *,
         to_table: Callable[[Batch[R]], pa.Table | None],
         now: Callable[[], float],
-        new_name: Callable[[], str] = lambda: uuid.uuid4().hex,
+        is_sparse: bool = False,
     ) -> None:
-        """`to_table`: the rows of a batch as a table; None, or one without rows, when none is to be stored."""
+        """`to_table`: the rows of a batch as a table; None, or one without rows, when none is to be stored.
+
+        `is_sparse`: the table has only some of the batches, so that what lies below this one need not be there.
+        """
+        self._is_sparse = is_sparse
         self._store, self._sink, self.batch = store, sink, batch
-        self._to_table, self._now, self._new_name = to_table, now, new_name
+        self._to_table, self._now = to_table, now
         self._staged: tuple[str, Staged | None, str] | None = None
         """Name, rows and schema of what was staged last."""
         self._published: tuple[int, str, Staged | None] | None = None
@@ -121,14 +125,14 @@ class Attempt(Generic[R]):
 
     def _trim(self, head: Head) -> None:
         found = fit(self.batch.spans, head.vector)
-        for lane, has in found.gaps.items():
+        for lane, has in found.gaps.items() if not self._is_sparse else ():
             raise GapError(str(lane), has, self.batch.spans[lane].start)
         if found.trims:
             self.batch, self._staged = self.batch.trimmed(head.vector), None
 
     def _stage(self) -> tuple[str, Staged | None, str]:
         if self._staged is None:
-            name, table = self._new_name(), self._to_table(self.batch)
+            name, table = uuid.uuid4().hex, self._to_table(self.batch)
             if table is None or not table.num_rows:
                 self._staged = name, None, ""
             else:

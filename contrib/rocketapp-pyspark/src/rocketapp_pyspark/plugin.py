@@ -79,7 +79,7 @@ class SparkPlugin:
         if sink is None or self._surface is None:
             return None
         from rocketapp_pyspark.formats import TableOptions, known
-        from rocketapp_pyspark.writer import Writer
+        from rocketapp_pyspark.writer import Aside, Writer
 
         surface = self._surface
         if self._tasks is None:
@@ -89,10 +89,13 @@ class SparkPlugin:
         cache = surface.options(ConsumerConfig).cache_max_bytes
         limits = replace(sink.limits, bytes=min(sink.limits.bytes, cache // CACHE_SHARE))
         about = TableOptions(table=sink.table, sink=sink.name, partition_by=sink.partition_by)
+        rows, new_store = sink.rows(), known()[sink.format]
+        bad = replace(about, table=f"{os.fspath(sink.table)}_bad", sink=f"{sink.name}/bad", partition_by=None)
         writer = Writer(
             sink.name,
-            known()[sink.format](about, self._spark),
-            to_table=sink.rows().table,
+            new_store(about, self._spark),
+            to_table=rows.table,
+            aside=Aside(new_store(bad, self._spark), rows.bad) if sink.bad_rows == "table" else None,
             limits=limits,
             drain_seconds=DRAIN_SHARE * surface.options(AppConfig).drain_timeout,
             tasks=self._tasks,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,15 @@ SWEEP_AFTER = 86_400.0
 """Seconds after which what was staged and never published is removed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Where bad rows go: into a table of their own, with positions of its own."""
+
+    store: Store
+    to_table: Callable[[Batch[Message]], pa.Table | None]
+    """The bad rows of a batch."""
+
+
 class Writer:
     """Of one sink."""
 
@@ -41,14 +51,19 @@ class Writer:
         store: Store,
         *,
         to_table: Callable[[Batch[Message]], pa.Table | None],
+        aside: Aside | None = None,
         limits: Limits,
         drain_seconds: float,
         tasks: Tasks,
         wall_clock: Callable[[], float],
     ) -> None:
-        """Needs a running loop. `drain_seconds`: how long a queue that is given back may wait for its batch."""
+        """Needs a running loop. `drain_seconds`: how long a queue that is given back may wait for its batch.
+
+        `aside`: where bad rows go.
+        """
         self.name, self.limits, self.drain_seconds = name, limits, drain_seconds
-        self._store, self._to_table, self._tasks, self._wall_clock = store, to_table, tasks, wall_clock
+        self._store, self._to_table, self._aside = store, to_table, aside
+        self._tasks, self._wall_clock = tasks, wall_clock
         self._loop = asyncio.get_running_loop()
         self._worker, self._reader = Worker(f"sink {name}"), Worker(f"sink {name} reads")
         self._filling: Filling[Message] = Filling()
@@ -175,7 +190,7 @@ class Writer:
                 return None
             attempt.drop(attempt.batch.without(over))
             try:
-                done = await self._worker.run(partial(attempt.run, self._head))
+                done = await self._worker.run(partial(self._run, attempt, self._head))
             except GapError as error:
                 self._head = None
                 self._break_off(intakes, error)
@@ -193,6 +208,14 @@ class Writer:
                 continue
             self._head = done.head
             return done
+
+    def _run(self, attempt: Attempt[Message], head: Head | None) -> Done:
+        """In the worker thread. Bad rows first: a row that the table has passed over is in theirs for certain."""
+        aside, batch = self._aside, attempt.batch
+        if aside is not None and aside.to_table(batch) is not None:
+            name, now = f"{self.name}/bad", self._wall_clock
+            Attempt(aside.store, name, batch, to_table=aside.to_table, now=now, is_sparse=True).run()
+        return attempt.run(head)
 
     def _break_off(self, intakes: Mapping[Lane, SinkIntake], error: GapError) -> None:
         for lane, intake in intakes.items():

@@ -226,6 +226,37 @@ async def test_a_body_of_another_shape_is_a_row_with_its_problem_where_that_is_w
     assert (good["id"], good["_rmq_problem"]) == (1, None)
 
 
+async def test_bad_bodies_go_into_a_table_of_their_own_once(shop: Shop) -> None:
+    problems = [OSError("between the two commits")]
+    app = shop.app(bad_rows="table")
+
+    @shop.decorate
+    def failing(batch: pa.Table) -> pa.Table:
+        if problems:
+            raise problems.pop()
+        return batch
+
+    async with app:
+        await shop.send(app, [1])
+        await app.publish(shop.topic, b"{")
+        await shop.send(app, [2])
+        await shop.has(1, 2)
+    bad = Shop(shop.topic, shop.table.with_name("table_bad")).rows()
+    assert [(row["_rmq_body"], row["_rmq_topic"]) for row in bad] == [(b"{", shop.topic)]
+    assert bad[0]["_rmq_problem"].startswith("DecodeError")
+    # A batch with bad rows behind others without: what is skipped is no gap.
+    async with shop.app(bad_rows="table") as app:
+        await shop.send(app, [3])
+        await shop.has(1, 2, 3)
+        await app.publish(shop.topic, b"[")
+        await shop.send(app, [4])
+        await shop.has(1, 2, 3, 4)
+    assert sorted(row["_rmq_body"] for row in Shop(shop.topic, shop.table.with_name("table_bad")).rows()) == [
+        b"[",
+        b"{",
+    ]
+
+
 async def test_without_a_type_the_bodies_are_stored(shop: Shop) -> None:
     async with shop.app(schema=None) as app:
         await app.publish(shop.topic, b"\x00\xff", tag="raw", keys=["a", "b"])
