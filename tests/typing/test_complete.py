@@ -8,6 +8,8 @@ import pytest
 
 from tests.typing.checkers import ROOT, incomplete
 
+pytestmark = pytest.mark.timeout(600)  # ten seconds of CPU, which a busy machine gives late
+
 PACKAGES = [
     ("rocketapp", ROOT),
     ("rocketapp_redis", ROOT / "contrib" / "rocketapp-redis" / "src"),

@@ -11,6 +11,8 @@ import pytest
 from tests.docs.pages import all_blocks
 from tests.typing.checkers import ROOT, Found, mypy, pyright
 
+pytestmark = pytest.mark.timeout(600)  # ten seconds of CPU, which a busy machine gives late
+
 HERE = Path(__file__).parent
 GOOD = sorted(HERE.glob("good*.py"))
 BAD = sorted(HERE.glob("bad*.py"))
