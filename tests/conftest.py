@@ -29,7 +29,7 @@ _not_run: dict[str, str] = {}
 _unprepared: list[str] = []
 """Why the jars or our Java programs could not be had, although a JDK and Maven are there."""
 
-# By the clock, an example is slow whenever the machine is busy: that is no finding.
+# By the clock, an example is slow whenever the machine is busy: that finds nothing.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
