@@ -23,7 +23,8 @@ from rocketapp.wire.requests.routes import RouteRequest, decode_route, decode_to
 
 T = TypeVar("T")
 
-_MASTER = 0
+MASTER = 0
+"""The broker id of the member that is written to."""
 _KEPT = 60.0
 """Seconds that an idle connection is kept. Brokers close theirs after 120."""
 _AT_ONCE = 64
@@ -144,15 +145,26 @@ class Cluster:
         """Topic or group as brokers know it."""
         return f"{self._reach.namespace}%{name}" if self._reach.namespace else name
 
-    def connect(self, topic: str, broker: str, broker_id: int = _MASTER) -> Connection:
-        """A connection to that member of a broker, or to another one of it that is there. Give it back after use."""
+    def connect(self, topic: str, broker: str, broker_id: int = MASTER) -> Connection:
+        """A connection to that member of a broker. Give it back after use."""
+        address = self._members(topic, broker).get(broker_id)
+        if address is None:
+            raise NoRouteError(
+                topic, f"broker {broker} has no {'master' if broker_id == MASTER else 'such replica'} now"
+            )
+        return CONNECTIONS.take(address, self._reach.access, timeout=self._reach.timeout)
+
+    def member(self, topic: str, broker: str, wanted: int, *, or_replica: bool) -> int:
+        """The id of the member to read from: the one that is wanted, or the master, or a replica if that may be."""
+        members = self._members(topic, broker)
+        if wanted in members:
+            return wanted
+        return min(members) if or_replica and members else MASTER
+
+    def _members(self, topic: str, broker: str) -> dict[int, str]:
         if broker not in self._addresses:
             self._ask_route(topic)
-        members = self._addresses.get(broker)
-        if not members:
-            raise NoRouteError(topic, f"broker {broker} is not in its route")
-        address = members.get(broker_id) or members.get(_MASTER) or members[min(members)]
-        return CONNECTIONS.take(address, self._reach.access, timeout=self._reach.timeout)
+        return self._addresses.get(broker, {})
 
     def forget_routes(self) -> None:
         """Ask the name server again: brokers move."""

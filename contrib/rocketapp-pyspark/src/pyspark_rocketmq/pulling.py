@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark_rocketmq.cluster import CONNECTIONS, TRANSIENT, Cluster
+from pyspark_rocketmq.cluster import CONNECTIONS, MASTER, TRANSIENT, Cluster
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import Pulls, Reach
 from pyspark_rocketmq.planning import Range
@@ -19,8 +19,6 @@ from rocketapp import BrokerError, NoRouteError, TransportError
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, PullRequest, PullResponse
-
-_MASTER = 0
 
 
 def mean_bytes(cluster: Cluster, reach: Reach, pulls: Pulls, queue: Queue, offset: int) -> float:
@@ -63,8 +61,9 @@ class RangePuller:
         queue, start, end = part
         self._cluster, self._reach, self._pulls, self._queue, self._end = cluster, reach, pulls, queue, end
         self._window = Window(start, end, depth=pulls.depth, batch=pulls.batch, filtered=pulls.is_filtered)
-        self._broker_id = _MASTER
-        self._advised = _MASTER
+        self._broker_id = self._advised = MASTER
+        self._follows = pulls.from_replica
+        """Whether advice to read elsewhere is followed; not any more, after a replica that lagged."""
 
     def replies(self) -> Iterator[Due]:
         """The records in order. Raises DataLossError, and what the last attempt raised when none makes progress."""
@@ -81,13 +80,15 @@ class RangePuller:
                     raise
                 self._cluster.pause()
                 self._cluster.forget_routes()
-                self._broker_id = self._advised = _MASTER
+                self._advised = MASTER
 
     def _over_one_connection(self) -> Iterator[Due]:
         """Pull until the range is done or another member of the broker should be asked."""
         window = self._window
         window.restart()
-        self._broker_id = self._advised
+        self._broker_id = self._advised = self._cluster.member(
+            self._queue.topic, self._queue.broker, self._advised, or_replica=self._pulls.from_replica
+        )
         connection = self._cluster.connect(self._queue.topic, self._queue.broker, self._broker_id)
         try:
             sent: dict[int, Pull] = {}
@@ -125,14 +126,15 @@ class RangePuller:
         ):
             raise BrokerError(code, reply.remark or "", address)
         answer = PullResponse.from_fields(reply.fields)
-        if self._pulls.from_replica and self._cluster.has_replica(self._queue.broker, answer.suggested_broker_id):
+        if self._follows and self._cluster.has_replica(self._queue.broker, answer.suggested_broker_id):
             self._advised = answer.suggested_broker_id
-        if code == ResponseCode.PULL_OFFSET_MOVED:
-            self._moved(pull, answer)
-        elif answer.next_offset > pull.offset:
+        if code != ResponseCode.PULL_OFFSET_MOVED and answer.next_offset > pull.offset:
             self._window.arrived(pull, answer.next_offset, reply.body if code == ResponseCode.SUCCESS else b"")
-        elif self._broker_id != _MASTER:
-            raise TransportError(address, f"the replica has no message {pull.offset} of {self._queue} yet")
+        elif self._broker_id != MASTER:
+            self._follows, self._advised = False, MASTER
+            raise TransportError(address, f"the replica does not have message {pull.offset} of {self._queue}")
+        elif code == ResponseCode.PULL_OFFSET_MOVED:
+            self._moved(pull, answer)
         elif answer.max_offset <= pull.offset:
             self._lost(pull, self._end, f"the queue ends at {answer.max_offset}")
         else:

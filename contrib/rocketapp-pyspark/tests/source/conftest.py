@@ -113,7 +113,7 @@ class Scripted:
         self.requests: list[Command] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
-        self.replica = ""
+        self.replica, self.has_master = "", True
         self.connections = 0
         self._open: list[socket.socket] = []
         self._thread = threading.Thread(target=self._accept, daemon=True)
@@ -151,7 +151,8 @@ class Scripted:
                     stream.sendall(encode(reply))
 
     def _route(self, request: Command) -> Command:
-        addresses = {"0": self.address} | ({"1": self.replica} if self.replica else {})
+        addresses = {"0": self.address} if self.has_master else {}
+        addresses |= {"1": self.replica} if self.replica else {}
         queue = {"brokerName": "broker-a", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicSysFlag": 0}
         broker = {"cluster": "c", "brokerName": "broker-a", "brokerAddrs": addresses}
         body = json.dumps({"queueDatas": [queue], "brokerDatas": [broker]}).encode()

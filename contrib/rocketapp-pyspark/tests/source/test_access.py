@@ -15,9 +15,10 @@ import pytest
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import read_options
 from pyspark_rocketmq.planning import Range
+from pyspark_rocketmq.problems import DataLossError
 from pyspark_rocketmq.reading import RangePartition, read_partition
 from pyspark_rocketmq.remoting import Connection
-from rocketapp import BrokerError, ProtocolError, TransportError
+from rocketapp import BrokerError, NoRouteError, ProtocolError, TransportError
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Record, encode_record
@@ -219,19 +220,30 @@ def test_the_advice_to_read_from_a_replica_is_followed_unless_forbidden(
     assert (replica.count(RequestCode.PULL_MESSAGE) > 0) == from_replica
 
 
-def test_a_replica_that_lags_is_left_for_the_master(script: Start) -> None:
+@pytest.mark.parametrize("code", [ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED])
+def test_a_replica_that_lags_is_left_for_the_master_and_is_no_data_loss(script: Start, code: int) -> None:
     def lagging(request: Command) -> Command:
-        fields = PullResponse(1, int((request.fields or {})["queueOffset"]), 0, 0).to_fields()
-        return Command.response(request, ResponseCode.PULL_NOT_FOUND, fields=fields)
+        return Command.response(request, code, fields=PullResponse(1, 0, 0, 0).to_fields())
 
-    def advising_once(request: Command) -> Command:
+    def advising(request: Command) -> Command:
         start = int((request.fields or {})["queueOffset"])
-        return found(request, range(start, min(100, start + 10)), suggested=1 if start == 0 else 0)
+        return found(request, range(start, min(100, start + 10)), suggested=1)
 
-    replica, master = script(lagging), script(advising_once)
+    replica, master = script(lagging), script(advising)
     master.replica = replica.address
     assert read(master.address, pullDepth=1, pullBatchSize=10) == list(range(100))
     assert replica.count(RequestCode.PULL_MESSAGE) == 1
+
+
+@pytest.mark.parametrize("choice", ["advice", "never"])
+def test_while_a_master_is_away_its_replica_is_read_unless_forbidden(script: Start, choice: str) -> None:
+    replica, names = script(pull_32), script(pull_32)
+    names.replica, names.has_master = replica.address, False
+    if choice == "advice":
+        assert read(names.address, fromReplica=choice) == list(range(100))
+        return
+    with pytest.raises(NoRouteError, match="broker broker-a has no master now"):
+        read(names.address, fromReplica=choice, fetchOffset__numRetries=1)
 
 
 def test_the_next_name_server_is_asked_when_one_is_gone(script: Start) -> None:
@@ -269,3 +281,27 @@ def test_idle_connections_are_used_again(script: Start) -> None:
     before = server.connections
     read(server.address)
     assert server.connections == before
+
+
+def test_expired_messages_are_data_loss_or_skipped(script: Start) -> None:
+    def expired(request: Command) -> Command:
+        if int((request.fields or {})["queueOffset"]) >= 40:
+            return pull_32(request)
+        fields = PullResponse(0, 40, 40, 100).to_fields()
+        return Command.response(request, ResponseCode.PULL_OFFSET_MOVED, fields=fields)
+
+    server = script(expired)
+    with pytest.raises(DataLossError, match="messages from offset 0 are gone: the queue begins at 40"):
+        read(server.address, pullDepth=1)
+    assert read(server.address, failOnDataLoss="false") == list(range(40, 100))
+
+
+def test_a_hole_that_the_broker_steps_over_is_no_data_loss(script: Start) -> None:
+    def stepping(request: Command) -> Command:
+        start = int((request.fields or {})["queueOffset"])
+        if not 20 <= start < 70:
+            return found(request, range(start, min(20 if start < 20 else 100, start + 32)))
+        fields = PullResponse(0, 70, 0, 100).to_fields()
+        return Command.response(request, ResponseCode.PULL_NOT_FOUND, fields=fields)
+
+    assert read(script(stepping).address) == [*range(20), *range(70, 100)]
