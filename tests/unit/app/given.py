@@ -23,13 +23,15 @@ class NotRunning:
     """An app that has no producer."""
 
     send_timeout = 3.0
+    _loop: asyncio.AbstractEventLoop | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        return asyncio.get_running_loop()
+        return self._loop or asyncio.get_running_loop()
 
     @loop.setter
-    def loop(self, _: asyncio.AbstractEventLoop) -> None: ...
+    def loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
 
     def sender(self, cluster: str) -> Sender:
         raise AssertionError("nothing is published here")
