@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 
 import pytest
 
@@ -179,6 +180,11 @@ def test_filters_go_to_the_broker_as_they_were_written() -> None:
     assert batch(tags="a||b").pulls.expression == "a||b"
     assert (batch(sql="x > 1").pulls.expression, batch(sql="x > 1").pulls.expression_type) == ("x > 1", "SQL92")
     assert batch(sql="x > 1").pulls.is_filtered
+
+
+def test_every_option_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "README.md").read_text()
+    assert [option.name for option in OPTIONS if f"`{option.name}`" not in page] == []
 
 
 def test_every_option_has_one_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -142,6 +143,14 @@ def test_a_busy_broker_is_asked_again_and_not_for_ever(script: Callable[[Answer]
     with pytest.raises(WriteError, match=f"not written, or perhaps not: .* code {code}: busy"):
         write(never.address, [{"body": b"x"}], topic="t", sendRetries=2)
     assert never.count(RequestCode.SEND_MESSAGE_V2) == 3
+
+
+def test_a_pause_lies_between_attempts(script: Callable[[Answer], Scripted]) -> None:
+    server = script(lambda _: None)
+    began = time.monotonic()
+    with pytest.raises(WriteError):
+        write(server.address, [{"body": b"x"}], topic="t", sendRetries=2, sendRetryIntervalMs=60)
+    assert time.monotonic() - began >= 0.12
 
 
 def test_only_the_refused_message_is_sent_again(script: Callable[[Answer], Scripted]) -> None:
