@@ -163,8 +163,8 @@ def test_a_plugin_gives_the_app_a_method() -> None:
 
 def test_a_method_that_no_plugin_adds_is_an_ordinary_error() -> None:
     app: Any = RocketApp("shop", plugins=[Audit])
-    with pytest.raises(AttributeError, match="RocketApp has no attribute 'sink', and no plugin adds it"):
-        app.sink("orders")
+    with pytest.raises(AttributeError, match="RocketApp has no attribute 'gather', and no plugin adds it"):
+        app.gather("orders")
     assert not hasattr(app, "_nothing")
 
 
@@ -179,8 +179,8 @@ def test_a_plugin_whose_method_is_used_cannot_be_disabled() -> None:
     ("answer", "problem"),
     [
         ({"publish": print}, "names 'publish', which RocketApp has already"),
-        ({"_sink": print}, "names '_sink', which is not a public name"),
-        ({"sink": 5}, "return functions by name"),
+        ({"_gather": print}, "names '_gather', which is not a public name"),
+        ({"gather": 5}, "return functions by name"),
         ([print], "return functions by name"),
         ({"audited": print}, "names 'audited', which plugin .*Audit adds"),
     ],
@@ -193,4 +193,4 @@ def test_a_method_that_cannot_be_added_names_its_plugin(answer: Any, problem: st
 
     app: Any = RocketApp("shop", plugins=[Audit, Adds])
     with pytest.raises(AttributeError, match=f"Adds: app_methods .*{problem}"):
-        app.sink("orders")
+        app.gather("orders")

@@ -39,7 +39,7 @@ from rocketapp.transport.memory import MemoryNetwork
 
 
 class Sink:
-    """Adds `app.sink(topic, size)`: stores lists of `size` messages, and what is left when a queue is given back."""
+    """Adds `app.gather(topic, size)`: stores lists of `size` messages, and what is left when a queue is given back."""
 
     def __init__(self) -> None:
         self.stored: list[list[str]] = []
@@ -51,11 +51,11 @@ class Sink:
 
     @hookimpl
     def app_methods(self, app: RocketApp) -> Mapping[str, Callable[..., Any]]:
-        def sink(topic: str, size: int) -> None:
+        def gather(topic: str, size: int) -> None:
             self._sizes[topic] = size
             app.subscribe(topic, start="first", retries=1)(self.stored_alone)
 
-        return {"sink": sink}
+        return {"gather": gather}
 
     @hookimpl
     def consuming_way(self, subscription: Subscription) -> NewIntake | None:
@@ -140,7 +140,7 @@ async def cluster() -> AsyncIterator[Callable[[RocketApp], Lifecycle]]:
 
 def sinking(sink: Sink, size: int) -> RocketApp:
     app: Any = RocketApp("shop", plugins=[sink])
-    app.sink("rows", size)
+    app.gather("rows", size)
     return app
 
 
