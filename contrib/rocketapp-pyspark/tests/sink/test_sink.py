@@ -244,7 +244,7 @@ async def test_bad_bodies_go_into_a_table_of_their_own_once(shop: Shop) -> None:
     bad = Shop(shop.topic, shop.table.with_name("table_bad")).rows()
     assert [(row["_rmq_body"], row["_rmq_topic"]) for row in bad] == [(b"{", shop.topic)]
     assert bad[0]["_rmq_problem"].startswith("DecodeError")
-    # A batch with bad rows behind others without: what is skipped is no gap.
+    # A batch with bad rows behind others without: what is skipped makes no gap.
     async with shop.app(bad_rows="table") as app:
         await shop.send(app, [3])
         await shop.has(1, 2, 3)
