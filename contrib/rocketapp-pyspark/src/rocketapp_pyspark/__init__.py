@@ -6,11 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from rocketapp_pyspark.errors import FencedError, GapError, SinkError
 from rocketapp_pyspark.plugin import SparkConfig, SparkPlugin
+from rocketapp_pyspark.typed import SinkOptions, sink
 
 if TYPE_CHECKING:
     from rocketapp_pyspark.formats import register_format
 
-__all__ = ["FencedError", "GapError", "SinkError", "SparkConfig", "SparkPlugin", "register_format"]
+__all__ = [
+    "FencedError",
+    "GapError",
+    "SinkError",
+    "SinkOptions",
+    "SparkConfig",
+    "SparkPlugin",
+    "register_format",
+    "sink",
+]
 
 
 def __getattr__(name: str) -> Any:

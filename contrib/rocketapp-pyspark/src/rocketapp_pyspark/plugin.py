@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rocketapp import DeadLetter, Message, RocketApp, SetupError
@@ -151,11 +152,10 @@ class SparkPlugin:
         bad_rows: BadRows = "fail",
         partition_by: PartitionBy | None = None,
     ) -> Callable[[Transform], Transform]:
-        """`app.sink(...)`. See rocketapp_pyspark.sink."""
+        """`app.sink(...)`: see `rocketapp_pyspark.sink`."""
         from rocketapp_pyspark.declared import Sink, transform_problem
 
-        frame = sys._getframe(1)
-        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        place = _place(sys._getframe(1))
         sink = Sink(
             topic=topic,
             group=group or f"{app.name}-sink-{topic}",
@@ -207,6 +207,13 @@ class SparkPlugin:
 async def _came_back(message: Message) -> None:
     """The handler of a sink: nothing of a sink is ever sent back, so this was by hand, or by an earlier handler."""
     raise DeadLetter("a sink takes messages of the topic alone: a message of a retry topic would be there twice")
+
+
+def _place(frame: FrameType) -> str:
+    """`file:line` of the user's call."""
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rocketapp_pyspark."):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _spark(config: SparkConfig) -> Spark:

@@ -19,7 +19,7 @@ import pytest
 
 from rocketapp import RocketApp, SetupError
 from rocketapp.plugin import Event, Observe, StandingStill, Surface, hookimpl
-from rocketapp_pyspark import SparkPlugin
+from rocketapp_pyspark import SparkPlugin, sink
 from rocketapp_pyspark.formats import TableOptions, register_format
 from rocketapp_pyspark.parquet import LOG, ParquetStore
 from rocketapp_pyspark.session import Spark
@@ -307,6 +307,21 @@ def test_what_cannot_work_is_refused_where_it_is_written(options: dict[str, Any]
         Shop("orders", Path("table")).app(**options)
     assert problem in caught.value.problem
     assert caught.value.place.startswith(__file__)
+
+
+def test_the_typed_function_declares_as_the_method_does() -> None:
+    app = RocketApp("shop", plugins=spark_plugin())
+    sink(app, "orders", table="orders", schema=Order)
+    with pytest.raises(SetupError, match="flush_rows=0") as caught:
+        sink(app, "payments", table="payments", flush_rows=0)
+    assert caught.value.place.startswith(__file__)
+
+
+def test_two_sinks_of_one_name_and_table_are_refused_with_both_places() -> None:
+    app = RocketApp("shop", plugins=spark_plugin())
+    sink(app, "orders", table="all", name="one")
+    with pytest.raises(SetupError, match=f"the sink at {__file__}:\\d+ has the same name and table"):
+        sink(app, "payments", table="all", name="one")
 
 
 async def work_on(batch: pa.Table) -> pa.Table:

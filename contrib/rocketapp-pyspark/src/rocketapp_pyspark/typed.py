@@ -1,0 +1,54 @@
+"""`app.sink` for type checkers, which do not know the methods that plugins add."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
+
+from rocketapp import RocketApp
+
+if TYPE_CHECKING:
+    from rocketapp.plugin import Start
+    from rocketapp_pyspark.declared import Transform
+    from rocketapp_pyspark.formats import PartitionBy
+    from rocketapp_pyspark.rows import BadRows
+
+
+class SinkOptions(TypedDict, total=False):
+    """The keywords of `app.sink`."""
+
+    table: Required[str | os.PathLike[str]]
+    """The place of the table: for `format="parquet"` a directory."""
+    format: str
+    """`"parquet"`, or a name that was given to `register_format`."""
+    schema: Any
+    """A dataclass, msgspec Struct or TypedDict that JSON bodies are decoded as; None stores bodies, tags and keys."""
+    name: str | None
+    """The sink's name in the table, to which its positions belong; None: `app/topic`."""
+    group: str | None
+    """The consumer group; None: `app-sink-topic`."""
+    tags: str
+    start: Start
+    """Where queues begin that the table has never seen."""
+    cluster: str | None
+    flush_rows: int
+    """A batch is cut at so many rows,"""
+    flush_bytes: int
+    """so many bytes of records (at most a quarter of `consumer.cache_max_bytes`),"""
+    flush_seconds: float
+    """or when its oldest row is so many seconds old."""
+    bad_rows: BadRows
+    """What a body that cannot be decoded does: stop the sink, fill a column, or go into a table of its own."""
+    partition_by: PartitionBy | None
+    """Directories by the day or hour at which brokers stored the messages, in UTC."""
+
+
+def sink(app: RocketApp, topic: str, **options: Unpack[SinkOptions]) -> Callable[[Transform], Transform]:
+    """`app.sink(topic, ...)`: the topic lands in a table, each message once.
+
+    What it returns is a decorator for a function that takes each batch as a pyarrow.Table, in a thread, and returns the
+    one to store, or None for nothing; it may be left alone. Raises SetupError for what cannot work.
+    """
+    declare: Callable[..., Callable[[Transform], Transform]] = app.sink  # type: ignore[attr-defined]
+    return declare(topic, **options)
