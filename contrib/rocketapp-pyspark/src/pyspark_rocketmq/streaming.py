@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark_rocketmq.cluster import CONNECTIONS, Cluster
 from pyspark_rocketmq.offsets import Queue, from_json, to_json
 from pyspark_rocketmq.options import ReadOptions
-from pyspark_rocketmq.planning import advance, backlog_of, capped, limited, ranges, within_bytes
+from pyspark_rocketmq.planning import Bounds, advance, backlog_of, capped, limited, ranges, within_bytes
 from pyspark_rocketmq.problems import DataLossError
 from pyspark_rocketmq.pulling import mean_bytes
 from pyspark_rocketmq.reading import partitions_of, read_partition
@@ -79,8 +79,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next batch. The limit is one of Spark's; that of everything is obeyed whatever the options."""
         known = self._last if start is None else from_json(start)
-        end = self._advance(known or {})
-        if known is not None:
+        if known is None:
+            # Before Spark 4.2 the first batch of a run is asked for without its start: it has no limit.
+            end = {queue: bound.next for queue, bound in self._bounds().items()}
+        else:
+            end = self._advance(known)
             if self._target is not None:
                 end = capped(known, end, self._target)
             if type(limit).__name__ != "ReadAllAvailable":
@@ -114,12 +117,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The query ends, and soon its process."""
         CONNECTIONS.close()
 
-    def _advance(self, start: dict[Queue, int]) -> dict[Queue, int]:
-        strict = self._options.pulls.fail_on_data_loss
-        bounds = bounds_of(self._cluster, queues_of(self._cluster, self._options.topics, missing_ok=not strict))
+    def _bounds(self) -> dict[Queue, Bounds]:
+        missing_ok = not self._options.pulls.fail_on_data_loss
+        bounds = bounds_of(self._cluster, queues_of(self._cluster, self._options.topics, missing_ok=missing_ok))
         self._newest = {queue: bound.next for queue, bound in bounds.items()}
-        found = advance(start, bounds)
-        if found.lost and strict:
+        return bounds
+
+    def _advance(self, start: dict[Queue, int]) -> dict[Queue, int]:
+        found = advance(start, self._bounds())
+        if found.lost and self._options.pulls.fail_on_data_loss:
             queue, problem = found.lost[0]
             raise DataLossError(str(queue), problem)
         return found.end

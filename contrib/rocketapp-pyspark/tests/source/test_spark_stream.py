@@ -53,7 +53,7 @@ def test_a_stream_ends_with_what_was_there_in_batches_of_the_limit_and_goes_on_a
         query.awaitTermination()
         return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
 
-    assert run() == [100, 100, 50]
+    assert run() == ([250] if before_4_2(spark) else [100, 100, 50])
     send(topics, topic, range(251, 321))
     assert run() == [70]
     assert run() == []
@@ -62,9 +62,16 @@ def test_a_stream_ends_with_what_was_there_in_batches_of_the_limit_and_goes_on_a
     assert len({(row.queue_id, row.queue_offset) for row in found}) == 320
 
 
+def before_4_2(spark: SparkSession) -> bool:
+    """Whether a query with AvailableNow is one batch."""
+    return tuple(map(int, spark.version.split(".")[:2])) < (4, 2)
+
+
 def test_the_progress_of_a_query_tells_the_ends_of_the_queues(
     spark: SparkSession, here: Topics, tmp_path: Path
 ) -> None:
+    if before_4_2(spark):
+        pytest.skip("sources do not report it before Spark 4.2")
     topic = here.new()
     send(here, topic, range(30))
     query = (
@@ -116,10 +123,8 @@ def test_a_stream_is_written_and_each_row_names_its_query_and_batch(
     query.awaitTermination()
     found = read(spark, here, target).collect()
     assert sorted(int(row.body) for row in found) == list(range(40))
-    assert {tuple(row.properties["SPARK_ROW"].split("/")[:2]) for row in found} == {
-        (query.id, "0"),
-        (query.id, "1"),
-    }
+    batches = {"0"} if before_4_2(spark) else {"0", "1"}
+    assert {tuple(row.properties["SPARK_ROW"].split("/")[:2]) for row in found} == {(query.id, n) for n in batches}
 
 
 @pytest.mark.parametrize(

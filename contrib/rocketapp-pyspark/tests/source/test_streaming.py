@@ -104,6 +104,20 @@ def test_a_restarted_reader_that_is_not_told_the_start_goes_on_behind_the_last_b
     assert [row[2] for row in first.rows + second.rows] == list(range(100))
 
 
+def test_a_reader_that_is_told_no_start_at_all_reads_everything_once(here: Topics) -> None:
+    """Before Spark 4.2, the first batch of a run: its end is asked for before its start."""
+    topic = here.new()
+    send(here, topic, 0, 50)
+    source = reader(here, subscribe=topic, maxOffsetsPerTrigger=20)
+    end = source.latestOffset()
+    drive = Drive(source, source.initialOffset())
+    (part,) = source.partitions(drive.at, end)
+    assert [row for batch in source.read(part) for row in batch.column("queue_offset").to_pylist()] == list(range(50))
+    drive.at = end
+    send(here, topic, 0, 30)
+    assert drive.all(told=False) == [20, 10]
+
+
 def test_the_limit_of_bytes_is_kept_about(here: Topics) -> None:
     topic = here.new()
     send(here, topic, 0, 200, size=1000)
