@@ -20,7 +20,7 @@ def command() -> None:
 @command.command()
 @click.argument("table", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--name", default=None, help="One sink; without it, all sinks of the table.")
-@click.option("--commits", default=0, show_default=True, help="Show so many of the newest commits as well.")
+@click.option("--commits", default=0, show_default=True, help="How many of the newest commits to show as well.")
 def show(table: Path, name: str | None, commits: int) -> None:
     """Where the sinks of a Parquet directory stand: newest commit, and the next offset of each queue."""
     logs = sorted((table / LOG).iterdir()) if (table / LOG).is_dir() else []

@@ -33,7 +33,7 @@ class Spark:
         self._conf = {**(QUIET if master.startswith("local") else {}), **conf}
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
-        self._is_ours = False
+        self._is_ours = self._is_stopped = False
 
     def __repr__(self) -> str:
         return f"<Spark {self._master}: {'not started' if self._session is None else 'started'}>"
@@ -54,17 +54,28 @@ class Spark:
             return self._session
 
     def stop(self) -> None:
-        """End it, if it was started here."""
-        with self._lock:
-            session, self._session = self._session, None
-            if session is not None and self._is_ours and _is_alive():
-                session.stop()
+        """End it, if it was started here. One that is still starting is not waited for: it ends when it is there."""
+        self._is_stopped = True
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._end()
+        finally:
+            self._lock.release()
+
+    def _end(self) -> None:
+        session, self._session = self._session, None
+        if session is not None and self._is_ours and _is_alive():
+            session.stop()
 
     def _try_start(self) -> None:
         try:
             self.session()
         except Exception as error:
             log.error("Spark cannot start: %s", error)
+        if self._is_stopped:
+            with self._lock:
+                self._end()
 
     def _start(self) -> SparkSession:
         from pyspark.sql import SparkSession

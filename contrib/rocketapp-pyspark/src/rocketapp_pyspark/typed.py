@@ -33,11 +33,11 @@ class SinkOptions(TypedDict, total=False):
     """Where queues begin that the table has never seen."""
     cluster: str | None
     flush_rows: int
-    """A batch is cut at so many rows,"""
+    """Rows at which a batch is cut."""
     flush_bytes: int
-    """so many bytes of records (at most a quarter of `consumer.cache_max_bytes`),"""
+    """Bytes of records at which it is cut; at most a quarter of `consumer.cache_max_bytes`."""
     flush_seconds: float
-    """or when its oldest row is so many seconds old."""
+    """Age in seconds of its oldest row at which it is cut."""
     bad_rows: BadRows
     """What a body that cannot be decoded does: stop the sink, fill a column, or go into a table of its own."""
     partition_by: PartitionBy | None
