@@ -37,23 +37,24 @@ class Figures(NamedTuple):
     broker_cpu: float
 
 
-def cpu_of(process: psutil.Process) -> float:
-    """CPU seconds of a process and everything below it, what has ended included."""
+def cpu_of(process: psutil.Process, *, below: bool) -> float:
+    """CPU seconds of a process, and of the living ones below it if asked for: Spark ends idle workers in between."""
     total = 0.0
-    for one in [process, *process.children(recursive=True)]:
+    for one in [process, *(process.children(recursive=True) if below else ())]:
         try:
             times = one.cpu_times()
         except psutil.Error:
             continue
-        total += times.user + times.system + times.children_user + times.children_system
+        total += times.user + times.system
     return total
 
 
-def measured(read: Callable[[], int], broker: int) -> Figures:
+def measured(read: Callable[[], int], broker: int, *, below: bool) -> Figures:
     own, other = psutil.Process(), psutil.Process(broker)
-    before, broker_before, began = cpu_of(own), cpu_of(other), time.perf_counter()
+    before, broker_before, began = cpu_of(own, below=below), cpu_of(other, below=False), time.perf_counter()
     rows = read()
-    return Figures(rows, time.perf_counter() - began, cpu_of(own) - before, cpu_of(other) - broker_before)
+    seconds = time.perf_counter() - began
+    return Figures(rows, seconds, cpu_of(own, below=below) - before, cpu_of(other, below=False) - broker_before)
 
 
 def messages(count: int, size: int) -> Iterator[Sent]:
@@ -113,7 +114,7 @@ def run(broker: Apache, arguments: argparse.Namespace) -> None:
     print(f"{arguments.count} messages of {arguments.size} B, {QUEUES} queues, {os.cpu_count()} cores")
     for _ in range(arguments.rounds):
         for name, read in ways.items():
-            found = measured(read, broker.broker_pid)
+            found = measured(read, broker.broker_pid, below=name.startswith("Spark"))
             print(
                 f"{name:24} {found.rows / found.seconds:10,.0f} rows/s {found.rows / found.cpu:10,.0f} rows/CPU-s  "
                 f"broker {found.broker_cpu:5.1f} CPU-s  load {os.getloadavg()[0]:.1f}",
