@@ -47,7 +47,8 @@ def test_help_names_them_without_importing_them(start: Start) -> None:
     run = start("--help")
     run.ends(0)
     section = run.out.partition("Commands of plugins:")[2].split("\n")
-    assert [line.split() for line in section if line] == [
+    # Other installed distributions may have commands as well.
+    assert [line.split() for line in section if line.endswith(" greetings")] == [
         ["greet", "from", "greetings"],
         ["lost", "from", "greetings"],
         ["plain", "from", "greetings"],
