@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rocketapp.testing.app import AsyncTestedApp, TestApp, TestedApp
     from rocketapp.testing.calling import call, call_sync
     from rocketapp.testing.faults import Faults
-    from rocketapp.testing.messages import make_context, make_message
+    from rocketapp.testing.messages import make_message
     from rocketapp.testing.records import Dead, Done, Handled, Published, Retried
     from rocketapp.testing.virtual_time import StandstillError
 
@@ -29,7 +29,6 @@ _HOMES = {
     "TestedApp": "rocketapp.testing.app",
     "call": "rocketapp.testing.calling",
     "call_sync": "rocketapp.testing.calling",
-    "make_context": "rocketapp.testing.messages",
     "make_message": "rocketapp.testing.messages",
 }
 
@@ -46,7 +45,6 @@ __all__ = [
     "TestedApp",
     "call",
     "call_sync",
-    "make_context",
     "make_message",
 ]
 

@@ -7,12 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from rocketapp.app.app import RocketApp
-from rocketapp.app.call.context import Context
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.publish.messages import PLAIN
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.payload import CONTENT_TYPE
-from rocketapp.model.publisher import Publisher
 from rocketapp.wire.message import Message
 
 
@@ -55,20 +53,3 @@ def make_message(
         born_at=born_at,
         stored_at=stored_at,
     )
-
-
-def make_context(
-    message: Message | None = None,
-    *,
-    attempt: int | None = None,
-    group: str = "test",
-    deadline: float | None = None,
-    publisher: Publisher | None = None,
-    options: Iterable[object] = (),
-) -> Context:
-    """`Context.make`: the circumstances of one attempt, for a handler that a test calls directly.
-
-    message: the handled one; None makes one. attempt: None is the message's. deadline: the loop's time. publisher:
-    what `context.publish` publishes with; without one it raises RuntimeError. options: tables of settings.
-    """
-    return Context.make(message, attempt=attempt, group=group, deadline=deadline, publisher=publisher, options=options)

@@ -63,7 +63,7 @@ def test_a_kill_explains_what_is_repeated_after_it() -> None:
         pytest.param([*handled(0, 0), *started(1, 1)], id="started is not done"),
     ],
 )
-def test_what_nobody_finished_is_lost(events: list[Event]) -> None:
+def test_what_is_never_finished_is_lost(events: list[Event]) -> None:
     assert 1 in lost([0, 1], events)
 
 
@@ -121,7 +121,7 @@ def test_a_message_before_its_predecessor_is_overtaking(events: list[Event]) -> 
         pytest.param([*handled(0, 0), *handled(0.3, 1)], [], id="two in one process"),
         pytest.param([*started(0, 0), *handled(9, 0, pid=B)], [], id="the first still has it"),
         pytest.param([*started(0, 0), *handled(2, 0, pid=B)], KILL_OF_A, id="taken over before the kill"),
-        pytest.param([*started(0, 0), *handled(9, 0, pid=B)], [Kill(3.0, 300)], id="somebody else was killed"),
+        pytest.param([*started(0, 0), *handled(9, 0, pid=B)], [Kill(3.0, 300)], id="another process was killed"),
     ],
 )
 def test_two_at_once_in_a_queue_overlap(events: list[Event], kills: list[Kill]) -> None:

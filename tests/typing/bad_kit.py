@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rocketapp import Message, RocketApp
-from rocketapp.testing import Published, TestApp, call, call_sync, make_context, make_message
+from rocketapp import Context, Message, RocketApp
+from rocketapp.testing import Published, TestApp, call, call_sync, make_message
 
 app = RocketApp("shop")
 
@@ -31,8 +31,8 @@ def test_messages() -> None:
     make_message(b"1", properties={"a": 1})  # E: dict-item
     make_message(b"1", "orders")  # E: call-arg
     make_message(b"1", born_at=5.0)  # E: arg-type
-    make_context(b"1")  # E: arg-type
-    make_context(deadline="soon")  # E: arg-type
+    Context.make(b"1")  # E: arg-type
+    Context.make(deadline="soon")  # E: arg-type
 
 
 def test_the_whole_app() -> None:

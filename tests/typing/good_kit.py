@@ -21,7 +21,6 @@ from rocketapp.testing import (
     TestedApp,
     call,
     call_sync,
-    make_context,
     make_message,
 )
 
@@ -55,8 +54,8 @@ async def test_one_handler() -> None:
 def test_a_handler_called_directly() -> None:
     message = make_message({"id": 1}, topic="clicks", tag="new", keys=["1"], properties={"a": "b"}, offset=5)
     assert_type(make_message(b"", born_at=datetime.now(UTC), keys="1 2"), Message)
-    assert_type(count([message], make_context(message, attempt=2)), int)
-    assert_type(make_context(), Context)
+    assert_type(count([message], Context.make(message, attempt=2)), int)
+    assert_type(Context.make(), Context)
 
 
 def test_the_whole_app() -> None:

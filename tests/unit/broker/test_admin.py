@@ -136,9 +136,9 @@ async def test_who_is_connected() -> None:
         assert [subscription.expression for subscription in group.subscriptions] == ["paid"]
         answer = await client.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "makers"})
         assert [member.client_id for member in decode_connections(answer.body)] == ["one"]
-        answer = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "nobody"})
+        answer = await client.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "unknown"})
         assert answer.code == ResponseCode.CONSUMER_NOT_ONLINE
-        answer = await client.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "nobody"})
+        answer = await client.ask(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "unknown"})
         assert answer.code == ResponseCode.SYSTEM_ERROR
 
 
@@ -150,7 +150,7 @@ async def test_a_member_is_asked_what_it_does() -> None:
         question = {"consumerGroup": "billing", "clientId": "member", "jstackEnable": "false"}
         answer = await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, question)
         assert (answer.code, answer.body) == (ResponseCode.SUCCESS, b'{"properties":{}}')
-        answer = await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, {**question, "clientId": "nobody"})
+        answer = await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, {**question, "clientId": "unknown"})
         assert answer.code == ResponseCode.SYSTEM_ERROR
         asking = asyncio.ensure_future(admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, question))
         broker.network.hold(broker.address)

@@ -75,7 +75,7 @@ def test_the_pulls_of_a_lost_connection_are_forgotten() -> None:
     pulls.hold(other)
     assert pulls.held_by("mine") == 1
     pulls.forget("mine")
-    pulls.forget("nobody")
+    pulls.forget("unknown")
     assert pulls.held_by("mine") == 0
     assert pulls.arrived("orders", 0, 1, 0) == [other]
 

@@ -44,7 +44,7 @@ CASES = {
     "a path": ("run ./shop/app:app", ["for example shop.app:app"]),
     "text that raises": ("run mute", ["mute.py:3", "Mute: (its text raised RuntimeError)"]),
     "two handlers of everything": ("run twice", ["twice.py:6", "twice.py:3"]),
-    "argument nobody can fill": ("run argument", ["argument.py:3", "annotation"]),
+    "argument that nothing fills": ("run argument", ["argument.py:3", "annotation"]),
     "annotation of nothing": ("run nowhere", ["nowhere.py:3", "Nowhere", "TYPE_CHECKING"]),
     "annotation of nothing in routes": ("routes nowhere", ["nowhere.py:3", "Nowhere"]),
     "unknown key": ("run app --settings key.toml", ["key.toml", "consumer.pull_batch_sise", "pull_batch_size"]),

@@ -459,7 +459,7 @@ async def test_filtered_messages_move_the_committed_offset_too() -> None:
 
 
 @in_virtual_time
-async def test_handlers_are_told_apart_by_tag_and_what_nobody_wants_is_counted() -> None:
+async def test_handlers_are_told_apart_by_tag_and_unwanted_messages_are_counted() -> None:
     cluster = await started()
     (queue,) = cluster.create("topic")
     # Equal hashes: the broker cannot tell them apart, we can.

@@ -17,7 +17,7 @@ from dependency_injector.wiring import Provide
 from rocketapp import Context, DeadLetter, Message, Outcomes, Policy, Publisher, Retry, RocketApp, SetupError, Skip
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.plugin import Subscription, Surface, hookimpl, option
-from rocketapp.testing import Done, Published, TestApp, call, call_sync, make_context, make_message
+from rocketapp.testing import Done, Published, TestApp, call, call_sync, make_message
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -130,7 +130,7 @@ def test_a_message_is_what_a_pull_would_bring() -> None:
 
 
 async def test_a_context_is_made_for_a_handler_that_is_called_directly() -> None:
-    context = make_context(make_message(attempt=2), group="shop")
+    context = Context.make(make_message(attempt=2), group="shop")
     assert (context.attempt, context.group, {context: 1}[context]) == (2, "shop", 1)
     context.logger.info("is not handled by anything")
     with pytest.raises(RuntimeError, match=r"give Context.make\(publisher="):

@@ -207,7 +207,7 @@ def test_a_whole_number_is_a_number_as_well(directory: Path) -> None:
     assert (type(suspend), suspend) == (float, 2.0)
 
 
-def test_dynaconf_reads_no_file_that_nobody_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dynaconf_reads_no_file_that_is_not_named(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     decoy = '[app]\ngroup = "decoy"\n[default.app]\ngroup = "decoy"'
     for name in ("settings.local.toml", ".secrets.toml", "settings.default.toml", "decoy.toml"):
         Path(name).write_text(decoy)

@@ -452,7 +452,7 @@ async def test_a_member_that_was_frozen_commits_nothing_before_it_knows_that_it_
 
 
 @in_virtual_time
-async def test_after_an_outage_a_member_that_nobody_overtook_goes_on_and_repeats_nothing() -> None:
+async def test_after_an_outage_a_member_that_none_overtook_goes_on_and_repeats_nothing() -> None:
     cluster, (queue,) = await with_queues(1, 100)
     handler = Handler()
     member = await cluster.member(consumed(handler)).start()
@@ -514,7 +514,7 @@ async def test_a_broker_that_is_lost_again_and_again_does_not_keep_a_group_from_
 
 
 @in_virtual_time
-async def test_a_topic_that_nobody_has_created_is_told_at_the_start() -> None:
+async def test_a_topic_that_does_not_exist_is_told_at_the_start() -> None:
     cluster, _ = await with_queues(1)
     member = cluster.member(consumed(Handler(), topic="missing"))
     await member.start()

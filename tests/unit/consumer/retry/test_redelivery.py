@@ -456,7 +456,7 @@ async def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic() -
 
 
 @in_virtual_time
-async def test_what_nobody_takes_stays_uncommitted_and_is_tried_until_somebody_does() -> None:
+async def test_what_no_broker_takes_stays_uncommitted_and_is_tried_until_one_does() -> None:
     cluster, queue = await one_message()
     cluster.refuse(SEND_BACK)
     cluster.refuse(SEND)

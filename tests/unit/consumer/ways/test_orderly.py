@@ -90,7 +90,7 @@ async def test_the_lock_comes_before_the_offset_and_the_offset_before_the_pull()
 @in_virtual_time
 async def test_nothing_is_pulled_without_the_lock_and_the_reason_is_told() -> None:
     cluster, (queue,) = await with_queues(1)
-    cluster.locks["group", queue] = Lock("somebody else", 42.0)
+    cluster.locks["group", queue] = Lock("another client", 42.0)
     order = Order()
     member = await cluster.member(consumed(order, orderly=True)).start()
     await asyncio.sleep(30)
@@ -151,7 +151,7 @@ async def test_unlimited_retries_never_give_up() -> None:
 
 
 @in_virtual_time
-async def test_no_message_passes_a_dead_one_that_nobody_takes() -> None:
+async def test_no_message_passes_a_dead_one_that_no_broker_takes() -> None:
     cluster, (queue,) = await with_queues(1, messages=2)
     order = Order()
     order.outcomes = {0: [DeadLetter("x")]}
@@ -209,7 +209,7 @@ async def test_a_lock_that_the_broker_gave_away_ends_the_session_and_commits_not
     order = Order(seconds=1.0)
     member = await cluster.member(consumed(order, orderly=True)).start()
     await asyncio.sleep(10.5)
-    cluster.locks["group", queue] = Lock("somebody else", 1000.0)
+    cluster.locks["group", queue] = Lock("another client", 1000.0)
     cluster.offsets["group", queue] = 50
     await asyncio.sleep(15)
     # Told at the renewal, at 20 s: what ran then was finished, nothing started after.
@@ -430,7 +430,7 @@ async def test_a_handler_that_blocks_the_loop_until_its_lock_is_lost_ends_in_the
         if message.offset == 1:
             cluster.loop._advance(70)  # type: ignore[attr-defined]
             # The lock has expired at its broker, and another member got it for a moment.
-            cluster.locks["group", queue] = Lock("somebody else", cluster.loop.time() + 1)
+            cluster.locks["group", queue] = Lock("another client", cluster.loop.time() + 1)
 
     member = await cluster.member(consumed(handler, orderly=True, retries=2)).start()
     await eventually(lambda: cluster.committed(queue) == 4, 400)
