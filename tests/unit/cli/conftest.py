@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.processes import Command
+from tests.unit.cli.processes import Command, inherited
 
 Start = Callable[..., Command]
+
+
+@pytest.fixture(autouse=True)
+def hangups_are_heard() -> Iterator[None]:
+    """Commands begin as in a terminal, also where the tests themselves run under `nohup`."""
+    with inherited(signal.SIGHUP, signal.SIG_DFL):
+        yield
 
 
 @pytest.fixture

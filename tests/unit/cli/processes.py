@@ -32,9 +32,9 @@ def wait_until(look: Callable[[], T], what: str, *, within: float = LIMIT, every
 
 
 @contextlib.contextmanager
-def ignored(number: signal.Signals) -> Iterator[None]:
-    """What is started meanwhile begins with this signal ignored, as `nohup` has it."""
-    before = signal.signal(number, signal.SIG_IGN)
+def inherited(number: signal.Signals, action: signal.Handlers) -> Iterator[None]:
+    """What is started meanwhile begins with this signal ignored, as `nohup` has it, or not ignored."""
+    before = signal.signal(number, action)
     try:
         yield
     finally:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.cli.processes import ignored
+from tests.unit.cli.processes import inherited
 
 SCRIPT = """
 import asyncio, logging, sys, time
@@ -108,7 +108,7 @@ def test_a_terminal_that_closes_does_not_cut_the_drain(loop: str, first: signal.
 
 
 def test_what_ignores_a_hangup_goes_on_ignoring_it(loop: str) -> None:
-    with ignored(signal.SIGHUP):
+    with inherited(signal.SIGHUP, signal.SIG_IGN):
         script = Script(30, "drain", loop)
     script.process.send_signal(signal.SIGHUP)
     script.process.send_signal(signal.SIGTERM)
