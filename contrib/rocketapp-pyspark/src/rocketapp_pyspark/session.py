@@ -83,7 +83,7 @@ class Spark:
         if self._master.startswith("local"):
             # Workers of Spark run `python3` of the path otherwise, which need not be this one.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        self._is_ours = SparkSession.getActiveSession() is None
+        self._is_ours = not _is_there()
         builder = SparkSession.builder.master(self._master).appName("rocketapp")
         for name, value in self._conf.items():
             builder = builder.config(name, value)
@@ -92,6 +92,13 @@ class Spark:
             session.sparkContext.setLogLevel("ERROR")
         log.info("Spark %s is there, at %s", session.version, self._master)
         return session
+
+
+def _is_there() -> bool:
+    """Whether the process has a session already. `getActiveSession` knows only that of the calling thread."""
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
 
 
 def _gateway() -> Any:

@@ -51,3 +51,11 @@ def test_a_session_that_is_there_ends_at_once() -> None:
     assert spark.session() is spark.made
     spark.stop()
     assert spark.made.ended.is_set()
+
+
+def test_a_session_of_the_program_is_used_and_not_ended(spark: SparkSession) -> None:
+    sink = Spark("local[2]", {})
+    sink.start_soon()  # in a thread, where no session is the active one
+    assert sink.session().sparkContext is spark.sparkContext
+    sink.stop()
+    assert spark.range(3).count() == 3
