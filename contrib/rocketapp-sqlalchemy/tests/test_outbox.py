@@ -143,6 +143,33 @@ async def test_nothing_overtakes_a_message_that_is_not_sent_yet(database: Databa
     assert failures == ["2"] * 3
 
 
+async def test_a_lower_number_that_is_committed_later_is_not_overtaken(database: Database, engine: Engine) -> None:
+    """Transactions commit in another order than they took their numbers; those of one key do not."""
+    written(database, engine, "other", "first", "second")
+    with Session(engine) as session, session.begin():
+        rows = {
+            body: dict(row)
+            for body, row in (
+                (row["body"].decode(), row) for row in session.execute(select(outbox).order_by(outbox.c.id)).mappings()
+            )
+        }
+        for number, body in ((10, "first"), (11, "other"), (12, "second")):
+            rows[body]["id"] = number
+        session.execute(outbox.delete())
+        session.execute(outbox.insert(), [rows["other"]])
+    sent = Sent()
+
+    def problem(body: str) -> Exception | None:
+        if body == "other":
+            with Session(engine) as session, session.begin():
+                session.execute(outbox.insert(), [rows["first"], rows["second"]])
+        return None
+
+    sent.problem = problem
+    await running(relay_of(database, sent), lambda: len(sent) == 3)
+    assert sent == ["other", "first", "second"]
+
+
 async def test_what_can_never_be_sent_is_left_alone_with_the_reason(database: Database, engine: Engine) -> None:
     written(database, engine, "1", "2", "3")
     sent = Sent()

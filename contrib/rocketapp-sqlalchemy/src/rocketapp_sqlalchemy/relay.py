@@ -108,21 +108,26 @@ class Relay:
         self._away = {topic: until for topic, until in self._away.items() if until > self._loop.time()}
         # For the whole visit: what is behind a message that was passed over must not overtake it.
         visit.without.update(self._away)
-        rows = await self._run(lambda c: statements.next_rows(c, visit.slot, visit.seen, visit.without))
+        # From the beginning: a lower number may be committed after a higher one, and has to go before its order's next.
+        # Behind what was passed over only when nothing before that could be sent.
+        rows = await self._run(lambda c: statements.next_rows(c, visit.slot, visit.passed, visit.without))
         sent: list[int] = []
         try:
             for row in rows:
                 if self._loop.time() >= visit.end:
                     return False
-                visit.seen = row.id
                 if row.topic in visit.without or row.order in visit.held:
-                    continue
-                if await self._send(row, visit):
+                    visit.passed = row.id
+                elif await self._send(row, visit):
                     sent.append(row.id)
+                else:
+                    visit.passed = row.id
         finally:
             if sent:
                 visit.count += len(sent)
                 await self._run(partial(statements.remove, numbers=sent))
+        if visit.passed and sent:
+            return False
         return bool(rows) and visit.count < _PART
 
     async def _send(self, row: Row, visit: _Visit) -> bool:
@@ -152,8 +157,8 @@ class _Visit:
     def __init__(self, slot: int, end: float) -> None:
         """`end`: by the loop's time; no send begins after it."""
         self.slot, self.end = slot, end
-        self.seen = 0
-        """The number of the last row that was looked at."""
+        self.passed = 0
+        """The number of the last row that was passed over."""
         self.count = 0
         """Rows that were sent."""
         self.held: set[tuple[str, str]] = set()
