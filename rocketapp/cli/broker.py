@@ -169,7 +169,7 @@ def parse_listen(listen: str, name: str) -> Address:
         raise CommandError(f"{name} {listen}: write host:port, for example 127.0.0.1:9876")
     if not is_loopback(host):
         raise CommandError(
-            f"{name} {listen}: only loopback addresses are served, because there are no access keys yet: "
+            f"{name} {listen}: only loopback addresses are served, because it knows no access keys yet: "
             "every process that reaches the port may read and write every message; use 127.0.0.1"
         )
     return host, int(port)

@@ -30,7 +30,7 @@ class Targets:
         self._asking = asyncio.Lock()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Sorted and not empty; NoRouteError when there is no way, TransportError when no name server answers."""
+        """Sorted and not empty. NoRouteError: no queue can be written to; TransportError: no name server answers."""
         return self._now(topic) or await self._ask(topic)
 
     def stored(self, topic: str) -> None:

@@ -186,7 +186,7 @@ class MemoryBudget:
             self._use(account, 0, -account.reserved)
 
     def admit(self, account: QueueAccount, size: int) -> bool:
-        """The pull has been answered with this many bytes. False: discard them, there is no room.
+        """The pull has been answered with this many bytes. False: they do not fit, discard them.
 
         A topic that holds nothing is admitted one answer, however large it is.
         """
@@ -256,7 +256,7 @@ class MemoryBudget:
             self._place(account.topic)
 
     def grant(self, now: float) -> QueueAccount | None:
-        """The queue that may pull next, with its room reserved; None when there is no room or no queue waits."""
+        """The queue that may pull next, with its room reserved; None when none fits or no queue waits."""
         if not self._waiting:
             return None
         topic = self._waiting[0][2]

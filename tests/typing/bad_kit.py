@@ -13,7 +13,7 @@ async def settle(message: Message) -> int:
     return 1
 
 
-async def test_one_handler() -> None:
+async def one_handler() -> None:
     outcome = await call(settle, b"1")
     outcome.value()  # E: union-attr
     await call(settle)  # E: call-overload
@@ -25,7 +25,7 @@ async def test_one_handler() -> None:
     await settle("a message")  # E: arg-type
 
 
-def test_messages() -> None:
+def messages() -> None:
     make_message(b"1", tags="paid")  # E: call-arg
     make_message(b"1", attempt="2")  # E: arg-type
     make_message(b"1", properties={"a": 1})  # E: dict-item
@@ -35,7 +35,7 @@ def test_messages() -> None:
     Context.make(deadline="soon")  # E: arg-type
 
 
-def test_the_whole_app() -> None:
+def the_whole_app() -> None:
     TestApp("shop")  # E: arg-type
     TestApp(app, settings={"consumer": 5})  # E: dict-item
     TestApp(app, seed="1")  # E: arg-type
@@ -55,7 +55,7 @@ def test_the_whole_app() -> None:
         t.handled = []  # E: misc
 
 
-async def test_the_whole_app_on_a_loop() -> None:
+async def the_whole_app_on_a_loop() -> None:
     async with TestApp(app) as t:
         print(t.publish("orders", b"1").message_id)  # E: attr-defined
         await t.now  # E: misc

@@ -1,7 +1,7 @@
 """What one group asks of brokers: each question finds the right broker by itself.
 
-Everything here raises TransportError or BrokerError when there is no answer; nothing
-turns "no answer" into "none".
+Everything here raises TransportError or BrokerError when a broker does not answer; nothing
+turns a missing answer into an empty one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Brokers:
             return await self._client.connection(address)
         connection = self._client.living_connection(address)
         if connection is None:
-            raise TransportError(broker_name, "there is no connection to its master")
+            raise TransportError(broker_name, "its master is not connected")
         return connection
 
     def hold(self, broker_name: str) -> None:

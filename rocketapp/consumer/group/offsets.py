@@ -80,7 +80,7 @@ class Offsets:
     # What pulls carry.
 
     def travelling(self, process_queue: ProcessQueue[Message]) -> int | None:
-        """The offset that goes along with a pull now; None when there is no news, or none may be told."""
+        """The offset that goes along with a pull now; None when it was told already, or must not be told."""
         session = self._sessions.get(process_queue.epoch)
         if session is None:
             return None

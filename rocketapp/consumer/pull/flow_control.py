@@ -152,7 +152,7 @@ class QueueFlow:
             queue.unwatch(self._finished)
 
     def answered(self, size: int, *, is_at_end: bool = False) -> bool:
-        """A pull brought this many bytes. False: there is no room for them, discard them and pull again later.
+        """A pull brought this many bytes. False: they do not fit, discard them and pull again later.
 
         `is_at_end`: the broker has nothing more for now.
         """

@@ -74,7 +74,7 @@ class ThreadPool(Protocol):
     """What executors need of threads: the simulation puts its own in their place."""
 
     def run(self, job: Callable[[], None]) -> None:
-        """Run the job in a thread; raises RuntimeError when there is no thread for it."""
+        """Run the job in a thread; raises RuntimeError when it cannot have a thread."""
         ...
 
     def stop(self) -> None:

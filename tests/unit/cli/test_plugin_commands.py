@@ -71,8 +71,12 @@ def test_a_command_that_fails_is_named(start: Start, name: str, problem: str) ->
 
 
 def test_a_plugin_that_fails_breaks_no_other_command(start: Start) -> None:
-    start("greet", "you").ends(1)
-    start("plugins", "--help").ends(0)
+    greeting = start("greet", "you")
+    greeting.ends(1)
+    assert greeting.out == "imported\nhello you\n"
+    help_of_plugins = start("plugins", "--help")
+    help_of_plugins.ends(0)
+    assert "imported" not in help_of_plugins.out
 
 
 def test_two_plugins_with_one_command_are_both_named(start: Start, folder: Path) -> None:

@@ -247,4 +247,6 @@ def test_both_find_the_embedded_broker_of_the_folder(start: Start, folder: Path)
 def test_the_settings_name_the_cluster_too(start: Start, folder: Path, address: str) -> None:
     (folder / "settings.toml").write_text(f'[client]\nname_server = "{address}"\n[some_plugin]\nkey = 1\n')
     start("send", "orders-by-settings", "x").ends(0)
-    start("tail", "orders-by-settings", "--from", "first", "--count", "1").ends(0)
+    tail = start("tail", "orders-by-settings", "--from", "first", "--count", "1")
+    tail.ends(0)
+    assert tail.out.endswith(" x\n")

@@ -28,7 +28,7 @@ class Locks:
 
     async def lock(self, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         if self.gone:
-            raise TransportError(broker_name, "there is no connection to its master")
+            raise TransportError(broker_name, "its master is not connected")
         wanted = set(queues)
         self.log.append(("lock", len(wanted)))
         self.renewing.set()
