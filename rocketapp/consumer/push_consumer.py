@@ -128,10 +128,11 @@ class PushConsumer:
         )
         self._tasks.start(self._rebalancer.detect_freeze(), f"detect freezes of {self._name}")
         await self._rebalancer.rebalance()
+        # Before anything else is asked for: a broker may not answer for seconds, and members join meanwhile.
+        self._rebalancing = self._tasks.start(self._rebalancer.run(), f"rebalance {self._name}")
         # An assignment asks by itself when its broker is reached.
         reached = [queue for queue in self._rebalancer.owned if self._group.brokers.is_connected(queue.broker_name)]
         await asyncio.gather(*map(self._fix_start, reached))
-        self._rebalancing = self._tasks.start(self._rebalancer.run(), f"rebalance {self._name}")
         self._tasks.start(self._group.watch.run(), f"watch {self._name}")
         if self._blocked_loop is not None:
             self._blocked_loop.join(self)

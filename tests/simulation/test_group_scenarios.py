@@ -155,6 +155,34 @@ async def test_a_start_position_that_was_looked_up_before_a_freeze_is_not_commit
     await stage.end()
 
 
+@scenario
+async def test_a_member_that_waits_for_a_frozen_broker_as_it_joins_hears_of_the_next_one() -> None:
+    """It looked at the group again only when its start offsets were known, and kept queues that another one had."""
+    stage = Stage(ORDERS, brokers=2, latency=0.1)
+    await stage.begin()
+    frozen, _ = stage.brokers
+    asked: list[Command] = []
+    await stage.send("orders", 40)
+
+    def freeze_at(command: Command) -> Command | None:
+        if command.code == RequestCode.QUERY_CONSUMER_OFFSET and not asked:
+            asked.append(command)
+            frozen.freeze()
+        return None
+
+    frozen.overhear(freeze_at)
+    joining = [asyncio.get_running_loop().create_task(stage.join())]
+    await stage.until(lambda: frozen.process.is_frozen)
+    await stage.join()
+    await asyncio.gather(*joining)
+    await asyncio.sleep(1)
+    began = [event.queue for event in stage.world.history if isinstance(event, facts.Assigned)]
+    assert len(began) == len(set(began)), began
+    frozen.thaw()
+    await stage.calm(60)
+    await stage.end()
+
+
 @pytest.mark.parametrize("is_cut", [False, True], ids=["connected", "cut"])
 @pytest.mark.parametrize("seconds", [1.0, 10.0, 40.0, 70.0, 130.0])
 @scenario

@@ -27,6 +27,8 @@ _LOOK_AGAIN = 0.5
 """Seconds until a queue in doubt, whose broker did not answer, is looked at again."""
 _READ_BACK = 4
 """Times that a final offset is read: a pull that was still under way may carry an older one."""
+_CAREFUL_INTERVAL = 1.0
+"""Least seconds between two commits of a session that reads before it writes, outside the regular rounds."""
 _READ_AGAIN = 60.0
 """Seconds until the offset of an idle queue is read again."""
 
@@ -149,7 +151,7 @@ class Committer:
 
     async def commit_all(self, sessions: Iterable[Session]) -> None:
         """Commit news, all queues at once. What cannot be sent stays for the next round."""
-        news = [each for each in sessions if self.news_of(each) is not None or self.has_first_news(each)]
+        news = [each for each in sessions if self._unsent(each) is not None]
         if news:
             await asyncio.gather(*(self.commit(session) for session in news))
 
@@ -177,10 +179,10 @@ class Committer:
             self._round_at = 0.0
             self._news.set()
 
-    async def verify(self, session: Session, *, is_first: bool = False) -> bool | None:
+    async def verify(self, session: Session, *, is_early: bool = False) -> bool | None:
         """Read the offset: True when the queue is still ours, False when another member went on, None: not known.
 
-        `is_first`: the session has committed nothing yet. The previous owner may have committed after it began.
+        `is_early`: the previous owner may have committed after this session began.
         """
         era, queue = self._trust.era, session.queue
         try:
@@ -189,7 +191,7 @@ class Committer:
             return None
         if stored is not None and went_on(stored, self._table.sent(queue)):
             process_queue = session.process_queue
-            if not is_first or stored > process_queue.end_offset:
+            if not is_early or stored > process_queue.end_offset:
                 self._give_up(session)
                 return False
             # The previous owner was not through when we began. What it finished late is not delivered anew for that.
@@ -210,7 +212,7 @@ class Committer:
         idle = idle[: ceil(len(self.sessions) * self._interval / _READ_AGAIN)]
         for session in idle:
             session.read_at = now
-        await asyncio.gather(*(self.verify(session, is_first=session.is_fresh) for session in idle))
+        await asyncio.gather(*(self.verify(session, is_early=self.is_careful(session)) for session in idle))
         await self.commit_all(idle)
 
     def _is_idle(self, session: Session, now: float) -> bool:
@@ -234,12 +236,18 @@ class Committer:
     # Commits.
 
     def news_of(self, session: Session) -> int | None:
-        """The offset to commit; None when there is none, or when it is not certain that it may be."""
-        return None if session.is_fresh else self._unsent(session)
+        """The offset that may be committed without a look at the stored one; None when there is none."""
+        return None if self.is_careful(session) else self._unsent(session)
 
-    def has_first_news(self, session: Session) -> bool:
+    def wants_careful_commit(self, session: Session) -> bool:
         """Whether there is something to commit as soon as the stored offset has been read."""
-        return session.is_fresh and self._unsent(session) is not None
+        if not self.is_careful(session) or self._unsent(session) is None:
+            return False
+        return session.is_fresh or self._loop.time() >= session.read_at + _CAREFUL_INTERVAL
+
+    def is_careful(self, session: Session) -> bool:
+        """Whether the stored offset is read before ours is written: a previous owner may still commit."""
+        return session.is_fresh or self._loop.time() < session.careful_until
 
     def _unsent(self, session: Session) -> int | None:
         process_queue, lease = session.process_queue, session.lease
@@ -255,11 +263,12 @@ class Committer:
         """Commit with an answer; whether the broker holds what is finished."""
         if session.is_ending:
             return await self.commit_finally(session)
-        if self.has_first_news(session):
-            if not await self.verify(session, is_first=True):
+        if self.is_careful(session) and self._unsent(session) is not None:
+            asked = session.read_at = self._loop.time()
+            if not await self.verify(session, is_early=True) or self._is_stale(asked):
                 return False
             session.is_fresh = False
-        offset = self.news_of(session)
+        offset = self._unsent(session)
         if offset is None:
             return False
         try:
@@ -293,8 +302,10 @@ class Committer:
 
     async def _last_step(self, session: Session) -> bool | None:
         """Read the stored offset, and write ours if it is higher; None: read again."""
-        process_queue, queue = session.process_queue, session.queue
+        process_queue, queue, asked = session.process_queue, session.queue, self._loop.time()
         stored = await self._store.committed(queue, exact=True, timeout=PATIENCE, dial=False)
+        if self._is_stale(asked):
+            return None
         if went_on(stored, self._table.sent(queue)):
             self._give_up(session)
             return True
@@ -306,6 +317,10 @@ class Committer:
             return False
         await self._send(session, offset, PATIENCE)
         return None
+
+    def _is_stale(self, asked: float) -> bool:
+        """Whether the process stood still after an offset was asked for: another member may have committed since."""
+        return self._loop.time() > asked + 2 * PATIENCE
 
     async def _send(self, session: Session, offset: int, timeout: float | None) -> None:
         queue, epoch = session.queue, session.process_queue.epoch

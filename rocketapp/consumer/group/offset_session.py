@@ -10,6 +10,9 @@ from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 
+CAREFUL_FOR = 60.0
+"""Seconds for which a previous owner without a lock may go on, as it does when it stops and drains."""
+
 
 @dataclass(slots=True, eq=False)
 class Session:
@@ -24,11 +27,14 @@ class Session:
     """It is being given away: a successor may go on with it at any time."""
     read_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     """When the offset was read last, because the session began or the queue was idle."""
+    careful_until: float = field(init=False)
+    """Until then the stored offset is read before each commit: the previous owner may commit what it still runs."""
     is_fresh: bool = field(init=False)
-    """Without a lease: the offset was not read since the session began. It is, before the first commit."""
+    """Without a lease: nothing was committed since the session began."""
 
     def __post_init__(self) -> None:
         self.is_fresh = self.lease is None
+        self.careful_until = self.read_at + CAREFUL_FOR if self.lease is None else self.read_at
 
     @property
     def queue(self) -> MessageQueue:

@@ -89,7 +89,7 @@ class Offsets:
         offset = committer.news_of(session)
         if offset is not None:
             self._table.send(queue, process_queue.epoch, offset)
-        elif committer.has_first_news(session):
+        elif committer.wants_careful_commit(session):
             committer.commit_soon(session)
         return offset
 

@@ -118,6 +118,22 @@ def test_the_first_commit_of_a_session_lowers_no_offset_that_its_previous_owner_
 
 
 @in_virtual_time
+async def test_no_commit_of_the_first_minute_lowers_what_a_previous_owner_that_drains_commits() -> None:
+    """It read the offset before its first commit only, and its pulls took lower ones along after that."""
+    cluster, queue, member = await late(0.5)
+    await eventually(lambda: (cluster.committed(queue) or 0) > 12, 20)
+    cluster.offsets["group", queue] = drained = (cluster.committed(queue) or 0) + 60
+    del cluster.commits[:]
+    await eventually(lambda: cluster.committed(queue) == 200, 200)
+    offsets = [offset for _, at, offset in cluster.commits if at == queue]
+    assert offsets == sorted(offsets)
+    assert offsets[0] >= drained
+    assert not member.events.of(Released)
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_a_session_reads_its_offset_once_before_its_first_commit_and_not_before_it_has_news() -> None:
     cluster, queue, member = await late(0.02)
 
