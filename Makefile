@@ -5,6 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 ARGS ?=
+JOBS ?= 2
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -13,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
-	@echo "make test    style, types, layers and every test"
+	@echo "make test    style, types, layers and every test, in two processes; JOBS=0 runs them in one"
 	@echo "make check   style, types and layers only"
 	@echo "make bench   ours beside the peers, one table with ratios; ARGS selects"
 	@echo "make faults  the long fault runs with their figures; ARGS selects"
@@ -25,7 +26,7 @@ run: .venv/.run-stamp
 
 test: check
 	@mkdir -p .cache
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
 	@.ci/missing-suites
 
 check: .venv/.dev-stamp

@@ -55,6 +55,19 @@ def _need_java() -> None:
     pytest.skip(f"{SUITE}: {problem}")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Cheap tests go first: a plain mistake shows itself within seconds.
+
+    With several workers, all tests that share brokers and the JVM run in one of them, all tests with Spark in one, and
+    the tests of each other file together.
+    """
+    items.sort(key=_needs_real_parts)
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        shared = "spark" if file.startswith("contrib/rocketapp-pyspark/") else file
+        item.add_marker(pytest.mark.xdist_group("brokers" if _needs_real_parts(item) and shared == file else shared))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetch the jars and compile before the first test: on a fresh machine that takes longer than a test may."""
     wanted = any(item.get_closest_marker("java") or item.get_closest_marker("apache") for item in session.items)
@@ -64,6 +77,18 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         toolchain.classes()
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         _unprepared.append(f"the jars or our Java programs could not be prepared: {error}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker tells the process that reports what it could not run."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told[SUITE] = _not_run
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _not_run.update(getattr(node, "workeroutput", {}).get(SUITE, {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -81,15 +106,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("java")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cheap tests go first: a plain mistake shows itself within seconds."""
-    items.sort(key=_needs_real_parts)
-
-
 def _needs_real_parts(item: pytest.Item) -> bool:
     names = getattr(item, "fixturenames", ())
-    return not {"apache", "embedded", "cluster", "peer"}.isdisjoint(names)
+    return not {"apache", "embedded", "cluster", "peer", "backdrop"}.isdisjoint(names)
 
 
 class _Backdrop:

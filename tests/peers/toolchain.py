@@ -5,11 +5,14 @@ Everything lands in `.cache/` of the project, once; a second run finds it there.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -33,11 +36,12 @@ def missing() -> str | None:
 
 def jars() -> Path:
     """The directory of Apache RocketMQ's jars; the first call fetches about 100 MB."""
-    if not (_LIB / _PROOF).exists():
-        coming = _LIB.with_name(f"lib.{os.getpid()}")
-        subprocess.run([CLUSTER_SCRIPT, "jars", coming], check=True, timeout=1800)
-        shutil.rmtree(_LIB, ignore_errors=True)
-        coming.rename(_LIB)
+    with _alone("jars"):
+        if not (_LIB / _PROOF).exists():
+            coming = _LIB.with_name(f"lib.{os.getpid()}")
+            subprocess.run([CLUSTER_SCRIPT, "jars", coming], check=True, timeout=1800)
+            shutil.rmtree(_LIB, ignore_errors=True)
+            coming.rename(_LIB)
     return _LIB
 
 
@@ -45,15 +49,25 @@ def classes() -> Path:
     """The directory of our compiled Java programs; compiled again only when a source changed."""
     sources = sorted((HERE / "java").glob("*.java"))
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-    target = _CLASSES / digest
-    if not target.exists():
-        coming = target.with_name(f"{digest}.{os.getpid()}")
-        command = ["javac", "-nowarn", "-Xlint:-options", "-d", str(coming), "-cp", f"{jars()}/*", *map(str, sources)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-        if done.returncode:
-            raise RuntimeError(f"javac failed:\n{done.stderr}")
-        coming.rename(target)
+    target, lib = _CLASSES / digest, jars()
+    with _alone("classes"):
+        if not target.exists():
+            coming = target.with_name(f"{digest}.{os.getpid()}")
+            command = ["javac", "-nowarn", "-Xlint:-options", "-d", str(coming), "-cp", f"{lib}/*", *map(str, sources)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+            if done.returncode:
+                raise RuntimeError(f"javac failed:\n{done.stderr}")
+            coming.rename(target)
     return target
+
+
+@contextlib.contextmanager
+def _alone(what: str) -> Iterator[None]:
+    """Several test processes may ask at the same time: the first one does the work, the others wait for it."""
+    CACHE.mkdir(exist_ok=True)
+    with (CACHE / f"{what}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def java_command(

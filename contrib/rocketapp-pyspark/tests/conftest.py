@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -34,6 +34,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """`-m "not spark"` leaves out what needs Spark."""
     if "spark" in getattr(item, "fixturenames", ()):
         item.add_marker("spark")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of several tells the process that reports what it could not run."""
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told[SUITE] = _not_run
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    _not_run.extend(getattr(node, "workeroutput", {}).get(SUITE, ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
