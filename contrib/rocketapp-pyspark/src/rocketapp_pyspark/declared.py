@@ -33,6 +33,8 @@ class Sink:
     bad_rows: BadRows
     partition_by: PartitionBy | None
     limits: Limits
+    compact_every: float | None
+    target_file_size: int
     place: str
     start: Start
     transform: Transform | None = field(default=None, init=False)
@@ -49,6 +51,7 @@ def problem_of(sink: Sink, formats: Iterable[str]) -> str | None:
         _choice_problem(sink, sorted(formats))
         or _table_problem(sink)
         or _limits_problem(sink.limits)
+        or _compaction_problem(sink)
         or _name_problem(sink)
     )
 
@@ -77,10 +80,23 @@ def _limits_problem(limits: Limits) -> str | None:
     for name, value in (("flush_rows", limits.rows), ("flush_bytes", limits.bytes)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             return f"{name}={value!r}: give a whole number, 1 or more"
-    seconds: object = limits.seconds
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < math.inf:
-        return f"flush_seconds={seconds!r}: give seconds, more than 0"
+    if not _is_seconds(limits.seconds):
+        return f"flush_seconds={limits.seconds!r}: give seconds, more than 0"
     return None
+
+
+def _compaction_problem(sink: Sink) -> str | None:
+    every: object = sink.compact_every
+    if every is not None and not _is_seconds(every):
+        return f"compact_every={every!r}: give seconds, more than 0, or None"
+    size: object = sink.target_file_size
+    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        return f"target_file_size={size!r}: give bytes, 1 or more"
+    return None
+
+
+def _is_seconds(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < math.inf
 
 
 def _name_problem(sink: Sink) -> str | None:

@@ -7,6 +7,8 @@
 Readers pass over names that begin with `_`. After its commit point a batch is moved into the table file by file. Who
 dies on the way leaves that to the next one who loads: a commit is only added when the files of the one before are in
 place. The names of files hold their batch, so moving them twice is harmless.
+
+A compaction is a commit that moves larger files in, and then removes the small ones that it names.
 """
 
 from __future__ import annotations
@@ -14,15 +16,17 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from rocketapp_pyspark.errors import FencedError, SinkError
+from rocketapp_pyspark.merging import alike, merge, small_files
 from rocketapp_pyspark.records import Commit, Head, decode, encode, to_json
-from rocketapp_pyspark.store import Staged
+from rocketapp_pyspark.store import Compacted, Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,14 +34,15 @@ if TYPE_CHECKING:
 Write = Callable[["pa.Table", Path], None]
 """Writes rows as Parquet files into a directory, which it creates."""
 
-LOG, STAGING = "_rmq_log", "_rmq_staging"
+LOG, STAGING, OUT = "_rmq_log", "_rmq_staging", "out"
 
 
 class ParquetStore:
     """One sink in one directory (rocketapp_pyspark.store.Store)."""
 
-    def __init__(self, path: str | os.PathLike[str], sink: str, *, write: Write) -> None:
-        self.path, self.sink, self._write = Path(path), sink, write
+    def __init__(self, path: str | os.PathLike[str], sink: str, *, write: Write, sort_by: Sequence[str] = ()) -> None:
+        """`sort_by`: the columns by which `write` sorts the rows of a file."""
+        self.path, self.sink, self._write, self._sort_by = Path(path), sink, write, sort_by
         self._log = _log(self.path, sink)
         self._staging = self.path / STAGING
         self._complete = 0
@@ -47,10 +52,9 @@ class ParquetStore:
         return f"<ParquetStore {self.path} of {self.sink}>"
 
     def load(self) -> Head:
-        numbers = [int(entry.stem) for entry in self._log.glob("*.json")] if self._log.is_dir() else []
-        if not numbers:
+        newest = self._newest()
+        if not newest:
             return Head()
-        newest = max(numbers)
         entry = self._entry(newest)
         if entry is None:
             raise SinkError(f"{self._log}: commit {newest} has vanished: is the log being removed?")
@@ -62,18 +66,72 @@ class ParquetStore:
         directory = self._staging / batch
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
-        out = directory / "out"
-        self._write(rows, out)
-        files = [str(file.relative_to(directory)) for file in sorted(out.rglob("*.parquet"))]
-        size = 0
-        for name in files:
-            _sync(directory / name)
-            size += (directory / name).stat().st_size
-        for folder in {(directory / name).parent for name in files} | {out, directory, self._staging}:
-            _sync(folder)
-        return Staged(batch, rows.num_rows, size, files)
+        self._write(rows, directory / OUT)
+        return self._durable(batch, rows.num_rows)
 
     def publish(self, commit: Commit, staged: Staged | None) -> None:
+        self._publish(commit, staged)
+
+    def who_committed(self, sequence: int) -> str | None:
+        entry = self._entry(sequence)
+        return None if entry is None else str(entry["batch"])
+
+    def sweep(self, older_than: float) -> int:
+        self.load()  # what is named by the newest commit is moved away
+        if not self._staging.is_dir():
+            return 0
+        limit, swept, named = time_ns() / 1e9 - older_than, 0, self._named()
+        for directory in self._staging.iterdir():
+            if directory.stat().st_mtime <= limit and directory.name not in named:
+                shutil.rmtree(directory, ignore_errors=True)
+                swept += 1
+        return swept
+
+    def compact(self, target_file_size: int) -> Compacted:
+        """See rocketapp_pyspark.store.Compacts. Files that another sink has added to the directory are its own."""
+        head = self.load()
+        live = self._live(head.sequence)
+        sizes = [(place, (self.path / place).stat().st_size) for place in live]
+        found = [group for small in small_files(sizes, target_file_size) for group in alike(self.path, small)]
+        if not found:
+            return Compacted()
+        staged = self._merged(found)
+        removed = {place for group in found for place in group}
+        kept = [place for place in live if place not in removed]
+        while True:
+            now = self.load()
+            between = [self._entry(number) or {} for number in range(head.sequence + 1, now.sequence + 1)]
+            if any(entry.get("kind") == "compact" for entry in between):
+                break  # another owner was faster: its files are not to be put together twice
+            kept += [place for entry in between for _, place in entry.get("files", ())]
+            head = now
+            try:
+                self._publish(_compaction(self.sink, head, staged), staged, {"removed": sorted(removed), "kept": kept})
+            except FencedError:
+                continue
+            return Compacted(len(removed), len(found), staged.bytes)
+        shutil.rmtree(self._staging / staged.batch, ignore_errors=True)
+        return Compacted()
+
+    @staticmethod
+    def log_of(path: str | os.PathLike[str], sink: str) -> Iterator[Commit]:
+        """Every commit of a sink, oldest first. It reads alone, and completes nothing."""
+        for entry in sorted(_log(Path(path), sink).glob("*.json")):
+            yield decode(json.loads(entry.read_bytes()))
+
+    @staticmethod
+    def files_of(path: str | os.PathLike[str], sink: str) -> list[Path]:
+        """The files that hold each row of a sink once, as of its newest commit that is in place. It reads alone."""
+        store = ParquetStore(path, sink, write=_refuse)
+        newest = store._newest()
+        entry = store._entry(newest) if newest else None
+        if entry is not None and not all((store.path / place).exists() for _, place in entry["files"]):
+            newest -= 1  # its owner is moving its files, or has died meanwhile
+        return [store.path / place for place in store._live(newest)]
+
+    # Inside.
+
+    def _publish(self, commit: Commit, staged: Staged | None, extra: dict[str, Any] | None = None) -> None:
         before = commit.sequence - 1
         if before:
             entry = self._entry(before)
@@ -84,32 +142,12 @@ class ParquetStore:
         for name, _ in files:
             if not (self._staging / commit.batch / name).is_file():
                 raise SinkError(f"{self._staging / commit.batch / name} has vanished: it was staged too long ago")
-        entry = {**encode(commit), "files": files}
+        entry = {**encode(commit), "files": files, **(extra or {})}
         self._create(commit.sequence, to_json(entry))
         self._complete_to(commit.sequence, entry, is_ours=True)
 
-    def who_committed(self, sequence: int) -> str | None:
-        entry = self._entry(sequence)
-        return None if entry is None else str(entry["batch"])
-
-    def sweep(self, older_than: float) -> int:
-        self.load()  # what is named by the newest commit is moved away
-        if not self._staging.is_dir():
-            return 0
-        limit, swept = time_ns() / 1e9 - older_than, 0
-        for directory in self._staging.iterdir():
-            if directory.stat().st_mtime <= limit:
-                shutil.rmtree(directory, ignore_errors=True)
-                swept += 1
-        return swept
-
-    @staticmethod
-    def log_of(path: str | os.PathLike[str], sink: str) -> Iterator[Commit]:
-        """Every commit of a sink, oldest first. It reads alone, and completes nothing."""
-        for entry in sorted(_log(Path(path), sink).glob("*.json")):
-            yield decode(json.loads(entry.read_bytes()))
-
-    # Inside.
+    def _newest(self) -> int:
+        return max((int(entry.stem) for entry in self._log.glob("*.json")), default=0)
 
     def _name(self, sequence: int) -> Path:
         return self._log / f"{sequence:020d}.json"
@@ -159,14 +197,87 @@ class ParquetStore:
                     (directory / name).replace(target)
                 except FileNotFoundError:
                     # Another owner has moved it meanwhile; or it was, and has been removed from the table since.
-                    if not target.exists() and (is_ours or directory.exists()):
+                    if not target.exists() and (is_ours or directory.exists()) and self._entry(sequence + 1) is None:
                         raise SinkError(f"{directory / name} of commit {sequence} is lost: restore it") from None
                     continue
             folders |= {target.parent, target.parent.parent} if target.parent != self.path else {self.path}
         for folder in folders:
             _sync(folder)
+        self._remove(sequence, entry)
         shutil.rmtree(directory, ignore_errors=True)
         self._complete = sequence
+
+    def _remove(self, sequence: int, entry: dict[str, Any]) -> None:
+        """The files that a compaction has put together: not before all of the new ones are in place."""
+        left = [self.path / place for place in entry.get("removed", ()) if (self.path / place).exists()]
+        lost = [place for _, place in entry["files"] if not (self.path / place).exists()]
+        if left and lost and self._entry(sequence + 1) is None:
+            raise SinkError(f"{self.path / lost[0]} of commit {sequence} is lost: restore it")
+        if left and not lost:
+            for file in left:
+                file.unlink(missing_ok=True)
+            for folder in {file.parent for file in left}:
+                _sync(folder)
+
+    def _durable(self, batch: str, rows: int) -> Staged:
+        """What is staged survives the machine."""
+        directory = self._staging / batch
+        files = [str(file.relative_to(directory)) for file in sorted((directory / OUT).rglob("*.parquet"))]
+        size = 0
+        for name in files:
+            _sync(directory / name)
+            size += (directory / name).stat().st_size
+        for folder in {(directory / name).parent for name in files} | {directory / OUT, directory, self._staging}:
+            _sync(folder)
+        return Staged(batch, rows, size, files)
+
+    def _merged(self, groups: Iterable[Sequence[str]]) -> Staged:
+        batch = uuid.uuid4().hex
+        out = self._staging / batch / OUT
+        for number, group in enumerate(groups):
+            target = out / Path(group[0]).parent / f"part-{number:05d}.parquet"
+            merge([self.path / place for place in group], target, self._sort_by)
+        return self._durable(batch, 0)
+
+    def _live(self, sequence: int) -> list[str]:
+        """The files that hold the rows up to a commit; those that were removed from the table later are left out."""
+        found, removed = list[str](), set[str]()
+        for number in range(sequence, 0, -1):
+            entry = self._entry(number)
+            if entry is None:
+                break
+            found += [place for _, place in entry["files"]]
+            removed |= set(entry.get("removed", ()))
+            if "kept" in entry:
+                found += entry["kept"]
+                break
+        return sorted(place for place in found if place not in removed and (self.path / place).exists())
+
+    def _named(self) -> set[str]:
+        """The newest batch of each sink of the directory: its files may still have to be moved."""
+        found = set()
+        for log in (self.path / LOG).iterdir() if (self.path / LOG).is_dir() else ():
+            newest = max(log.glob("*.json"), default=None)
+            if newest is not None:
+                found.add(str(json.loads(newest.read_bytes())["batch"]))
+        return found
+
+
+def _compaction(sink: str, head: Head, staged: Staged) -> Commit:
+    return Commit(
+        sink=sink,
+        sequence=head.sequence + 1,
+        batch=staged.batch,
+        spans={},
+        vector=head.vector,
+        schema=head.schema,
+        made_at=time_ns() / 1e9,
+        kind="compact",
+    )
+
+
+def _refuse(rows: pa.Table, directory: Path) -> None:
+    raise SinkError(f"{directory}: opened to be read, not to be written")
 
 
 def _log(path: Path, sink: str) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -25,13 +25,16 @@ from rocketapp.plugin import (
 )
 from rocketapp_pyspark.batches import DEFAULTS, Limits
 from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.store import TARGET_FILE_SIZE, Compacts
 from rocketapp_pyspark.worker import Worker
 
 if TYPE_CHECKING:
     # Arrow takes a while to import: an app without a sink does without it.
+    from rocketapp_pyspark.compaction import Compaction
     from rocketapp_pyspark.declared import Sink, Transform
     from rocketapp_pyspark.formats import PartitionBy
     from rocketapp_pyspark.rows import BadRows
+    from rocketapp_pyspark.store import Store
     from rocketapp_pyspark.writer import Writer
 
 DRAIN_SHARE = 0.8
@@ -92,11 +95,14 @@ class SparkPlugin:
         about = TableOptions(table=sink.table, sink=sink.name, partition_by=sink.partition_by)
         rows, new_store = sink.rows(), known()[sink.format]
         bad = replace(about, table=f"{os.fspath(sink.table)}_bad", sink=f"{sink.name}/bad", partition_by=None)
+        store = new_store(about, self._spark)
+        aside = Aside(new_store(bad, self._spark), rows.bad) if sink.bad_rows == "table" else None
         writer = Writer(
             sink.name,
-            new_store(about, self._spark),
+            store,
             to_table=rows.table,
-            aside=Aside(new_store(bad, self._spark), rows.bad) if sink.bad_rows == "table" else None,
+            aside=aside,
+            compaction=_compaction(sink, [store] if aside is None else [store, aside.store], self._tasks),
             limits=limits,
             drain_seconds=DRAIN_SHARE * surface.options(AppConfig).drain_timeout,
             tasks=self._tasks,
@@ -151,6 +157,8 @@ class SparkPlugin:
         flush_seconds: float = DEFAULTS.seconds,
         bad_rows: BadRows = "fail",
         partition_by: PartitionBy | None = None,
+        compact_every: float | None = None,
+        target_file_size: int = TARGET_FILE_SIZE,
     ) -> Callable[[Transform], Transform]:
         """`app.sink(...)`: see `rocketapp_pyspark.sink`."""
         from rocketapp_pyspark.declared import Sink, transform_problem
@@ -166,6 +174,8 @@ class SparkPlugin:
             bad_rows=bad_rows,
             partition_by=partition_by,
             limits=Limits(rows=flush_rows, bytes=flush_bytes, seconds=flush_seconds),
+            compact_every=compact_every,
+            target_file_size=target_file_size,
             place=place,
             start=start,
         )
@@ -214,6 +224,18 @@ def _place(frame: FrameType) -> str:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rocketapp_pyspark."):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks) -> Compaction | None:
+    """Raises SetupError for tables that cannot be compacted."""
+    from rocketapp_pyspark.compaction import Compaction
+
+    if sink.compact_every is None:
+        return None
+    tables = [store for store in stores if isinstance(store, Compacts)]
+    if len(tables) < len(stores):
+        raise SetupError(sink.place, f"compact_every={sink.compact_every:g}: format {sink.format!r} has no compaction")
+    return Compaction(sink.name, tables, every=sink.compact_every, target_file_size=sink.target_file_size, tasks=tasks)
 
 
 def _spark(config: SparkConfig) -> Spark:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rocketapp_pyspark.lanes import Lane, Span, Vector
 
 FORMAT = 1
+Kind = Literal["append", "compact", "rebase"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +32,8 @@ class Commit:
     rows: int = 0
     made_at: float = 0.0
     """Seconds since 1970, by the clock of the owner."""
+    kind: Kind = "append"
+    """What it does: it adds rows, puts files together, or sets positions by an operator's word or a new epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ def encode(commit: Commit) -> dict[str, Any]:
         "schema": commit.schema,
         "rows": commit.rows,
         "made_at": commit.made_at,
+        "kind": commit.kind,
     }
 
 
@@ -74,6 +78,7 @@ def decode(values: Mapping[str, Any]) -> Commit:
             schema=values["schema"],
             rows=values["rows"],
             made_at=values["made_at"],
+            kind=values.get("kind", "append"),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a commit: {error!r}") from None

@@ -7,12 +7,15 @@ A store is one object for one sink in one table. Its calls block and come from w
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rocketapp_pyspark.records import Commit, Head
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+TARGET_FILE_SIZE = 128 * 1024 * 1024
+"""Bytes of the files that a compaction makes, unless a sink says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Store(Protocol):
     def publish(self, commit: Commit, staged: Staged | None) -> None:
         """Make rows and positions visible at once; `staged` is None for a commit without rows.
 
+        Afterwards the sink stands at `commit.vector`, all of it: a commit of the kind "rebase" may set positions back.
         Only if the sink stands at `commit.sequence - 1`: otherwise FencedError, and nothing is visible. Any other
         exception leaves open whether it is; `who_committed` tells.
         """
@@ -51,4 +55,28 @@ class Store(Protocol):
 
     def sweep(self, older_than: float) -> int:
         """Remove what was staged more than this many seconds ago and not published; how many batches that were."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction did."""
+
+    before: int = 0
+    """Files that are gone."""
+    after: int = 0
+    """Files that hold their rows now."""
+    bytes: int = 0
+    """Of the new files."""
+
+
+@runtime_checkable
+class Compacts(Protocol):
+    """What a store has beside that if it can put small files together. An optional part: `isinstance` asks for it."""
+
+    def compact(self, target_file_size: int) -> Compacted:
+        """Put small files together into larger ones of about so many bytes; rows and positions stay what they are.
+
+        It may run while others publish, here and in other processes; of two that compact at once one changes nothing.
+        """
         ...

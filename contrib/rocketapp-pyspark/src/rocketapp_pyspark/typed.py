@@ -42,6 +42,10 @@ class SinkOptions(TypedDict, total=False):
     """What a body that cannot be decoded does: stop the sink, fill a column, or go into a table of its own."""
     partition_by: PartitionBy | None
     """Directories by the day or hour at which brokers stored the messages, in UTC."""
+    compact_every: float | None
+    """Seconds after which small files are put together; None: by `rocketapp sink compact` alone."""
+    target_file_size: int
+    """Bytes of the files that a compaction makes, at most."""
 
 
 def sink(app: RocketApp, topic: str, **options: Unpack[SinkOptions]) -> Callable[[Transform], Transform]:

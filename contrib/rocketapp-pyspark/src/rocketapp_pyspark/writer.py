@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rocketapp.plugin import Message, QueueSession, QueueStart, Tasks
 from rocketapp_pyspark.batches import Batch, Filling, Limits, Reason
 from rocketapp_pyspark.committer import Attempt, Done
+from rocketapp_pyspark.compaction import Compaction
 from rocketapp_pyspark.errors import GapError, SinkError
 from rocketapp_pyspark.lanes import Lane, lane_of
 from rocketapp_pyspark.records import Head
@@ -52,6 +53,7 @@ class Writer:
         *,
         to_table: Callable[[Batch[Message]], pa.Table | None],
         aside: Aside | None = None,
+        compaction: Compaction | None = None,
         limits: Limits,
         drain_seconds: float,
         tasks: Tasks,
@@ -59,11 +61,11 @@ class Writer:
     ) -> None:
         """Needs a running loop. `drain_seconds`: how long a queue that is given back may wait for its batch.
 
-        `aside`: where bad rows go.
+        `aside`: where bad rows go. `compaction`: is told of new files.
         """
         self.name, self.limits, self.drain_seconds = name, limits, drain_seconds
         self._store, self._to_table, self._aside = store, to_table, aside
-        self._tasks, self._wall_clock = tasks, wall_clock
+        self._tasks, self._wall_clock, self._compaction = tasks, wall_clock, compaction
         self._loop = asyncio.get_running_loop()
         self._worker, self._reader = Worker(f"sink {name}"), Worker(f"sink {name} reads")
         self._filling: Filling[Message] = Filling()
@@ -135,6 +137,8 @@ class Writer:
     def close(self) -> None:
         """Every session is over."""
         self._disarm()
+        if self._compaction is not None:
+            self._compaction.close()
         self._worker.stop()
         self._reader.stop()
 
@@ -171,6 +175,8 @@ class Writer:
             for lane, intake in intakes.items():
                 intake.session.moving()
                 intake.session.done(batch.rows[lane])
+            if done.rows and self._compaction is not None:
+                self._compaction.rows_came()
             _tell(self.name, batch, done, self._loop.time() - began)
         finally:
             self._writing, self._is_stuck = None, False

@@ -19,7 +19,7 @@ import pytest
 
 from rocketapp import RocketApp, SetupError
 from rocketapp.plugin import Event, Observe, StandingStill, Surface, hookimpl
-from rocketapp_pyspark import SparkPlugin, sink
+from rocketapp_pyspark import SparkPlugin, formats, sink
 from rocketapp_pyspark.formats import TableOptions, register_format
 from rocketapp_pyspark.parquet import LOG, ParquetStore
 from rocketapp_pyspark.session import Spark
@@ -154,6 +154,27 @@ async def test_a_batch_is_cut_at_its_limit_of_rows(shop: Shop, caplog: pytest.Lo
         await shop.has(*range(5))
     (told,) = [record for record in caplog.records if "commit" in record.getMessage()]
     assert (told.reason, told.rows, told.sequence) == ("rows", 5, 1)  # type: ignore[attr-defined]
+
+
+async def test_small_files_are_put_together_while_the_app_runs(shop: Shop) -> None:
+    async with shop.app(flush_rows=1, compact_every=0.3) as app:
+        for number in range(6):
+            await shop.send(app, [number])
+        await until(lambda: sum(commit.rows for commit in ParquetStore.log_of(shop.table, f"shop/{shop.topic}")) == 6)
+        await until(lambda: len(list(shop.table.glob("*.parquet"))) == 1)
+    assert shop.ids() == list(range(6))
+
+
+async def test_a_format_without_compaction_refuses_a_schedule_of_it(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def without(about: TableOptions, spark: Spark) -> Any:
+        return object()
+
+    monkeypatch.setitem(formats._registered, "plain", without)
+    with pytest.raises(SetupError, match="compact_every=5: format 'plain' has no compaction"):
+        async with shop.app(format="plain", compact_every=5):
+            pass
 
 
 async def test_a_function_transforms_the_batch(shop: Shop) -> None:
@@ -303,6 +324,8 @@ async def test_two_apps_share_the_queues_of_a_topic(shop: Shop) -> None:
         ({"bad_rows": "drop"}, "bad_rows='drop' is unknown"),
         ({"partition_by": "week"}, "partition_by='week' is unknown: give None or 'day' or 'hour'"),
         ({"schema": int}, "has no fields"),
+        ({"compact_every": 0}, "compact_every=0: give seconds, more than 0, or None"),
+        ({"target_file_size": 0}, "target_file_size=0: give bytes, 1 or more"),
         ({"name": 5}, "name=5: give a text"),
     ],
 )
