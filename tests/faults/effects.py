@@ -47,6 +47,8 @@ def harm() -> Damage:
 
 
 KEYS = 20
+MOST_SENT_TWICE = 32
+"""Messages that one kill of a relay sends twice, as the outbox promises."""
 
 _IN_TRANSACTION = """
 from rocketapp_sqlalchemy import Database, Outbox
@@ -369,4 +371,5 @@ def outbox(cluster: Cluster, directory: Path, kind: str, damage: Damage) -> Figu
         "seconds": round(time.monotonic() - began),
     }
     assert (figures["lost"], disordered) == (0, 0), figures
+    assert figures["sent_twice"] <= damage.kills * MOST_SENT_TWICE, figures
     return figures

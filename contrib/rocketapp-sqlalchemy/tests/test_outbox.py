@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Engine, event, select, update
+from sqlalchemy import Engine, event, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
@@ -168,6 +168,70 @@ async def test_a_lower_number_that_is_committed_later_is_not_overtaken(database:
     sent.problem = problem
     await running(relay_of(database, sent), lambda: len(sent) == 3)
     assert sent == ["other", "first", "second"]
+
+
+async def test_a_message_that_is_committed_late_is_not_overtaken_behind_many_that_wait(
+    database: Database, engine: Engine
+) -> None:
+    stuck, free = [key for key in map(str, range(200)) if zlib.crc32(key.encode()) % 16 == 0][:2]
+    written(database, engine, *["stuck"] * 150, order_key=stuck)
+    written(database, engine, "first", "second", order_key=free)
+    with Session(engine) as session, session.begin():
+        rows = [dict(row) for row in session.execute(select(outbox).order_by(outbox.c.id)).mappings()]
+        session.execute(outbox.delete())
+        *waits, first, second = rows
+        # Two transactions, one after the other; the first one took its number long before it was committed.
+        first["id"], second["id"] = waits.pop(50)["id"], waits[-1]["id"] + 1
+        session.execute(outbox.insert(), waits)
+    sent, failures = Sent(), list[str]()
+
+    def problem(body: str) -> Exception | None:
+        if body != "stuck":
+            return None
+        if not failures:
+            with Session(engine) as session, session.begin():
+                session.execute(outbox.insert(), [first, second])
+        failures.append(body)
+        return SendUnknown("bills", "no answer")
+
+    sent.problem = problem
+    await running(relay_of(database, sent), lambda: len(sent) == 2)
+    assert sent == ["first", "second"]
+
+
+async def test_a_kill_sends_at_most_32_messages_twice(database: Database, engine: Engine) -> None:
+    metadata.create_all(engine)
+    with Session(engine) as session, session.begin():
+        for number in range(160):
+            Outbox(database).publish(session, "bills", str(number))
+    sent, unremoved = Sent(), list[int]()
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+
+        async def publish(topic: str, body: bytes, **options: Any) -> None:
+            left = connection.execute(select(func.count()).select_from(outbox)).scalar_one()
+            # With this one: were the process killed now, these would be sent once more.
+            unremoved.append(len(unremoved) + 1 - (160 - left))
+            await sent(topic, body, **options)
+
+        await running(relay_of(database, publish), lambda: len(sent) == 160)
+    assert max(unremoved) <= 32
+    assert sorted(sent, key=int) == list(map(str, range(160)))
+    assert waiting(engine) == 0
+
+
+async def test_nothing_is_sent_twice_while_sent_messages_cannot_be_removed(database: Database, engine: Engine) -> None:
+    written(database, engine, *map(str, range(50)))
+    sent, refused = Sent(), list[str]()
+
+    def refuse(connection: Any, cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("DELETE FROM rocketapp_outbox") and len(refused) < 3:
+            refused.append(statement)
+            raise OSError("the disk is full")
+
+    event.listen(engine, "before_cursor_execute", refuse)
+    await running(relay_of(database, sent), lambda: waiting(engine) == 0)
+    assert len(refused) == 3
+    assert sent == list(map(str, range(50)))
 
 
 async def test_what_can_never_be_sent_is_left_alone_with_the_reason(database: Database, engine: Engine) -> None:
@@ -371,9 +435,9 @@ async def test_large_messages_are_read_a_few_at_a_time(database: Database, engin
     with engine.connect() as connection:
         slot = connection.execute(select(outbox.c.slot)).scalars().first()
         assert slot is not None
-        rows = next_rows(connection, slot, 0, ())
+        rows = next_rows(connection, slot)
         assert len(rows) == 4
-        assert len(next_rows(connection, slot, rows[-1].id, ())) == 4
+        assert len(next_rows(connection, slot, [row.id for row in rows])) == 4
 
 
 def test_each_commit_of_a_session_hurries_the_relay_and_none_fails_when_the_app_has_ended(
@@ -396,6 +460,23 @@ def test_each_commit_of_a_session_hurries_the_relay_and_none_fails_when_the_app_
         box.publish(session, "bills", "later")
         session.commit()
     assert waiting(engine) == 1
+
+
+def test_a_savepoint_does_not_hurry_the_relay_in_place_of_the_commit(database: Database, engine: Engine) -> None:
+    box, taken = Outbox(database, interval=3600.0), list[str]()
+    app = RocketApp("shop", plugins=[database, box])
+
+    @app.subscribe("bills")
+    async def bill(message: Message) -> None:
+        taken.append(message.text())
+
+    with TestApp(app) as t:
+        with Session(engine) as session, session.begin():
+            with session.begin_nested():
+                box.publish(session, "bills", "1")
+            t.advance(10)
+        t.advance(10)
+    assert taken == ["1"]
 
 
 class Order(msgspec.Struct):

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -17,12 +17,15 @@ from sqlalchemy.orm import Session
 from rocketapp import SendRefused
 from rocketapp_sqlalchemy import rows as statements
 from rocketapp_sqlalchemy.rows import Row
+from rocketapp_sqlalchemy.sent import Sent
 
 log: logging.Logger = logging.getLogger("rocketapp_sqlalchemy")
 WRITTEN: Final = "rocketapp_sqlalchemy.outbox"
 """In a session's `info`: its transaction has messages in it."""
 _PART = 100
 """Messages of one slot that are sent before the others have their turn again."""
+_UNREMOVED = 32
+"""Messages that are sent and still in the table, over all slots: as many as a kill sends twice."""
 _SEND_TIMEOUT = 3.0
 """Seconds for one send; a slot's lease has to last that long before a send begins."""
 _AWAY = 5.0
@@ -45,6 +48,8 @@ class Relay:
         self._name = uuid.uuid4().hex
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
+        # More than one for each slot: those have one under way at a time.
+        self._sent = Sent(self._remove, most=max(_UNREMOVED, slots * 2))
         self._away: dict[str, float] = {}
         """Topics that are left alone, and until when by the loop's time."""
 
@@ -55,7 +60,8 @@ class Relay:
 
     def committed(self, session: Session) -> None:
         """A session has committed: look now, if there were messages in it. May be called from any thread."""
-        if session.info.pop(WRITTEN, None):
+        # A savepoint is no commit: what was written in it waits for that of the transaction.
+        if not session.in_nested_transaction() and session.info.pop(WRITTEN, None):
             # What is committed must not fail because the app has ended.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._news.set)
@@ -75,6 +81,7 @@ class Relay:
     async def leave(self) -> None:
         """Give up every slot, so that others need not wait for the leases."""
         try:
+            await self._sent.remove()
             await self._run(partial(statements.give_up_slots, name=self._name))
         except Exception as error:
             log.warning("the outbox's slots stay until their leases end: %s", _said(error))
@@ -90,14 +97,20 @@ class Relay:
         except TimeoutError:
             return
 
+    async def _remove(self, numbers: Sequence[int]) -> None:
+        await self._run(partial(statements.remove, numbers=numbers))
+
     async def _serve(self, slot: int) -> bool:
         """Send a part of a slot. True when something was sent; raises nothing: the other slots go on."""
         # Measured from before the lease was taken: a process that stood still then sends nothing more.
         visit = _Visit(slot, self._loop.time() + self._lease - _SEND_TIMEOUT)
         try:
-            if await self._run(lambda c: statements.take_slot(c, slot, self._name, self._lease)):
-                while await self._send_some(visit):
-                    pass
+            try:
+                if await self._run(lambda c: statements.take_slot(c, slot, self._name, self._lease)):
+                    while await self._send_some(visit):
+                        pass
+            finally:
+                await self._sent.remove()
         except Exception as error:
             log.warning("slot %d of the outbox is not sent: %s", slot, _said(error))
             return False
@@ -108,42 +121,35 @@ class Relay:
         self._away = {topic: until for topic, until in self._away.items() if until > self._loop.time()}
         # For the whole visit: what is behind a message that was passed over must not overtake it.
         visit.without.update(self._away)
-        # From the beginning: a lower number may be committed after a higher one, and has to go before its order's next.
-        # Behind what was passed over only when nothing before that could be sent.
-        rows = await self._run(lambda c: statements.next_rows(c, visit.slot, visit.passed, visit.without))
-        sent: list[int] = []
-        try:
-            for row in rows:
-                if self._loop.time() >= visit.end:
-                    return False
-                if row.topic in visit.without or row.order in visit.held:
-                    visit.passed = row.id
-                elif await self._send(row, visit):
-                    sent.append(row.id)
-                else:
-                    visit.passed = row.id
-        finally:
-            if sent:
-                visit.count += len(sent)
-                await self._run(partial(statements.remove, numbers=sent))
-        if visit.passed and sent:
-            return False
+        # From the beginning: a lower number may be committed after a higher one, and goes before the next of its key.
+        left_out = visit.failed | self._sent.numbers
+        rows = await self._run(
+            lambda c: statements.next_rows(c, visit.slot, left_out, topics=visit.without, orders=visit.held)
+        )
+        for row in rows:
+            await self._sent.room()
+            if self._loop.time() >= visit.end:
+                return False
+            if row.topic not in visit.without and row.order not in visit.held and await self._send(row, visit):
+                visit.count += 1
         return bool(rows) and visit.count < _PART
 
     async def _send(self, row: Row, visit: _Visit) -> bool:
         """Whether it is sent. What has an order with it must not overtake it when it is perhaps sent later."""
         try:
-            await self._publish(row.topic, row.body, timeout=_SEND_TIMEOUT, **row.options)
+            with self._sent.sending(row.id):
+                await self._publish(row.topic, row.body, timeout=_SEND_TIMEOUT, **row.options)
         except Exception as error:
             if isinstance(error, TypeError | ValueError) or (isinstance(error, SendRefused) and error.is_permanent):
                 log.error("outbox message %d to %s can never be sent: %s", row.id, row.topic, error)
                 await self._run(partial(statements.give_up_on, number=row.id, problem=str(error)))
                 return False
             log.warning("outbox message %d to %s is not sent yet: %s", row.id, row.topic, error)
+            visit.failed.add(row.id)
             if row.order is not None:
                 visit.held.add(row.order)
-            visit.failed[row.topic] += 1
-            if visit.failed[row.topic] > 1:
+            visit.failures[row.topic] += 1
+            if visit.failures[row.topic] > 1:
                 # One may be to blame itself; with several it is the topic, and messages of others go on.
                 self._away[row.topic] = self._loop.time() + _AWAY
                 visit.without.add(row.topic)
@@ -157,15 +163,15 @@ class _Visit:
     def __init__(self, slot: int, end: float) -> None:
         """`end`: by the loop's time; no send begins after it."""
         self.slot, self.end = slot, end
-        self.passed = 0
-        """The number of the last row that was passed over."""
         self.count = 0
         """Rows that were sent."""
+        self.failed: set[int] = set()
+        """Numbers of messages that could not be sent."""
         self.held: set[tuple[str, str]] = set()
         """Orders in which a message could not be sent."""
         self.without: set[str] = set()
         """Topics that are left alone."""
-        self.failed: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
         """Messages that could not be sent, by topic."""
 
 

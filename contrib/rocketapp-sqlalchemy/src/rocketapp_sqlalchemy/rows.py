@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
@@ -12,6 +12,8 @@ from rocketapp_sqlalchemy.marking import clock_of
 from rocketapp_sqlalchemy.tables import outbox, slots
 
 _MOST_ROWS = 100
+_DEPTHS = (_MOST_ROWS, 1_000, 10_000)
+"""How many of the first rows are looked through for some that can be sent."""
 _MOST_BYTES = 4 * 1024 * 1024
 """What is read of one slot at a time; one row may be larger."""
 
@@ -27,8 +29,13 @@ class Row(NamedTuple):
     @property
     def order(self) -> tuple[str, str] | None:
         """Messages that have this in common are sent in the order of writing; None: it has no order."""
-        key = self.options.get("order_key")
-        return (self.topic, key) if key else None
+        return order_of(self.topic, self.options)
+
+
+def order_of(topic: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
+    """As `Row.order`."""
+    key = options.get("order_key")
+    return (topic, key) if key else None
 
 
 def add_slot(connection: Connection, slot: int) -> None:
@@ -57,27 +64,43 @@ def take_slot(connection: Connection, slot: int, name: str, lease: float) -> boo
     return bool(taken.rowcount)
 
 
-def next_rows(connection: Connection, slot: int, above: int, without: Collection[str]) -> Sequence[Row]:
-    """Some rows of a slot with higher numbers, in order; none of these topics."""
+def next_rows(
+    connection: Connection,
+    slot: int,
+    numbers: Collection[int] = (),
+    *,
+    topics: Collection[str] = (),
+    orders: Collection[tuple[str, str]] = (),
+) -> Sequence[Row]:
+    """The first rows of a slot, in order, without these numbers, topics and orders.
+
+    They are chosen by one statement from the beginning: it sees the messages of a key up to some commit. With several
+    statements, each above the last row of the one before, the later of two messages could be seen, and not the earlier.
+    """
     size = (func.datalength if connection.dialect.name == "mssql" else func.length)(outbox.c.body)
     statement = (
-        select(outbox.c.id, size)
-        .where(outbox.c.slot == slot, outbox.c.id > above, outbox.c.problem.is_(None))
+        select(outbox.c.id, outbox.c.topic, outbox.c.options, size)
+        .where(outbox.c.slot == slot, outbox.c.problem.is_(None))
         .order_by(outbox.c.id)
-        .limit(_MOST_ROWS)
     )
-    if without:
-        statement = statement.where(outbox.c.topic.not_in(without))
-    numbers, total = list[int](), 0
-    for number, length in connection.execute(statement):
-        total += length
-        if numbers and total > _MOST_BYTES:
+    if topics:
+        statement = statement.where(outbox.c.topic.not_in(topics))
+    chosen, total = list[int](), 0
+    for depth in _DEPTHS:
+        found = connection.execute(statement.limit(depth)).all()
+        for number, topic, options, length in found:
+            if number in numbers or order_of(topic, options) in orders:
+                continue
+            total += length
+            if chosen and (total > _MOST_BYTES or len(chosen) == _MOST_ROWS):
+                break
+            chosen.append(number)
+        if chosen or len(found) < depth:
             break
-        numbers.append(number)
-    if not numbers:
+    if not chosen:
         return []
     rows = select(outbox.c.id, outbox.c.topic, outbox.c.body, outbox.c.options)
-    return [Row(*row) for row in connection.execute(rows.where(outbox.c.id.in_(numbers)).order_by(outbox.c.id))]
+    return [Row(*row) for row in connection.execute(rows.where(outbox.c.id.in_(chosen)).order_by(outbox.c.id))]
 
 
 def remove(connection: Connection, numbers: Sequence[int]) -> None:
