@@ -57,12 +57,14 @@ from rocketapp.model.queue_start import Begin, QueueStart
 from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start, Subscription
+from rocketapp.producer.checks import RESERVED_PROPERTIES
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 __all__ = [
     "CLAIMED",
     "DONE",
+    "RESERVED_PROPERTIES",
     "Answer",
     "Answered",
     "AppConfig",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rocketapp.model.publish_options import PublishOptions
     from rocketapp.model.snapshot import AppSnapshot
     from rocketapp.model.subscription import Subscription
+    from rocketapp.wire.record import Message
 
 T = TypeVar("T")
 
@@ -69,6 +70,15 @@ class Surface(Protocol):
         """The bytes that `publish` makes of a body, and the properties that say what they are, to be sent with it.
 
         Raises TypeError or ValueError, naming what is possible.
+        """
+        ...
+
+    def reader(self, kind: Any, content_type: str | None = None) -> Callable[[Message], Any]:
+        """What makes a payload of a message, as for a handler that asks for `kind`: by its content type and version.
+
+        `content_type`: of bodies that do not say; None leaves that to the codecs, as for a handler. Asked at the start
+        or later. The callable raises ValueError, which says what is wrong with a body. Raises TypeError for a type that
+        no body becomes, ValueError for a content type without a codec for it.
         """
         ...
 

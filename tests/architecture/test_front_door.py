@@ -22,8 +22,8 @@ NAMES = {
     "DeadLetter", "Outcomes", "Stop", "Policy", "Breaker", "Override",
     # Around publishing.
     "Sending", "PublishCall", "PublishWrapper", "PublishOptions", "SendOptions", "Outgoing", "SendResult", "SendStatus",
-    # Bodies.
-    "Codec",
+    # Bodies, and copies of messages.
+    "Codec", "RESERVED_PROPERTIES",
     # Handling a message once, and what the engine makes of an outcome.
     "IdempotencyStore", "Claim", "Answer", "MarkState", "CLAIMED", "DONE", "SecondCopy", "is_done", "outcome_of",
     "outcomes_of", "keys_of", "MakeKey",

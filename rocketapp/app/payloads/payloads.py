@@ -6,7 +6,7 @@ looked at only where its property is there: `MARK` is searched in the raw proper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, get_args
 
 import msgspec
@@ -18,6 +18,7 @@ from rocketapp.app.payloads.upcasters import Upcasters
 from rocketapp.hooks.codec import Codec
 from rocketapp.model.payload import CONTENT_TYPE, PAYLOAD_VERSION
 from rocketapp.wire.body import encode_body
+from rocketapp.wire.record import Message
 
 MARK = CONTENT_TYPE.encode()
 
@@ -96,16 +97,48 @@ class Payloads:
             return True
         return any(codec.decoder(kind) is not None for codec in self._of_plugins())
 
-    def reader(self, kind: Any) -> Reader:
-        """How to read this type; asked once per handler, when all codecs and upcasters are there."""
+    def reading(self, kind: Any, content_type: str | None = None) -> Callable[[Message], Any]:
+        """What makes a payload of a message; ValueError says why it cannot. `content_type`: of bodies without one.
+
+        Raises TypeError for a type that no body becomes, ValueError for a content type without a codec for it.
+        """
+        try:
+            if not self.takes(kind):
+                raise TypeError(f"{name_of_type(kind)} is none of the types that a body can become")
+        except UnfitTypeError as error:
+            raise TypeError(str(error)) from error
+        if content_type is not None:
+            for one in _types_in(kind):
+                self._decoding(one)(content_type)
+        decode, read = self.reader(kind, content_type)
+
+        def payload(message: Message) -> Any:
+            try:
+                if decode is None or message.raw_properties.partition(MARK)[1]:
+                    return read(message)
+                return decode(message.body)
+            except Exception as error:
+                raise ValueError(problem_of(error)) from cause_of(error)
+
+        return payload
+
+    def reader(self, kind: Any, content_type: str | None = None) -> Reader:
+        """How to read this type; asked once per handler, when all codecs and upcasters are there.
+
+        `content_type`: of bodies without one; None leaves that to the codecs.
+        """
         choice = choice_in(kind)
         if choice is not None:
-            return Reader(None, _by_choice(choice, {said: self._read(one) for said, one in choice.types.items()}))
+            reads = {said: self._read(one, content_type) for said, one in choice.types.items()}
+            return Reader(None, _by_choice(choice, reads))
         if kind is bytes or kind is str:
             decode = decoder_of(kind)
             return Reader(decode, lambda message: decode(message.body))  # type: ignore[misc]  # both have one
-        plain = None if kind in self.upcasters else self._unmarked(kind, self._decoders(kind))
-        return Reader(plain, self._read(kind))
+        if kind in self.upcasters:
+            return Reader(None, self._read(kind, content_type))
+        if content_type is None:
+            return Reader(self._unmarked(kind, self._decoders(kind)), self._read(kind))
+        return Reader(self._decoding(kind)(content_type), self._read(kind, content_type))
 
     def _unmarked(self, kind: Any, decoders: Mapping[str, Decode]) -> Decode | None:
         """What reads bodies without a content type: the codec that claims the type, else JSON, else the only one."""
@@ -115,13 +148,13 @@ class Payloads:
                 return decoders[canonical(claiming.content_type)]
         return decoders.get(JSON) or (next(iter(decoders.values())) if len(decoders) == 1 else None)
 
-    def _read(self, kind: Any) -> Read:
+    def _read(self, kind: Any, usual: str | None = None) -> Read:
         decode = self._decoding(kind)
         versions, decode_members = self.upcasters.of(kind), self._decoding(dict)
 
         def read(message: Encoded) -> Any:
             properties = message.properties
-            content_type = properties.get(CONTENT_TYPE)
+            content_type = properties.get(CONTENT_TYPE, usual)
             if versions is None:
                 return decode(content_type)(message.body)
             version = _version(properties.get(PAYLOAD_VERSION))
@@ -190,6 +223,11 @@ def _by_choice(choice: Choice, reads: Mapping[str, Read]) -> Read:
         return read_one(message)
 
     return read
+
+
+def _types_in(kind: Any) -> Collection[Any]:
+    choice = choice_in(kind)
+    return (kind,) if choice is None else choice.types.values()
 
 
 def _version(text: str | None) -> int:

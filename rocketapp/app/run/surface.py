@@ -19,6 +19,7 @@ from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
+from rocketapp.wire.record import Message
 
 log: logging.Logger = logging.getLogger("rocketapp.app")
 T = TypeVar("T")
@@ -89,6 +90,9 @@ class AppSurface:
 
     def encode(self, body: Any, content_type: str | None = None) -> tuple[bytes, Mapping[str, str]]:
         return declared_of(self._app).payloads.encode(body, content_type)
+
+    def reader(self, kind: Any, content_type: str | None = None) -> Callable[[Message], Any]:
+        return declared_of(self._app).payloads.reading(kind, content_type)
 
     async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
         return await self._publishing.publish(topic, body, **options)

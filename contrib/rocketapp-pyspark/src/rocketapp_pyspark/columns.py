@@ -1,4 +1,4 @@
-"""A declared type → the columns of a table, and a decoder of message bodies."""
+"""A declared type → the columns of a table, and the values of a row."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import datetime
 import decimal
 import enum
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, get_type_hints
 
-import msgspec
 import pyarrow as pa
 from msgspec import inspect as kinds
 
@@ -41,27 +42,52 @@ _SCALARS: list[tuple[type[kinds.Type], pa.DataType]] = [
     (kinds.UUIDType, pa.string()),
     (kinds.DecimalType, pa.decimal128(38, 9)),
 ]
+_PLAIN: tuple[type[kinds.Type], ...] = (kinds.NoneType, *(kind for kind, _ in _SCALARS if kind is not kinds.UUIDType))
+"""Types whose values Arrow takes as they are."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Columns:
-    """The columns of one type, and what makes rows of bodies."""
+    """The columns of one type."""
 
-    def __init__(self, kind: Any) -> None:
-        """`kind`: a dataclass, msgspec Struct, TypedDict or attrs class. Raises TypeError for what has no columns."""
-        about = _about(kind)
-        if not isinstance(about, kinds.StructType | kinds.DataclassType | kinds.TypedDictType):
-            raise TypeError(f"{kind!r} has no fields: give a dataclass, a msgspec Struct or a TypedDict")
-        self.schema = pa.schema(_fields(about))
-        self._names = [field.name for field in _ordered(about)]
-        self._decode: Callable[[bytes], Any] = msgspec.json.Decoder(kind).decode
-        self._is_mapping = isinstance(about, kinds.TypedDictType)
+    kind: Any
+    """What bodies are decoded as."""
+    schema: pa.Schema
+    values: Callable[[Any], Sequence[Any]]
+    """A payload → the values of its row."""
+    plain: Sequence[Callable[[Any], Any] | None]
+    """By column: what makes of a value one that Arrow takes; None where Arrow takes all of them."""
 
-    def decode(self, body: bytes) -> list[Any]:
-        """The values of one row. Raises msgspec.DecodeError or UnicodeDecodeError for a body of another shape."""
-        value = self._decode(body)
-        if self._is_mapping:
-            return [_plain(value.get(name)) for name in self._names]
-        return [_plain(getattr(value, name)) for name in self._names]
+
+def columns_of(kind: Any) -> Columns:
+    """`kind`: a dataclass, msgspec Struct, TypedDict or attrs class. Raises TypeError for what has no columns."""
+    about = _about(kind)
+    if not isinstance(about, kinds.StructType | kinds.DataclassType | kinds.TypedDictType):
+        raise TypeError(f"{kind!r} has no fields: give a dataclass, a msgspec Struct or a TypedDict")
+    fields = _ordered(about)
+    names = [field.name for field in fields]
+    return Columns(
+        kind=kind,
+        schema=pa.schema(_fields(about)),
+        values=_of_mapping(names) if isinstance(about, kinds.TypedDictType) else _of_object(names),
+        plain=[None if _is_plain(field.type) else _plain for field in fields],
+    )
+
+
+def _of_mapping(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
+    return lambda value: [value.get(name) for name in names]
+
+
+def _of_object(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
+    get = attrgetter(*names) if names else lambda value: ()
+    return get if len(names) != 1 else lambda value: (get(value),)
+
+
+def _is_plain(about: kinds.Type) -> bool:
+    """Whether Arrow takes every value of this type."""
+    if isinstance(about, kinds.UnionType):
+        return all(_is_plain(one) for one in about.types)
+    return isinstance(about, _PLAIN)
 
 
 def _about(kind: Any) -> kinds.Type:

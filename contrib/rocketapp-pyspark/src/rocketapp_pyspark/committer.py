@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Generic
 
 from rocketapp_pyspark.batches import Batch, R
 from rocketapp_pyspark.errors import FencedError, GapError, SinkError
+from rocketapp_pyspark.evolution import Evolution, grown
 from rocketapp_pyspark.lanes import advanced, fit
 from rocketapp_pyspark.records import Commit, Head
-from rocketapp_pyspark.store import Staged, Store
+from rocketapp_pyspark.store import Growing, Staged, Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,11 +41,6 @@ class Done:
     """Races that were lost on the way."""
 
 
-def fingerprint(schema: pa.Schema) -> str:
-    """Names and types of the columns."""
-    return ", ".join(f"{column.name} {column.type}" for column in schema)
-
-
 class Attempt(Generic[R]):
     """One batch on its way. `run` is called again after a failure."""
 
@@ -57,15 +53,16 @@ class Attempt(Generic[R]):
         to_table: Callable[[Batch[R]], pa.Table | None],
         now: Callable[[], float],
         is_sparse: bool = False,
+        evolution: Evolution = "fail",
     ) -> None:
         """`to_table`: the rows of a batch as a table; None, or one without rows, when none is to be stored.
 
         `is_sparse`: the table has only some of the batches, so that what lies below this one need not be there.
         """
-        self._is_sparse = is_sparse
+        self._is_sparse, self._evolution = is_sparse, evolution
         self._store, self._sink, self.batch = store, sink, batch
         self._to_table, self._now = to_table, now
-        self._staged: tuple[str, Staged | None, str] | None = None
+        self._staged: tuple[str, Staged | None, pa.Schema | None] | None = None
         """Name, rows and schema of what was staged last."""
         self._published: tuple[int, str, Staged | None] | None = None
         """Sequence, name and rows of a commit whose outcome is not known."""
@@ -86,14 +83,14 @@ class Attempt(Generic[R]):
             if not self.batch.spans:
                 return Done(head, "", trimmed=self._size, fenced=lost)
             name, staged, schema = self._stage()
-            self._check_schema(head, schema)
+            columns = head.schema if schema is None else self._grow(head, schema)
             commit = Commit(
                 sink=self._sink,
                 sequence=head.sequence + 1,
                 batch=name,
                 spans=self.batch.spans,
                 vector=advanced(head.vector, self.batch.spans),
-                schema=schema or head.schema,
+                schema=columns,
                 rows=0 if staged is None else staged.rows,
                 made_at=self._now(),
             )
@@ -130,18 +127,21 @@ class Attempt(Generic[R]):
         if found.trims:
             self.batch, self._staged = self.batch.trimmed(head.vector), None
 
-    def _stage(self) -> tuple[str, Staged | None, str]:
+    def _stage(self) -> tuple[str, Staged | None, pa.Schema | None]:
         if self._staged is None:
             name, table = uuid.uuid4().hex, self._to_table(self.batch)
             if table is None or not table.num_rows:
-                self._staged = name, None, ""
+                self._staged = name, None, None
             else:
-                self._staged = name, self._store.stage(name, table), fingerprint(table.schema)
+                self._staged = name, self._store.stage(name, table), table.schema
         return self._staged
 
-    def _check_schema(self, head: Head, schema: str) -> None:
-        if schema and head.schema and schema != head.schema:
-            raise SinkError(f"sink {self._sink}: its rows are ({schema}), and the table has ({head.schema})")
+    def _grow(self, head: Head, schema: pa.Schema) -> str:
+        """Give the table the columns that it lacks, if it may have them; all columns of it."""
+        found = grown(self._sink, head.schema, schema, self._evolution)
+        if found.added is not None and self._evolution == "add" and isinstance(self._store, Growing):
+            self._store.add_columns(found.added)
+        return found.schema
 
     def _done(self, head: Head, fenced: int) -> Done:
         assert self._published is not None

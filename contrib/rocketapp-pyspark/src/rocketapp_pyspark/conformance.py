@@ -23,7 +23,7 @@ import pytest
 from rocketapp_pyspark.errors import FencedError
 from rocketapp_pyspark.lanes import Lane, Span, advanced
 from rocketapp_pyspark.records import Commit, Head
-from rocketapp_pyspark.store import Staged, Store
+from rocketapp_pyspark.store import Growing, Staged, Store
 
 LANE, OTHER = Lane("orders", "broker-a", 0), Lane("orders", "broker-a", 1)
 
@@ -47,7 +47,7 @@ def commit_of(head: Head, batch: str, spans: Mapping[Lane, Span], *, sink: str =
         batch=batch,
         spans=spans,
         vector=advanced(head.vector, spans),
-        schema="id int64, text string",
+        schema='{"id": "int64", "text": "string"}',
         rows=rows,
         made_at=1.0,
     )
@@ -161,3 +161,48 @@ class StoreSuite:
         store.stage("a", rows_of(0))
         put(store, "a", 0)
         assert self.seen(table) == [0]
+
+
+class GrowingSuite:
+    """For stores with `add_columns`: inherit from it beside StoreSuite, with the same fixture `table`.
+
+    `table.rows()` gives None for a column that a row does not have.
+    """
+
+    MORE = pa.schema([pa.field("note", pa.string())])
+
+    def test_rows_with_a_new_column_and_rows_without_it_are_in_one_table(self, table: Table) -> None:
+        store = table.store("one")
+        put(store, "a", 0)
+        self.add(store)
+        self.put_more(store, "b", 1)
+        put(table.store("one"), "c", 2)
+        assert {row["id"]: row.get("note") for row in table.rows()} == {0: None, 1: "note 1", 2: None}
+
+    def test_a_column_is_added_once_whoever_comes_first(self, table: Table) -> None:
+        put(table.store("one"), "a", 0)
+        for _ in range(2):
+            self.add(table.store("one"))
+        self.put_more(table.store("one"), "b", 1)
+        assert {row["id"]: row.get("note") for row in table.rows()} == {0: None, 1: "note 1"}
+
+    def test_columns_for_a_table_that_does_not_exist_yet_do_no_harm(self, table: Table) -> None:
+        self.add(table.store("one"))
+        self.put_more(table.store("one"), "a", 1)
+        assert [row["note"] for row in table.rows()] == ["note 1"]
+
+    def test_adding_columns_moves_no_position(self, table: Table) -> None:
+        put(table.store("one"), "a", 0)
+        head = table.store("one").load()
+        self.add(table.store("one"))
+        assert table.store("one").load() == head
+        put(table.store("one"), "b", 1)
+
+    def add(self, store: Store) -> None:
+        assert isinstance(store, Growing)
+        store.add_columns(self.MORE)
+
+    def put_more(self, store: Store, batch: str, number: int) -> None:
+        rows = rows_of(number).append_column("note", pa.array([f"note {number}"]))
+        commit = commit_of(store.load(), batch, {LANE: Span(number, number + 1)}, rows=1)
+        store.publish(commit, store.stage(batch, rows))

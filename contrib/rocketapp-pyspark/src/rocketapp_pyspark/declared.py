@@ -5,19 +5,26 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
 from rocketapp.plugin import Start
 from rocketapp_pyspark.batches import Limits
+from rocketapp_pyspark.columns import Columns, columns_of
+from rocketapp_pyspark.evolution import Evolution
 from rocketapp_pyspark.formats import PartitionBy
-from rocketapp_pyspark.rows import BadRows, Rows
+from rocketapp_pyspark.rows import SET_ASIDE, BadRows, Read, Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Transform = Callable[["pa.Table"], "pa.Table | None"]
+
+
+MOST_BAD = 0.05
+"""The share of bad rows that a queue may have unless the sink says otherwise."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -31,18 +38,46 @@ class Sink:
     name: str
     schema: Any
     bad_rows: BadRows
+    bad_rows_topic: str | None
+    bad_rows_max_ratio: float | None
+    evolution: Evolution
     partition_by: PartitionBy | None
     limits: Limits
     compact_every: float | None
     target_file_size: int
     place: str
     start: Start
+    cluster: str | None
     transform: Transform | None = field(default=None, init=False)
     """The user's function, when the sink is used as a decorator."""
 
-    def rows(self) -> Rows:
-        """Raises TypeError for a type without columns."""
-        return Rows(self.schema, self.bad_rows, lambda: self.transform)
+    @property
+    def sets_aside(self) -> bool:
+        """Whether bad rows go elsewhere."""
+        return self.bad_rows in SET_ASIDE
+
+    @property
+    def bad_topic(self) -> str:
+        """Where `bad_rows="topic"` publishes them."""
+        if self.bad_rows_topic is not None:
+            return self.bad_rows_topic
+        name = re.split(r"[/\\]", os.fspath(self.table).rstrip("/\\"))[-1]
+        return f"{re.sub('[^A-Za-z0-9_-]', '-', name)}-bad"
+
+    @property
+    def most_bad(self) -> float:
+        """The share of bad rows above which a queue stops."""
+        return MOST_BAD if self.bad_rows_max_ratio is None else self.bad_rows_max_ratio
+
+    def columns(self) -> Columns | None:
+        """None where bodies are stored as they are. Raises TypeError for a type without columns."""
+        return None if self.schema is None else columns_of(self.schema)
+
+    def rows(self, reader: Callable[[Any], Read]) -> Rows:
+        """`reader`: what makes payloads of a type."""
+        columns = self.columns()
+        read = None if columns is None else reader(columns.kind)
+        return Rows(columns, read, self.bad_rows, lambda: self.transform)
 
 
 def problem_of(sink: Sink, formats: Iterable[str]) -> str | None:
@@ -52,6 +87,7 @@ def problem_of(sink: Sink, formats: Iterable[str]) -> str | None:
         or _table_problem(sink)
         or _limits_problem(sink.limits)
         or _compaction_problem(sink)
+        or _bad_rows_problem(sink)
         or _name_problem(sink)
     )
 
@@ -60,6 +96,7 @@ def _choice_problem(sink: Sink, formats: Sequence[str]) -> str | None:
     for name, value, known in (
         ("format", sink.format, formats),
         ("bad_rows", sink.bad_rows, get_args(BadRows)),
+        ("evolution", sink.evolution, get_args(Evolution)),
         ("partition_by", sink.partition_by, (None, *get_args(PartitionBy))),
     ):
         if value not in known:
@@ -97,6 +134,21 @@ def _compaction_problem(sink: Sink) -> str | None:
 
 def _is_seconds(value: object) -> bool:
     return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < math.inf
+
+
+def _bad_rows_problem(sink: Sink) -> str | None:
+    if sink.bad_rows_topic is not None and sink.bad_rows != "topic":
+        return f'bad_rows_topic={sink.bad_rows_topic!r} needs bad_rows="topic"'
+    if sink.bad_rows == "topic" and sink.bad_topic == sink.topic:
+        return f"bad_rows_topic={sink.bad_topic!r} is the topic of the sink: bad rows would come again for ever"
+    most: object = sink.bad_rows_max_ratio
+    if most is None:
+        return None
+    if not sink.sets_aside:
+        return f'bad_rows_max_ratio={most!r} needs bad_rows="table" or bad_rows="topic"'
+    if isinstance(most, bool) or not isinstance(most, int | float) or not 0 <= most <= 1:
+        return f"bad_rows_max_ratio={most!r}: give a share from 0 to 1"
+    return None
 
 
 def _name_problem(sink: Sink) -> str | None:

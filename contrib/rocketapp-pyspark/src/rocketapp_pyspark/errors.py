@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rocketapp.plugin import RocketAppError
+from rocketapp_pyspark.lanes import Lane
 
 
 class SinkError(RocketAppError):
@@ -19,3 +22,12 @@ class GapError(SinkError):
     def __init__(self, lane: str, has: int, start: int) -> None:
         super().__init__(f"{lane}: the table ends before #{has}, and these rows begin at #{start}: they are read again")
         self.lane = lane
+
+
+class TooManyBadRowsError(SinkError):
+    """Too much of some queues cannot be rows: they stop, and the others go on."""
+
+    def __init__(self, lanes: Mapping[Lane, str]) -> None:
+        """`lanes`: those that stop, each with the reason."""
+        super().__init__("; ".join(lanes.values()))
+        self.lanes = lanes

@@ -69,6 +69,9 @@ class ParquetStore:
         self._write(rows, directory / OUT)
         return self._durable(batch, rows.num_rows)
 
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Each file has columns of its own: readers take those that it lacks as empty."""
+
     def publish(self, commit: Commit, staged: Staged | None) -> None:
         self._publish(commit, staged)
 

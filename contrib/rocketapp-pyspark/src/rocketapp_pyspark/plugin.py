@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     # Arrow takes a while to import: an app without a sink does without it.
     from rocketapp_pyspark.compaction import Compaction
     from rocketapp_pyspark.declared import Sink, Transform
+    from rocketapp_pyspark.evolution import Evolution
     from rocketapp_pyspark.formats import PartitionBy
     from rocketapp_pyspark.rows import BadRows
     from rocketapp_pyspark.store import Store
@@ -82,8 +82,8 @@ class SparkPlugin:
         sink = self._sinks.get((subscription.topic, subscription.group))
         if sink is None or self._surface is None:
             return None
-        from rocketapp_pyspark.formats import TableOptions, known
-        from rocketapp_pyspark.writer import Aside, Writer
+        from rocketapp_pyspark.parts import Parts, wall_clock
+        from rocketapp_pyspark.writer import Writer
 
         surface = self._surface
         if self._tasks is None:
@@ -92,21 +92,18 @@ class SparkPlugin:
         assert self._spark is not None
         cache = surface.options(ConsumerConfig).cache_max_bytes
         limits = replace(sink.limits, bytes=min(sink.limits.bytes, cache // CACHE_SHARE))
-        about = TableOptions(table=sink.table, sink=sink.name, partition_by=sink.partition_by)
-        rows, new_store = sink.rows(), known()[sink.format]
-        bad = replace(about, table=f"{os.fspath(sink.table)}_bad", sink=f"{sink.name}/bad", partition_by=None)
-        store = new_store(about, self._spark)
-        aside = Aside(new_store(bad, self._spark), rows.bad) if sink.bad_rows == "table" else None
+        parts = Parts(sink, surface, self._spark)
         writer = Writer(
             sink.name,
-            store,
-            to_table=rows.table,
-            aside=aside,
-            compaction=_compaction(sink, [store] if aside is None else [store, aside.store], self._tasks),
+            parts.store,
+            to_table=parts.rows.table,
+            aside=parts.aside if sink.sets_aside else None,
+            evolution=sink.evolution,
+            compaction=_compaction(sink, parts.stores, self._tasks),
             limits=limits,
             drain_seconds=DRAIN_SHARE * surface.options(AppConfig).drain_timeout,
             tasks=self._tasks,
-            wall_clock=lambda: datetime.now(UTC).timestamp(),
+            wall_clock=wall_clock,
         )
         self._writers.append(writer)
         return IntakeWay(
@@ -156,6 +153,9 @@ class SparkPlugin:
         flush_bytes: int = DEFAULTS.bytes,
         flush_seconds: float = DEFAULTS.seconds,
         bad_rows: BadRows = "fail",
+        bad_rows_topic: str | None = None,
+        bad_rows_max_ratio: float | None = None,
+        evolution: Evolution = "fail",
         partition_by: PartitionBy | None = None,
         compact_every: float | None = None,
         target_file_size: int = TARGET_FILE_SIZE,
@@ -172,14 +172,18 @@ class SparkPlugin:
             name=name or f"{app.name}/{topic}",
             schema=schema,
             bad_rows=bad_rows,
+            bad_rows_topic=bad_rows_topic,
+            bad_rows_max_ratio=bad_rows_max_ratio,
+            evolution=evolution,
             partition_by=partition_by,
             limits=Limits(rows=flush_rows, bytes=flush_bytes, seconds=flush_seconds),
             compact_every=compact_every,
             target_file_size=target_file_size,
             place=place,
             start=start,
+            cluster=cluster,
         )
-        self._check(sink)
+        self._check(app, sink)
         try:
             app.subscribe(topic, group=sink.group, tags=tags, start=start, cluster=cluster)(_came_back)
         except SetupError as error:
@@ -197,16 +201,21 @@ class SparkPlugin:
 
         return decorate
 
-    def _check(self, sink: Sink) -> None:
+    def _check(self, app: RocketApp, sink: Sink) -> None:
         from rocketapp_pyspark.declared import problem_of
         from rocketapp_pyspark.formats import known
 
         problem = problem_of(sink, known())
         if problem is None:
             try:
-                sink.rows()
+                sink.columns()
             except TypeError as error:
                 problem = f"schema={sink.schema!r}: {error}"
+        if problem is None and sink.bad_rows == "topic":
+            try:
+                app.publisher(sink.bad_topic, bytes)
+            except SetupError as error:
+                problem = f"bad_rows_topic={sink.bad_topic!r}: {error.problem}"
         for other in self._sinks.values():
             if (other.name, os.fspath(other.table)) == (sink.name, os.fspath(sink.table)):
                 problem = f"the sink at {other.place} has the same name and table: give one of them another name="

@@ -1,11 +1,11 @@
-"""A batch of messages → an Arrow table with the coordinates of each row."""
+"""A batch of messages → an Arrow table with the coordinates of each row, and the rows that are bad."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
 
-import msgspec
 import pyarrow as pa
 
 from rocketapp.plugin import Message, RocketAppError
@@ -14,109 +14,191 @@ from rocketapp_pyspark.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Co
 from rocketapp_pyspark.errors import SinkError
 from rocketapp_pyspark.lanes import Lane
 
-BadRows = Literal["fail", "column", "table"]
+BadRows = Literal["fail", "column", "table", "topic"]
+SET_ASIDE = ("table", "topic")
+"""The kinds of `BadRows` that keep bad rows out of the table."""
 Transform = Callable[[pa.Table], "pa.Table | None"]
+Read = Callable[[Message], Any]
+"""A message → its payload. Raises ValueError with the reason for a bad row."""
+
+_NO_ARRAY = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""What Arrow raises for a value that its column does not hold."""
+
+
+class BadRow(NamedTuple):
+    """A message that is no row."""
+
+    lane: Lane
+    message: Message
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """What a batch holds."""
+
+    table: pa.Table
+    """The rows of the table, before the user's function."""
+    aside: Sequence[BadRow]
+    """The bad rows that are not in it, in offset order by lane."""
 
 
 class Rows:
     """Makes the rows of one sink."""
 
-    def __init__(self, kind: Any, bad_rows: BadRows, transform: Callable[[], Transform | None]) -> None:
-        """`kind`: what bodies are, or None for the bodies themselves. `transform` gives the user's function, if any.
+    def __init__(
+        self,
+        columns: Columns | None,
+        read: Read | None,
+        bad_rows: BadRows,
+        transform: Callable[[], Transform | None],
+    ) -> None:
+        """`columns`: of the declared type, or None for the bodies themselves, which `read` is not needed for.
 
-        Raises TypeError for a type without columns.
+        `transform` gives the user's function, if any.
         """
-        self._columns = None if kind is None else Columns(kind)
-        self._keeps_bad, self._transform = bad_rows == "column", transform
-        self._sets_aside = kind is not None and bad_rows == "table"
-        self._aside: tuple[Batch[Message], list[tuple[Lane, Message, str]]] | None = None
-        """The bad rows of the batch that was decoded last."""
-        own = list(PLAIN if self._columns is None else self._columns.schema)
-        self._own = pa.schema([*own, *(PROBLEM if self._columns is not None and self._keeps_bad else ())])
-        self.schema = pa.schema([*self._own, *COORDINATES])
+        self._columns, self._read, self._bad_rows, self._transform = columns, read, bad_rows, transform
+        own = PLAIN if columns is None else columns.schema
+        problem = PROBLEM if bad_rows == "column" else ()
+        self._own = own
+        self.schema = pa.schema([*own, *problem, *COORDINATES])
         """Before the user's function."""
+        self._last: tuple[Batch[Message], Decoded] | None = None
 
     def table(self, batch: Batch[Message]) -> pa.Table | None:
         """The rows, after the user's function; None when it wants none of them.
 
-        Raises SinkError for a body that cannot be decoded, unless those are kept.
+        Raises SinkError for a body that cannot be decoded, if bad rows fail.
         """
-        located, values = self._decoded(batch)
-        columns: list[tuple[Any, ...]] = list(zip(*values, strict=True)) or [() for _ in self._own]
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, self._own, strict=True)]
-        table = pa.Table.from_arrays([*arrays, *_coordinates(located)], schema=self.schema)
+        decoded = self.decoded(batch)
+        self.forget()
         transform = self._transform()
-        return table if transform is None else _checked(transform(table))
+        return decoded.table if transform is None else _checked(transform(decoded.table))
 
-    def bad(self, batch: Batch[Message]) -> pa.Table | None:
-        """What `table` sets aside of this batch; None when that is nothing."""
-        if not self._sets_aside:
-            return None
-        if self._aside is None or self._aside[0] is not batch:
-            self._decoded(batch)
-        assert self._aside is not None
-        found = self._aside[1]
-        if not found:
-            return None
-        problems = pa.array([problem for _, _, problem in found], pa.string())
-        bodies = pa.array([_raw(message) for _, message, _ in found], pa.binary())
-        located = [(lane, message) for lane, message, _ in found]
-        return pa.Table.from_arrays([problems, bodies, *_coordinates(located)], schema=BAD)
+    def decoded(self, batch: Batch[Message]) -> Decoded:
+        """The rows of a batch. The last batch is kept until `table` or `forget`, as two ask for it in turn."""
+        if self._last is None or self._last[0] is not batch:
+            self._last = batch, self._decode(batch)
+        return self._last[1]
 
-    def _decoded(self, batch: Batch[Message]) -> tuple[list[tuple[Lane, Message]], list[list[Any]]]:
-        """Where each row comes from, and its values; bad rows are noted down if they are to be set aside."""
-        located, values, aside = [], [], list[tuple[Lane, Message, str]]()
-        for lane, messages in batch.rows.items():
-            for message in messages:
-                try:
-                    values.append(self._values(lane, message))
-                except _BadRowError as error:
-                    aside.append((lane, message, str(error)))
-                else:
-                    located.append((lane, message))
-        self._aside = batch, aside
-        return located, values
+    def forget(self) -> None:
+        """Let the last batch go."""
+        self._last = None
 
-    def _values(self, lane: Lane, message: Message) -> list[Any]:
+    def _decode(self, batch: Batch[Message]) -> Decoded:
+        messages = [message for held in batch.rows.values() for message in held]
+        values, problems = self._values(messages)
+        arrays = self._arrays(values, problems)
+        del values
+        lanes = [(lane, len(held)) for lane, held in batch.rows.items()]
+        bad = [BadRow(lane, message, problems[number]) for number, lane, message in _located(lanes, messages, problems)]
+        if bad and self._bad_rows == "fail":
+            first = bad[0]
+            raise SinkError(f"{first.lane} #{first.message.offset} cannot be decoded: {first.problem}")
+        if self._bad_rows == "column":
+            said = [problems.get(number) for number in range(len(messages))]
+            raw = [body_of(message) if number in problems else None for number, message in enumerate(messages)]
+            arrays += [pa.array(said, pa.string()), pa.array(raw, pa.binary())]
+        table = pa.Table.from_arrays([*arrays, *coordinates(lanes, messages)], schema=self.schema)
+        if self._bad_rows == "column" or not bad:
+            return Decoded(table, ())
+        good = pa.array(number not in problems for number in range(len(messages)))
+        return Decoded(table.filter(good), bad)
+
+    def _values(self, messages: Sequence[Message]) -> tuple[list[Any], dict[int, str]]:
+        """The values of each row, and of what is none the reason by its number."""
+        read, values, problems = self._reading(), list[Any](), dict[int, str]()
+        empty = (None,) * len(self._own)
+        for number, message in enumerate(messages):
+            try:
+                values.append(read(message))
+            except (ValueError, RocketAppError) as error:
+                values.append(empty)
+                problems[number] = str(error)
+        return values, problems
+
+    def _reading(self) -> Callable[[Message], Any]:
+        if self._columns is None:
+            return lambda message: (message.body, message.tag, " ".join(message.keys))
+        assert self._read is not None
+        read, values = self._read, self._columns.values
+        return lambda message: values(read(message))
+
+    def _arrays(self, values: list[Any], problems: dict[int, str]) -> list[pa.Array]:
+        """The columns. A row that has no place in them, such as a number that is too large, is emptied and bad."""
+        columns = list(zip(*values, strict=True)) or [() for _ in self._own]
+        plain = [self._plain(number, column) for number, column in enumerate(columns)]
         try:
-            body = message.body
-            if self._columns is None:
-                return [body, message.tag, " ".join(message.keys)]
-            values = self._columns.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RocketAppError) as error:
-            if self._sets_aside:
-                raise _BadRowError(f"{type(error).__name__}: {error}") from error
-            if not self._keeps_bad:
-                raise SinkError(f"{lane} #{message.offset} cannot be decoded: {error}") from error
-            width = len(self._own) - len(PROBLEM)
-            raw = None if isinstance(error, RocketAppError) else body
-            return [*[None] * width, f"{type(error).__name__}: {error}", raw]
-        return [*values, None, None] if self._keeps_bad else values
+            return [pa.array(column, field.type) for column, field in zip(plain, self._own, strict=True)]
+        except _NO_ARRAY:
+            found = [one for column, field in zip(plain, self._own, strict=True) for one in _misfits(column, field)]
+            if not found:
+                raise
+        for number, problem in found:
+            problems.setdefault(number, problem)
+            values[number] = (None,) * len(self._own)
+        return self._arrays(values, problems)
+
+    def _plain(self, number: int, column: Sequence[Any]) -> Sequence[Any]:
+        plain = None if self._columns is None else self._columns.plain[number]
+        return column if plain is None else [plain(value) for value in column]
+
+
+def bad_table(bad: Sequence[BadRow]) -> pa.Table:
+    """Rows for a table of bad rows: the reason, the body, and where it comes from."""
+    problems = pa.array([one.problem for one in bad], pa.string())
+    bodies = pa.array([body_of(one.message) for one in bad], pa.binary())
+    lanes = [(one.lane, 1) for one in bad]
+    return pa.Table.from_arrays([problems, bodies, *coordinates(lanes, [one.message for one in bad])], schema=BAD)
 
 
 BAD = pa.schema([*PROBLEM, *COORDINATES])
 
 
-class _BadRowError(Exception):
-    """A body that is set aside."""
-
-
-def _raw(message: Message) -> bytes | None:
+def body_of(message: Message) -> bytes | None:
+    """The body; None of one that is compressed and cannot be inflated."""
     try:
         return message.body
     except RocketAppError:
-        return None  # compressed, and it cannot be inflated
+        return None
 
 
-def _coordinates(located: list[tuple[Lane, Message]]) -> list[pa.Array]:
-    stored = pa.array([message.stored_ms * 1000 for _, message in located], pa.int64())
+def coordinates(lanes: Sequence[tuple[Lane, int]], messages: Sequence[Message]) -> list[pa.Array]:
+    """Where each row comes from. `lanes`: each with the number of its messages, in their order."""
+    stored = pa.array([message.stored_ms * 1000 for message in messages], pa.int64())
     return [
-        pa.array([lane.topic for lane, _ in located], pa.string()),
-        pa.array([lane.broker for lane, _ in located], pa.string()),
-        pa.array([lane.queue for lane, _ in located], pa.int32()),
-        pa.array([message.offset for _, message in located], pa.int64()),
+        _repeated([(lane.topic, count) for lane, count in lanes], pa.string()),
+        _repeated([(lane.broker, count) for lane, count in lanes], pa.string()),
+        _repeated([(lane.queue, count) for lane, count in lanes], pa.int32()),
+        pa.array([message.offset for message in messages], pa.int64()),
         stored.cast(TIMESTAMP),
     ]
+
+
+def _repeated(values: Sequence[tuple[Any, int]], kind: pa.DataType) -> pa.Array:
+    if not values:
+        return pa.array([], kind)
+    return pa.concat_arrays([pa.repeat(pa.scalar(value, kind), count) for value, count in values])
+
+
+def _located(
+    lanes: Sequence[tuple[Lane, int]], messages: Sequence[Message], problems: Mapping[int, str]
+) -> list[tuple[int, Lane, Message]]:
+    """The bad ones: number, lane and message."""
+    if not problems:
+        return []
+    of_row = [lane for lane, count in lanes for _ in range(count)]
+    return [(number, of_row[number], messages[number]) for number in sorted(problems)]
+
+
+def _misfits(column: Sequence[Any], field: pa.Field) -> list[tuple[int, str]]:
+    found = []
+    for number, value in enumerate(column):
+        try:
+            pa.array([value], field.type)
+        except _NO_ARRAY as error:
+            found.append((number, f"field {field.name}: {error}"))
+    return found
 
 
 def _checked(answer: object) -> pa.Table | None:

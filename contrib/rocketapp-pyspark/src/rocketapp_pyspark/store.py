@@ -80,3 +80,17 @@ class Compacts(Protocol):
         It may run while others publish, here and in other processes; of two that compact at once one changes nothing.
         """
         ...
+
+
+@runtime_checkable
+class Growing(Protocol):
+    """A store whose table can get columns, for `evolution="add"`. A store without it refuses that option."""
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        """Give the table these columns, which may be empty; before rows with them are published.
+
+        Called with what the sink has not written yet: columns that are there already, as another owner has added them,
+        stay. A table that does not exist yet needs nothing. Raises SinkError for one that is there with another type.
+        Rows may lack columns of the table afterwards: they are empty there.
+        """
+        ...

@@ -11,6 +11,7 @@ from rocketapp import RocketApp
 if TYPE_CHECKING:
     from rocketapp.plugin import Start
     from rocketapp_pyspark.declared import Transform
+    from rocketapp_pyspark.evolution import Evolution
     from rocketapp_pyspark.formats import PartitionBy
     from rocketapp_pyspark.rows import BadRows
 
@@ -39,7 +40,13 @@ class SinkOptions(TypedDict, total=False):
     flush_seconds: float
     """Age in seconds of its oldest row at which it is cut."""
     bad_rows: BadRows
-    """What a body that cannot be decoded does: stop the sink, fill a column, or go into a table of its own."""
+    """What a body that cannot be decoded does: stop the sink, fill a column, or go into a table or topic of its own."""
+    bad_rows_topic: str | None
+    """The topic of `bad_rows="topic"`; None: the table's name and `-bad`."""
+    bad_rows_max_ratio: float | None
+    """The share of bad rows, 0 to 1, above which a queue stops, of its last 1,000 rows or more; None: 0.05."""
+    evolution: Evolution
+    """What rows with columns that the table lacks do: stop the sink, or add the columns."""
     partition_by: PartitionBy | None
     """Directories by the day or hour at which brokers stored the messages, in UTC."""
     compact_every: float | None

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketapp.plugin import Message, QueueSession, QueueStart, Tasks
+from rocketapp_pyspark.aside import Aside
 from rocketapp_pyspark.batches import Batch, Filling, Limits, Reason
 from rocketapp_pyspark.committer import Attempt, Done
 from rocketapp_pyspark.compaction import Compaction
-from rocketapp_pyspark.errors import GapError, SinkError
+from rocketapp_pyspark.errors import GapError, SinkError, TooManyBadRowsError
+from rocketapp_pyspark.evolution import Evolution
 from rocketapp_pyspark.lanes import Lane, lane_of
 from rocketapp_pyspark.records import Head
 from rocketapp_pyspark.store import Store
@@ -34,15 +35,6 @@ SWEEP_AFTER = 86_400.0
 """Seconds after which what was staged and never published is removed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Aside:
-    """Where bad rows go: into a table of their own, with positions of its own."""
-
-    store: Store
-    to_table: Callable[[Batch[Message]], pa.Table | None]
-    """The bad rows of a batch."""
-
-
 class Writer:
     """Of one sink."""
 
@@ -52,7 +44,8 @@ class Writer:
         store: Store,
         *,
         to_table: Callable[[Batch[Message]], pa.Table | None],
-        aside: Aside | None = None,
+        aside: Callable[[Worker], Aside] | None = None,
+        evolution: Evolution = "fail",
         compaction: Compaction | None = None,
         limits: Limits,
         drain_seconds: float,
@@ -61,13 +54,15 @@ class Writer:
     ) -> None:
         """Needs a running loop. `drain_seconds`: how long a queue that is given back may wait for its batch.
 
-        `aside`: where bad rows go. `compaction`: is told of new files.
+        `aside`: makes what puts bad rows in another place, in this writer's worker.
+        `compaction`: is told of new files.
         """
         self.name, self.limits, self.drain_seconds = name, limits, drain_seconds
-        self._store, self._to_table, self._aside = store, to_table, aside
+        self._store, self._to_table, self._evolution = store, to_table, evolution
         self._tasks, self._wall_clock, self._compaction = tasks, wall_clock, compaction
         self._loop = asyncio.get_running_loop()
         self._worker, self._reader = Worker(f"sink {name}"), Worker(f"sink {name} reads")
+        self._aside = None if aside is None else aside(self._worker)
         self._filling: Filling[Message] = Filling()
         self._intakes: dict[Lane, SinkIntake] = {}
         self._starts: dict[Lane, int] = {}
@@ -112,13 +107,15 @@ class Writer:
 
     def take(self, intake: SinkIntake, messages: Sequence[Message]) -> None:
         """Messages of a queue, in offset order."""
+        if intake.is_stopped:
+            return
         self._filling.add(intake.lane, intake.next, messages, self._loop.time())
         intake.next = messages[-1].offset + 1
         self._look()
 
     async def drained(self, intake: SinkIntake) -> None:
         """Returns when the table has everything that was taken of this queue, or waiting will not help."""
-        while not intake.is_over and (intake.lane in self._filling or self._is_writing(intake)):
+        while intake.is_alive and (intake.lane in self._filling or self._is_writing(intake)):
             if self._is_stuck:
                 raise TimeoutError
             self._draining.add(intake.lane)
@@ -172,14 +169,19 @@ class Writer:
             done = await self._until_published(batch, intakes)
             if done is None:
                 return
+            if self._aside is not None:
+                self._aside.published()
             for lane, intake in intakes.items():
-                intake.session.moving()
-                intake.session.done(batch.rows[lane])
+                if not intake.is_stopped:
+                    intake.session.moving()
+                    intake.session.done(batch.rows[lane])
             if done.rows and self._compaction is not None:
                 self._compaction.rows_came()
             _tell(self.name, batch, done, self._loop.time() - began)
         finally:
             self._writing, self._is_stuck = None, False
+            if self._aside is not None:
+                self._aside.forget()
             self._changed.set()
             self._look()
         if not self._has_swept:
@@ -188,15 +190,22 @@ class Writer:
 
     async def _until_published(self, batch: Batch[Message], intakes: Mapping[Lane, SinkIntake]) -> Done | None:
         """Try until the table has it; None when every queue of it was given back before."""
-        attempt = Attempt(self._store, self.name, batch, to_table=self._to_table, now=self._wall_clock)
+        attempt = Attempt(
+            self._store, self.name, batch, to_table=self._to_table, now=self._wall_clock, evolution=self._evolution
+        )
         pause = FIRST_PAUSE
         while True:
-            over = [lane for lane, intake in intakes.items() if intake.is_over]
+            over = [lane for lane, intake in intakes.items() if not intake.is_alive]
             if len(over) == len(intakes):
                 return None
             attempt.drop(attempt.batch.without(over))
             try:
-                done = await self._worker.run(partial(self._run, attempt, self._head))
+                if self._aside is not None:
+                    await self._aside.put(attempt.batch)
+                done = await self._worker.run(partial(attempt.run, self._head))
+            except TooManyBadRowsError as error:
+                self._stop_lanes(intakes, error)
+                continue
             except GapError as error:
                 self._head = None
                 self._break_off(intakes, error)
@@ -215,13 +224,14 @@ class Writer:
             self._head = done.head
             return done
 
-    def _run(self, attempt: Attempt[Message], head: Head | None) -> Done:
-        """In the worker thread. Bad rows first: a row that the table has passed over is in theirs for certain."""
-        aside, batch = self._aside, attempt.batch
-        if aside is not None and aside.to_table(batch) is not None:
-            name, now = f"{self.name}/bad", self._wall_clock
-            Attempt(aside.store, name, batch, to_table=aside.to_table, now=now, is_sparse=True).run()
-        return attempt.run(head)
+    def _stop_lanes(self, intakes: Mapping[Lane, SinkIntake], error: TooManyBadRowsError) -> None:
+        """These queues are held where they stand, for as long as they are ours."""
+        for lane, reason in error.lanes.items():
+            intakes[lane].is_stopped = True
+            intakes[lane].session.still(f"sink {self.name}: {reason}")
+            self._filling.drop(lane)
+            log.error("sink %s: %s", self.name, reason)
+        self._changed.set()
 
     def _break_off(self, intakes: Mapping[Lane, SinkIntake], error: GapError) -> None:
         for lane, intake in intakes.items():
@@ -247,7 +257,14 @@ class SinkIntake:
         self.next = start
         """Everything below was taken, or is in the table."""
         self.is_over = False
+        self.is_stopped = False
+        """Too much of it is bad: nothing of it is taken, and its messages stay unacknowledged."""
         self._drain_until: float | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its rows are still to be written."""
+        return not self.is_over and not self.is_stopped
 
     def take(self, messages: Sequence[Message]) -> None:
         self._writer.take(self, messages)

@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 
-from rocketapp_pyspark.columns import TIMESTAMP, Columns
+from rocketapp_pyspark.columns import TIMESTAMP, columns_of
 
 
 class State(enum.Enum):
@@ -54,11 +54,21 @@ class Row(TypedDict, total=False):
     age: int
 
 
+def row_of(kind: Any, body: bytes) -> dict[str, Any]:
+    """What a reader of the table sees of this body."""
+    columns = columns_of(kind)
+    values = columns.values(msgspec.json.decode(body, type=columns.kind))
+    made = [value if plain is None else plain(value) for value, plain in zip(values, columns.plain, strict=True)]
+    arrays = [pa.array([value], field.type) for value, field in zip(made, columns.schema, strict=True)]
+    (found,) = pa.Table.from_arrays(arrays, schema=columns.schema).to_pylist()
+    return found
+
+
 LINE = pa.struct([("item", pa.string()), ("count", pa.int64())])
 
 
 def test_each_type_has_its_column() -> None:
-    columns = {field.name: field.type for field in Columns(Everything).schema}
+    columns = {field.name: field.type for field in columns_of(Everything).schema}
     assert columns == {
         "truth": pa.bool_(),
         "number": pa.int64(),
@@ -97,23 +107,20 @@ def test_a_body_becomes_a_row_of_these_columns() -> None:
         counts={"x": 2},
         first=Line("y", 3),
     )
-    columns = Columns(Everything)
-    row = columns.decode(msgspec.json.encode(value))
-    arrays = [pa.array([item], field.type) for item, field in zip(row, columns.schema, strict=True)]
-    (found,) = pa.Table.from_arrays(arrays, schema=columns.schema).to_pylist()
+    found = row_of(Everything, msgspec.json.encode(value))
     assert (found["key"], found["state"], found["level"]) == (str(uuid.UUID(int=1)), "new", 1)
     assert (found["lines"], found["counts"]) == ([{"item": "x", "count": 2}], [("x", 2)])
     assert (found["at"], found["price"], found["maybe"]) == (value.at, Decimal("1.5"), None)
 
 
 def test_what_a_typed_dict_lacks_is_empty() -> None:
-    assert Columns(Row).decode(b'{"age": 3}') == [None, 3]
+    assert row_of(Row, b'{"age": 3}') == {"name": None, "age": 3}
 
 
 @pytest.mark.parametrize(("kind", "problem"), [(int, "has no fields"), (list[int], "has no fields")])
 def test_a_type_without_fields_has_no_columns(kind: Any, problem: str) -> None:
     with pytest.raises(TypeError, match=problem):
-        Columns(kind)
+        columns_of(kind)
 
 
 class Open(msgspec.Struct):
@@ -122,4 +129,4 @@ class Open(msgspec.Struct):
 
 def test_a_field_without_a_type_is_refused_with_its_name() -> None:
     with pytest.raises(TypeError, match="field 'anything' has no column: AnyType"):
-        Columns(Open)
+        columns_of(Open)

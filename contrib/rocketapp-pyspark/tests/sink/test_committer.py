@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.committer import Attempt, Done
 from rocketapp_pyspark.errors import FencedError, GapError, SinkError
+from rocketapp_pyspark.evolution import Evolution
 from rocketapp_pyspark.lanes import Lane, Span
 from rocketapp_pyspark.records import Commit, Head
 from rocketapp_pyspark.store import Staged
@@ -76,10 +78,23 @@ def batch_of(lane: Lane, start: int, end: int) -> Batch[Item]:
     return Batch({lane: [Item(at) for at in range(start, end)]}, {lane: Span(start, end)})
 
 
+@dataclass
+class GrowingTable(MemoryTable):
+    """Notes down what it is given."""
+
+    added: list[list[str]] = field(default_factory=list)
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        self.added.append(columns.names)
+
+
 def attempt(
-    table: MemoryTable, batch: Batch[Item], as_table: Callable[[Batch[Item]], pa.Table | None] = to_table
+    table: MemoryTable,
+    batch: Batch[Item],
+    as_table: Callable[[Batch[Item]], pa.Table | None] = to_table,
+    evolution: Evolution = "fail",
 ) -> Attempt[Item]:
-    return Attempt(table, "one", batch, to_table=as_table, now=lambda: 1.0)
+    return Attempt(table, "one", batch, to_table=as_table, now=lambda: 1.0, evolution=evolution)
 
 
 def through(table: MemoryTable, batch: Batch[Item], tries: int = 5) -> Done:
@@ -144,6 +159,66 @@ def test_other_columns_than_those_of_the_table_are_refused_before_anything_is_pu
     with pytest.raises(SinkError, match=r"are \(text string\), and the table has \(queue int64, at int64\)"):
         attempt(table, batch_of(A, 1, 2), lambda batch: pa.table({"text": ["x"]})).run()
     assert len(table.commits) == 1
+
+
+def with_note(batch: Batch[Item]) -> pa.Table:
+    """As a newer version of the app writes them."""
+    rows = to_table(batch)
+    return rows.append_column("note", pa.array([f"note {at}" for at in rows["at"].to_pylist()]))
+
+
+def test_new_columns_are_added_before_their_rows_and_once() -> None:
+    table = GrowingTable()
+    for number, rows in enumerate([to_table, with_note, with_note]):
+        attempt(table, batch_of(A, number, number + 1), rows, evolution="add").run()
+    assert table.added == [["queue", "at"], ["note"]]
+    assert json.loads(table.load().schema) == {"queue": "int64", "at": "int64", "note": "string"}
+
+
+def test_an_older_version_of_the_app_goes_on_beside_a_newer_one() -> None:
+    table = GrowingTable()
+    for number, rows in enumerate([to_table, with_note, to_table, with_note, to_table]):
+        attempt(table, batch_of(A, number, number + 1), rows, evolution="add").run()
+    assert table.rows() == [(0, at) for at in range(5)]
+    assert list(json.loads(table.load().schema)) == ["queue", "at", "note"]
+
+
+def test_a_race_with_a_newer_version_ends_with_the_columns_of_both() -> None:
+    table = GrowingTable()
+    late = attempt(table, batch_of(B, 0, 1), to_table, evolution="add")
+    attempt(table, batch_of(A, 0, 1), with_note, evolution="add").run()
+    assert late.run(Head()).fenced == 1
+    assert list(json.loads(table.load().schema)) == ["queue", "at", "note"]
+
+
+def as_text(batch: Batch[Item]) -> pa.Table:
+    rows = to_table(batch)
+    return rows.set_column(1, "at", rows["at"].cast(pa.string()))
+
+
+def required(batch: Batch[Item]) -> pa.Table:
+    rows = to_table(batch)
+    return rows.append_column(pa.field("note", pa.string(), nullable=False), pa.array(["x"] * len(rows)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "evolution", "problem"),
+    [
+        (as_text, "add", "column at is int64 in the table, and string in these rows"),
+        (as_text, "fail", "column at is int64 in the table, and string in these rows"),
+        (required, "add", "column note is new, and may not be empty"),
+        (with_note, "fail", r"are \(queue int64, at int64, note string\), and the table has \(queue int64, at int64\)"),
+        (lambda batch: to_table(batch).select(["at"]), "fail", r"its rows are \(at int64\)"),
+    ],
+)
+def test_rows_that_the_table_cannot_take_stop_the_sink_before_anything_is_published(
+    rows: Callable[[Batch[Item]], pa.Table], evolution: Evolution, problem: str
+) -> None:
+    table = GrowingTable()
+    through(table, batch_of(A, 0, 1))
+    with pytest.raises(SinkError, match=problem):
+        attempt(table, batch_of(A, 1, 2), rows, evolution=evolution).run()
+    assert (len(table.commits), table.added) == (1, [])
 
 
 def test_what_remains_after_a_lane_was_given_up_is_staged_anew() -> None:

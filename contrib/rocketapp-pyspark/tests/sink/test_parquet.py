@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from sink_shop import all_rows
 
-from rocketapp_pyspark.conformance import LANE, Span, StoreSuite, commit_of, put
+from rocketapp_pyspark.conformance import LANE, GrowingSuite, Span, StoreSuite, commit_of, put
 from rocketapp_pyspark.errors import SinkError
 from rocketapp_pyspark.parquet import ParquetStore
 
@@ -35,8 +35,7 @@ class Directory:
         return ParquetStore(self.path, sink, write=write)
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
-        found: list[dict[str, Any]] = ds.dataset(self.path, format="parquet").to_table().to_pylist()
-        return found
+        return all_rows(self.path)
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def table(tmp_path: Path) -> Directory:
     return Directory(tmp_path / "table")
 
 
-class TestParquet(StoreSuite):
+class TestParquet(StoreSuite, GrowingSuite):
     """The suite of all stores."""
 
 

@@ -2,122 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
+from sink_shop import Order, Shop, arrow, spark_plugin, until
 
 from rocketapp import RocketApp, SetupError
-from rocketapp.plugin import Event, Observe, StandingStill, Surface, hookimpl
-from rocketapp_pyspark import SparkPlugin, formats, sink
+from rocketapp_pyspark import formats, sink
 from rocketapp_pyspark.formats import TableOptions, register_format
 from rocketapp_pyspark.parquet import LOG, ParquetStore
 from rocketapp_pyspark.session import Spark
-
-_numbers = itertools.count()
-
-
-@dataclass
-class Order:
-    id: int
-    item: str
-
-
-def by_arrow(rows: pa.Table, directory: Path) -> None:
-    """What Spark does otherwise."""
-    directory.mkdir()
-    pq.write_table(rows, directory / "part.parquet")
-
-
-def arrow(about: TableOptions, spark: Spark) -> ParquetStore:
-    """A format of the tests' own: the Parquet directory without Spark."""
-    return ParquetStore(about.table, about.sink, write=by_arrow)
-
-
-register_format("arrow", arrow)
-
-
-def spark_plugin() -> list[SparkPlugin]:
-    """Nothing where the distribution is installed: then every app has the plugin."""
-    return [] if entry_points(group="rocketapp", name="spark") else [SparkPlugin()]
-
-
-class Watch:
-    """Sees what the app does."""
-
-    def __init__(self) -> None:
-        self.surface: Surface | None = None
-        self.events: list[Event] = []
-
-    @hookimpl
-    def observe_events(self, app: Surface) -> Observe:
-        self.surface = app
-        return self.events.append
-
-    def held(self, topic: str) -> int:
-        """Messages that were pulled and are not acknowledged."""
-        assert self.surface is not None
-        groups = self.surface.snapshot().groups
-        return sum(one.unfinished for group in groups for one in group.queues if one.queue.topic == topic)
-
-    def reasons(self) -> set[str]:
-        return {event.reason for event in self.events if isinstance(event, StandingStill)}
-
-
-class Shop:
-    """A topic, a table, and apps one after the other."""
-
-    def __init__(self, topic: str, table: Path) -> None:
-        self.topic, self.table, self.watch = topic, table, Watch()
-        self.options = {"table": table, "format": "arrow", "schema": Order, "flush_seconds": 0.2}
-
-    def app(self, **options: Any) -> Any:
-        """With a sink from the topic into the table."""
-        self.watch = Watch()
-        app: Any = RocketApp("shop", plugins=[*spark_plugin(), self.watch])
-        self.decorate = app.sink(self.topic, **{**self.options, **options})
-        return app
-
-    async def send(self, app: Any, numbers: Sequence[int]) -> None:
-        await app.publish_many(self.topic, [Order(number, f"item {number}") for number in numbers])
-
-    def rows(self) -> list[dict[str, Any]]:
-        """As any reader sees them."""
-        if not list(self.table.glob("[!_]*")):
-            return []
-        found: list[dict[str, Any]] = ds.dataset(self.table, format="parquet").to_table().to_pylist()
-        return found
-
-    def ids(self) -> list[int]:
-        return sorted(row["id"] for row in self.rows())
-
-    async def has(self, *numbers: int) -> None:
-        await until(lambda: self.ids() == list(numbers))
-
-
-@pytest.fixture
-def shop(rocketapp_broker: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
-    """On the broker of the tests."""
-    monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
-    monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
-    monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
-    return Shop(f"orders-{next(_numbers)}", tmp_path / "table")
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(200):
-        while not holds():  # noqa: ASYNC110 - it waits for files and other threads
-            await asyncio.sleep(0.05)
 
 
 @pytest.mark.timeout(300)
@@ -234,7 +132,7 @@ async def test_a_body_of_another_shape_stops_its_sink_and_names_its_place(shop: 
         await app.publish(shop.topic, '{"id": "x"}')
         await until(lambda: bool(shop.watch.reasons()))
         (reason,) = shop.watch.reasons()
-    assert "#0 cannot be decoded: Expected `int`, got `str` - at `$.id`" in reason
+    assert "#0 cannot be decoded: field id: Expected `int`, got `str`" in reason
     assert shop.rows() == []
 
 
@@ -245,7 +143,7 @@ async def test_a_body_of_another_shape_is_a_row_with_its_problem_where_that_is_w
         await until(lambda: len(shop.rows()) == 2)
     bad, good = sorted(shop.rows(), key=lambda row: row["id"] or 0)
     assert (bad["id"], bad["_rmq_body"]) == (None, b'{"id": "x"}')
-    assert bad["_rmq_problem"].startswith("ValidationError: Expected `int`")
+    assert bad["_rmq_problem"] == "field id: Expected `int`, got `str`"
     assert (good["id"], good["_rmq_problem"]) == (1, None)
 
 
@@ -266,7 +164,7 @@ async def test_bad_bodies_go_into_a_table_of_their_own_once(shop: Shop) -> None:
         await shop.has(1, 2)
     bad = Shop(shop.topic, shop.table.with_name("table_bad")).rows()
     assert [(row["_rmq_body"], row["_rmq_topic"]) for row in bad] == [(b"{", shop.topic)]
-    assert bad[0]["_rmq_problem"].startswith("DecodeError")
+    assert bad[0]["_rmq_problem"] == "Input data was truncated"
     # A batch with bad rows behind others without: what is skipped makes no gap.
     async with shop.app(bad_rows="table") as app:
         await shop.send(app, [3])

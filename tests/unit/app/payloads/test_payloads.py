@@ -348,3 +348,36 @@ def test_a_reason_is_not_as_long_as_the_body() -> None:
     with pytest.raises(DeadLetter) as caught:
         handled(app, message(b'{"a":"' + b"x" * 1_000_000 + b'"}'))
     assert len(caught.value.reason) < 3_000
+
+
+@pytest.mark.parametrize(
+    ("body", "marks", "usual"),
+    [
+        (b'{"id":"a"}', {}, None),
+        (msgspec.msgpack.encode({"id": "a"}), {"content-type": "application/msgpack"}, None),
+        (msgspec.msgpack.encode({"id": "a"}), {}, "application/msgpack"),
+        (b'{"id":"a"}', {"content-type": "application/json"}, "application/msgpack"),
+    ],
+)
+def test_a_plugin_reads_payloads_as_handlers_get_them(body: bytes, marks: dict[str, str], usual: str | None) -> None:
+    read = PLAIN.reading(Order, usual)
+    assert read(Message.make(body, properties=marks)) == Order("a")
+
+
+def test_a_plugin_is_told_why_a_body_is_no_payload() -> None:
+    with pytest.raises(ValueError, match="field amount: Expected `int`, got `str`"):
+        PLAIN.reading(Order)(Message.make(b'{"id": "a", "amount": "1"}'))
+
+
+@pytest.mark.parametrize(
+    ("kind", "usual", "error", "problem"),
+    [
+        (int, None, TypeError, "int is none of the types that a body can become"),
+        (Order, "application/avro", ValueError, "'application/avro' has no codec for it: known are application/json"),
+    ],
+)
+def test_what_a_plugin_cannot_read_is_refused_before_a_message_comes(
+    kind: Any, usual: str | None, error: type[Exception], problem: str
+) -> None:
+    with pytest.raises(error, match=problem):
+        PLAIN.reading(kind, usual)

@@ -1,0 +1,20 @@
+"""A topic and a table of its own for each test."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from sink_shop import Shop
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def shop(rocketapp_broker: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shop:
+    """On the broker of the tests."""
+    monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
+    return Shop(f"orders-{next(_numbers)}", tmp_path / "table")

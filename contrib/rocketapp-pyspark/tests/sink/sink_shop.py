@@ -1,0 +1,112 @@
+"""An app with a sink beside a broker of the tests, and its table as any reader sees it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from rocketapp import RocketApp
+from rocketapp.plugin import Event, Observe, StandingStill, Surface, hookimpl
+from rocketapp_pyspark import SparkPlugin
+from rocketapp_pyspark.formats import TableOptions, register_format
+from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_pyspark.session import Spark
+
+
+@dataclass
+class Order:
+    id: int
+    item: str
+
+
+def by_arrow(rows: pa.Table, directory: Path) -> None:
+    """What Spark does otherwise."""
+    directory.mkdir()
+    pq.write_table(rows, directory / "part.parquet")
+
+
+def arrow(about: TableOptions, spark: Spark) -> ParquetStore:
+    """A format of the tests' own: the Parquet directory without Spark."""
+    return ParquetStore(about.table, about.sink, write=by_arrow)
+
+
+register_format("arrow", arrow)
+
+
+def spark_plugin() -> list[SparkPlugin]:
+    """Nothing where the distribution is installed: then every app has the plugin."""
+    return [] if entry_points(group="rocketapp", name="spark") else [SparkPlugin()]
+
+
+def all_rows(table: Path) -> list[dict[str, Any]]:
+    """With the columns of all files: without a schema Arrow takes those of the first one."""
+    dataset = ds.dataset(table, format="parquet")
+    schema = pa.unify_schemas([dataset.schema, *(part.physical_schema for part in dataset.get_fragments())])
+    found: list[dict[str, Any]] = ds.dataset(table, schema=schema, format="parquet").to_table().to_pylist()
+    return found
+
+
+class Watch:
+    """Sees what the app does."""
+
+    def __init__(self) -> None:
+        self.surface: Surface | None = None
+        self.events: list[Event] = []
+
+    @hookimpl
+    def observe_events(self, app: Surface) -> Observe:
+        self.surface = app
+        return self.events.append
+
+    def held(self, topic: str) -> int:
+        """Messages that were pulled and are not acknowledged."""
+        assert self.surface is not None
+        groups = self.surface.snapshot().groups
+        return sum(one.unfinished for group in groups for one in group.queues if one.queue.topic == topic)
+
+    def reasons(self) -> set[str]:
+        return {event.reason for event in self.events if isinstance(event, StandingStill)}
+
+
+class Shop:
+    """A topic, a table, and apps one after the other."""
+
+    def __init__(self, topic: str, table: Path) -> None:
+        self.topic, self.table, self.watch = topic, table, Watch()
+        self.options = {"table": table, "format": "arrow", "schema": Order, "flush_seconds": 0.2}
+
+    def app(self, **options: Any) -> Any:
+        """With a sink from the topic into the table."""
+        self.watch = Watch()
+        app: Any = RocketApp("shop", plugins=[*spark_plugin(), self.watch])
+        self.decorate = app.sink(self.topic, **{**self.options, **options})
+        return app
+
+    async def send(self, app: Any, numbers: Sequence[int]) -> None:
+        await app.publish_many(self.topic, [Order(number, f"item {number}") for number in numbers])
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As any reader sees them."""
+        if not list(self.table.glob("[!_]*")):
+            return []
+        return all_rows(self.table)
+
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in self.rows())
+
+    async def has(self, *numbers: int) -> None:
+        await until(lambda: self.ids() == list(numbers))
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(200):
+        while not holds():  # noqa: ASYNC110 - it waits for files and other threads
+            await asyncio.sleep(0.05)
