@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import sink_shop
 from sink_shop import Order, Shop, arrow, spark_plugin, until
 
 from rocketapp import RocketApp, SetupError
@@ -231,7 +232,7 @@ def test_what_cannot_work_is_refused_where_it_is_written(options: dict[str, Any]
     with pytest.raises(SetupError) as caught:
         Shop("orders", Path("table")).app(**options)
     assert problem in caught.value.problem
-    assert caught.value.place.startswith(__file__)
+    assert caught.value.place.startswith(sink_shop.__file__)
 
 
 def test_the_typed_function_declares_as_the_method_does() -> None:
