@@ -212,7 +212,7 @@ class Committer:
         idle = idle[: ceil(len(self.sessions) * self._interval / _READ_AGAIN)]
         for session in idle:
             session.read_at = now
-        await asyncio.gather(*(self.verify(session, is_early=self.is_careful(session)) for session in idle))
+        await asyncio.gather(*(self.verify(session, is_early=session.is_careful(now)) for session in idle))
         await self.commit_all(idle)
 
     def _is_idle(self, session: Session, now: float) -> bool:
@@ -237,17 +237,14 @@ class Committer:
 
     def news_of(self, session: Session) -> int | None:
         """The offset that may be committed without a look at the stored one; None when there is none."""
-        return None if self.is_careful(session) else self._unsent(session)
+        return None if session.is_careful(self._loop.time()) else self._unsent(session)
 
     def wants_careful_commit(self, session: Session) -> bool:
         """Whether there is something to commit as soon as the stored offset has been read."""
-        if not self.is_careful(session) or self._unsent(session) is None:
+        now = self._loop.time()
+        if not session.is_careful(now) or self._unsent(session) is None:
             return False
-        return session.is_fresh or self._loop.time() >= session.read_at + _CAREFUL_INTERVAL
-
-    def is_careful(self, session: Session) -> bool:
-        """Whether the stored offset is read before ours is written: a previous owner may still commit."""
-        return session.is_fresh or self._loop.time() < session.careful_until
+        return session.is_fresh or now >= session.read_at + _CAREFUL_INTERVAL
 
     def _unsent(self, session: Session) -> int | None:
         process_queue, lease = session.process_queue, session.lease
@@ -263,8 +260,9 @@ class Committer:
         """Commit with an answer; whether the broker holds what is finished."""
         if session.is_ending:
             return await self.commit_finally(session)
-        if self.is_careful(session) and self._unsent(session) is not None:
-            asked = session.read_at = self._loop.time()
+        asked = self._loop.time()
+        if session.is_careful(asked) and self._unsent(session) is not None:
+            session.read_at = asked
             if not await self.verify(session, is_early=True) or self._is_stale(asked):
                 return False
             session.is_fresh = False

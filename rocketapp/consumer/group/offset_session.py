@@ -12,6 +12,8 @@ from rocketapp.wire.record import Message
 
 CAREFUL_FOR = 60.0
 """Seconds for which a previous owner without a lock may go on, as it does when it stops and drains."""
+STILL_PULLS = 3.0
+"""Seconds after which a previous owner has heard that it has the queue no more, and pulls nothing."""
 
 
 @dataclass(slots=True, eq=False)
@@ -27,14 +29,30 @@ class Session:
     """It is being given away: a successor may go on with it at any time."""
     read_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
     """When the offset was read last, because the session began or the queue was idle."""
-    careful_until: float = field(init=False)
-    """Until then the stored offset is read before each commit: the previous owner may commit what it still runs."""
+    contested_end: int | None = None
+    """No previous owner has pulled, or may commit, more than this; None as long as it is not known."""
     is_fresh: bool = field(init=False)
     """Without a lease: nothing was committed since the session began."""
+    _began: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.is_fresh = self.lease is None
-        self.careful_until = self.read_at + CAREFUL_FOR if self.lease is None else self.read_at
+        self._began = self.read_at
+
+    def is_careful(self, now: float) -> bool:
+        """Whether the stored offset is read before ours is written: a previous owner may have committed a higher one.
+
+        It commits what it still runs, but no more than the queue held when it pulled last.
+        """
+        if self.lease is not None:
+            return False
+        if self.contested_end is None and now >= self._began + STILL_PULLS:
+            self.contested_end = self.process_queue.broker_end
+        if self.is_fresh:
+            return True
+        if now >= self._began + CAREFUL_FOR:
+            return False
+        return self.contested_end is None or self.process_queue.commit_offset < self.contested_end
 
     @property
     def queue(self) -> MessageQueue:
