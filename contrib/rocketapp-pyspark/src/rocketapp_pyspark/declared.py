@@ -6,7 +6,7 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -14,8 +14,9 @@ from rocketapp.plugin import Start
 from rocketapp_pyspark.batches import Limits
 from rocketapp_pyspark.columns import Columns, columns_of
 from rocketapp_pyspark.evolution import Evolution
-from rocketapp_pyspark.formats import PartitionBy
+from rocketapp_pyspark.formats import Format, PartitionBy, TableOptions
 from rocketapp_pyspark.rows import SET_ASIDE, BadRows, Read, Rows
+from rocketapp_pyspark.typed import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,6 +49,8 @@ class Sink:
     place: str
     start: Start
     cluster: str | None
+    options: Mapping[str, Any] = field(repr=False)
+    """The keywords that only this format takes; a password may be among them."""
     transform: Transform | None = field(default=None, init=False)
     """The user's function, when the sink is used as a decorator."""
 
@@ -79,12 +82,17 @@ class Sink:
         read = None if columns is None else reader(columns.kind)
         return Rows(columns, read, self.bad_rows, lambda: self.transform)
 
+    def about(self, format: Format) -> TableOptions:
+        """What the store is made of. Raises ValueError for options that the format does not take."""
+        options = format.make_options(self.options, SinkOptions.__annotations__)
+        return TableOptions(table=self.table, sink=self.name, partition_by=self.partition_by, options=options)
 
-def problem_of(sink: Sink, formats: Iterable[str]) -> str | None:
+
+def problem_of(sink: Sink, formats: Mapping[str, Format]) -> str | None:
     """Why it cannot work; None when it can. `formats`: those that are known."""
     return (
         _choice_problem(sink, sorted(formats))
-        or _table_problem(sink)
+        or _table_problem(sink, formats[sink.format])
         or _limits_problem(sink.limits)
         or _compaction_problem(sink)
         or _bad_rows_problem(sink)
@@ -104,13 +112,14 @@ def _choice_problem(sink: Sink, formats: Sequence[str]) -> str | None:
     return None
 
 
-def _table_problem(sink: Sink) -> str | None:
+def _table_problem(sink: Sink, format: Format) -> str | None:
     table: object = sink.table
     if not isinstance(table, str | os.PathLike) or not os.fspath(table):
         return f"table={table!r}: give the place of the table"
-    if sink.format == "parquet" and "://" in os.fspath(table):
-        return f"table={table!r}: a Parquet directory needs a file system with hard links; give a path"
-    return None
+    try:
+        return format.problem(sink.about(format))
+    except ValueError as error:
+        return f"format={sink.format!r}: {error}"
 
 
 def _limits_problem(limits: Limits) -> str | None:

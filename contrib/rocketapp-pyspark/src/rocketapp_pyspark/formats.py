@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import os
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass
+from typing import Any, Literal, Protocol
 
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.session import Spark
@@ -24,6 +27,8 @@ class TableOptions:
     """The name of the sink: positions belong to it."""
     partition_by: PartitionBy | None = None
     """Rows are kept apart by the time at which brokers stored them, in UTC."""
+    options: Any = None
+    """The format's own options, an object of the class that the format names."""
 
 
 class NewStore(Protocol):
@@ -34,21 +39,58 @@ class NewStore(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """One kind of table."""
+
+    new_store: NewStore
+    options: type[Any] | None = None
+    """A dataclass of the keywords that `app.sink` takes for this format; its constructor raises ValueError."""
+    problem: Callable[[TableOptions], str | None] = lambda about: None
+    """Why a sink cannot have this table; None when it can. Asked where the sink is declared."""
+
+    def make_options(self, given: Mapping[str, Any], others: Iterable[str]) -> Any:
+        """The options of one sink. Raises ValueError for an unknown keyword, a missing one, or a wrong value.
+
+        `others`: the keywords that sinks of all formats take.
+        """
+        fields = () if self.options is None else dataclasses.fields(self.options)
+        names = [field.name for field in fields]
+        for name in given:
+            if name not in names:
+                near = difflib.get_close_matches(name, [*names, *others], n=1)
+                raise ValueError(f"{name}= is unknown{f': {near[0]}= is meant?' if near else ''}")
+        for field in fields:
+            if field.name not in given and field.default is MISSING and field.default_factory is MISSING:
+                raise ValueError(f"{field.name}= is missing")
+        return None if self.options is None else self.options(**given)
+
+
 def parquet(about: TableOptions, spark: Spark) -> Store:
     return ParquetStore(about.table, about.sink, write=by_spark(spark, about.partition_by))
 
 
-BUILT_IN: dict[str, NewStore] = {"parquet": parquet}
-_registered: dict[str, NewStore] = {}
+def parquet_problem(about: TableOptions) -> str | None:
+    if "://" in os.fspath(about.table):
+        return f"table={about.table!r}: a Parquet directory needs a file system with hard links; give a path"
+    return None
 
 
-def register_format(name: str, new_store: NewStore) -> None:
-    """Make `format=name` known to every sink of this process. Raises ValueError for a name that is taken."""
-    if known().get(name, new_store) is not new_store:
+BUILT_IN: dict[str, Format] = {"parquet": Format(new_store=parquet, problem=parquet_problem)}
+_registered: dict[str, Format] = {}
+
+
+def register_format(name: str, new_store: NewStore, *, options: type[Any] | None = None) -> None:
+    """Make `format=name` known to every sink of this process. Raises ValueError for a name that is taken.
+
+    `options`: a dataclass of the keywords that `app.sink` takes for it; `about.options` is an object of it. Its
+    `__post_init__` may raise ValueError.
+    """
+    if name in BUILT_IN or (name in _registered and _registered[name].new_store is not new_store):
         raise ValueError(f"format {name!r} is known already: give yours another name")
-    _registered[name] = new_store
+    _registered[name] = Format(new_store=new_store, options=options)
 
 
-def known() -> dict[str, NewStore]:
+def known() -> dict[str, Format]:
     """By name, those of other packages included."""
     return {**BUILT_IN, **_registered}

@@ -11,7 +11,7 @@ from rocketapp import SetupError
 from rocketapp.plugin import Surface
 from rocketapp_pyspark.aside import Aside, BadTable, BadTopic, Guard, Outlet
 from rocketapp_pyspark.declared import Sink
-from rocketapp_pyspark.formats import TableOptions, known
+from rocketapp_pyspark.formats import known
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.store import Growing, Store
 from rocketapp_pyspark.worker import Worker
@@ -28,8 +28,8 @@ class Parts:
     def __init__(self, sink: Sink, surface: Surface, spark: Spark) -> None:
         """Raises SetupError for a type that no codec of the app reads, and a store that cannot do what is asked."""
         self._sink, self._surface = sink, surface
-        new_store = known()[sink.format]
-        about = TableOptions(table=sink.table, sink=sink.name, partition_by=sink.partition_by)
+        format = known()[sink.format]
+        about, new_store = sink.about(format), format.new_store
         self.store: Store = new_store(about, spark)
         self._bad_name = f"{sink.name}/bad"
         bad = replace(about, table=f"{os.fspath(sink.table)}_bad", sink=self._bad_name, partition_by=None)

@@ -159,6 +159,7 @@ class SparkPlugin:
         partition_by: PartitionBy | None = None,
         compact_every: float | None = None,
         target_file_size: int = TARGET_FILE_SIZE,
+        **options: Any,
     ) -> Callable[[Transform], Transform]:
         """`app.sink(...)`: see `rocketapp_pyspark.sink`."""
         from rocketapp_pyspark.declared import Sink, transform_problem
@@ -182,6 +183,7 @@ class SparkPlugin:
             place=place,
             start=start,
             cluster=cluster,
+            options=options,
         )
         self._check(app, sink)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import sink_shop
-from sink_shop import Order, Shop, arrow, spark_plugin, until
+from sink_shop import Order, Shop, arrow, by_arrow, spark_plugin, until
 
 from rocketapp import RocketApp, SetupError
 from rocketapp_pyspark import formats, sink
 from rocketapp_pyspark.formats import TableOptions, register_format
 from rocketapp_pyspark.parquet import LOG, ParquetStore
 from rocketapp_pyspark.session import Spark
+
+
+@dataclass(frozen=True)
+class Zone:
+    """Options of a format of the tests' own."""
+
+    zone: str
+
+    def __post_init__(self) -> None:
+        if self.zone not in ("north", "south"):
+            raise ValueError("the zone is north or south")
+
+
+def picky(about: TableOptions, spark: Spark) -> ParquetStore:
+    return ParquetStore(Path(about.table) / about.options.zone, about.sink, write=by_arrow)
+
+
+register_format("picky", picky, options=Zone)
 
 
 @pytest.mark.timeout(300)
@@ -70,7 +89,7 @@ async def test_a_format_without_compaction_refuses_a_schedule_of_it(
     def without(about: TableOptions, spark: Spark) -> Any:
         return object()
 
-    monkeypatch.setitem(formats._registered, "plain", without)
+    monkeypatch.setitem(formats._registered, "plain", formats.Format(new_store=without))
     with pytest.raises(SetupError, match="compact_every=5: format 'plain' has no compaction"):
         async with shop.app(format="plain", compact_every=5):
             pass
@@ -216,7 +235,12 @@ async def test_two_apps_share_the_queues_of_a_topic(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"format": "csv"}, "format='csv' is unknown: give 'arrow' or 'parquet'"),
+        ({"format": "csv"}, "format='csv' is unknown: give 'arrow' or "),
+        ({"flush_row": 5}, "format='arrow': flush_row= is unknown: flush_rows= is meant?"),
+        ({"zone": 5}, "format='arrow': zone= is unknown"),
+        ({"format": "picky"}, "format='picky': zone= is missing"),
+        ({"format": "picky", "zon": "north"}, "format='picky': zon= is unknown: zone= is meant?"),
+        ({"format": "picky", "zone": "nowhere"}, "format='picky': the zone is north or south"),
         ({"table": "s3://bucket/orders", "format": "parquet"}, "needs a file system with hard links"),
         ({"flush_rows": 0}, "flush_rows=0: give a whole number"),
         ({"flush_seconds": 0}, "flush_seconds=0: give seconds"),
@@ -233,6 +257,13 @@ def test_what_cannot_work_is_refused_where_it_is_written(options: dict[str, Any]
         Shop("orders", Path("table")).app(**options)
     assert problem in caught.value.problem
     assert caught.value.place.startswith(sink_shop.__file__)
+
+
+async def test_a_format_is_given_the_keywords_that_it_names(shop: Shop) -> None:
+    async with shop.app(format="picky", zone="south") as app:
+        await shop.send(app, [1])
+        shop.table /= "south"
+        await shop.has(1)
 
 
 def test_the_typed_function_declares_as_the_method_does() -> None:
