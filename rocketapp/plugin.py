@@ -18,6 +18,7 @@ from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, Idempotenc
 from rocketapp.hooks.judged import is_done, outcome_of, outcomes_of
 from rocketapp.hooks.keys import MakeKey, keys_of
 from rocketapp.hooks.markers import hookimpl
+from rocketapp.hooks.metrics import ReadMetrics
 from rocketapp.hooks.publish import PublishCall, PublishWrapper, Sending
 from rocketapp.hooks.remote import Answered, Calling, RemoteAnswer, RemoteCall
 from rocketapp.hooks.surface import Surface
@@ -49,6 +50,7 @@ from rocketapp.model.event import (
     Unmatched,
 )
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.metric import Metric
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
 from rocketapp.model.outgoing import Outgoing, SendResult, SendStatus
 from rocketapp.model.policy import Breaker, Override, Policy
@@ -101,6 +103,7 @@ __all__ = [
     "MarkState",
     "Message",
     "MessageQueue",
+    "Metric",
     "Moving",
     "NewIntake",
     "Observe",
@@ -117,6 +120,7 @@ __all__ = [
     "QueueSession",
     "QueueSnapshot",
     "QueueStart",
+    "ReadMetrics",
     "RecordDamaged",
     "Released",
     "RemoteAnswer",

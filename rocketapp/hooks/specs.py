@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # a hook is known by its arguments: the types are for readers
     from rocketapp.consumer.ways.intake import IntakeWay, NewIntake
     from rocketapp.hooks.codec import Codec
     from rocketapp.hooks.idempotency import IdempotencyStore
+    from rocketapp.hooks.metrics import ReadMetrics
     from rocketapp.hooks.publish import PublishWrapper
     from rocketapp.hooks.remote import Calling
     from rocketapp.hooks.surface import Surface
@@ -110,6 +111,16 @@ def consuming_way(subscription: Subscription) -> NewIntake | IntakeWay | None:
     call. A topic that is consumed in this way has one handler and is not declared in order; an IntakeWay may ask for
     the locks of its queues, say where their sessions begin, and how much is pulled ahead. What comes back for a retry
     is consumed concurrently, by the handler. Topics that no plugin wants are consumed as before.
+    """
+
+
+@hookspec
+def metrics(app: Surface) -> ReadMetrics | None:
+    """Return a function that says what the plugin measures, or None to decline.
+
+    Called once per run, before anything connects. The function is called on the event loop for each snapshot of the
+    app, with the snapshot as it is without plugins: when metrics are collected, never per message. It returns the same
+    metrics each time, those without samples too. What it raises is logged, and its metrics are left out.
     """
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.metric import Metric
 from rocketapp.model.stats import HandlerStats
 
 LeaseState = Literal["none", "wanted", "held", "in doubt"]
@@ -80,6 +81,8 @@ class AppSnapshot:
     groups: tuple[GroupSnapshot, ...]
     client_ids: Mapping[str, str] = field(default_factory=dict)
     """By cluster: what its brokers know the app by."""
+    metrics: tuple[Metric, ...] = ()
+    """What plugins measure, by their hook `metrics`."""
 
     @property
     def cache_bytes(self) -> int:

@@ -35,6 +35,8 @@ NAMES = {
     "Intake", "NewIntake", "QueueSession", "IntakeWay", "Begin", "QueueStart",
     # What the app does now.
     "AppSnapshot", "GroupSnapshot", "HandlerSnapshot", "QueueSnapshot", "LeaseState", "HandlerStats",
+    # What a plugin measures.
+    "Metric", "ReadMetrics",
     # Events, and what receives them.
     "Observe", *EVENTS,
 }  # fmt: skip

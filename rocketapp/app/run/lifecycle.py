@@ -170,7 +170,8 @@ class Lifecycle:
         ]
         limit = self._settings.consumer.cache_max_bytes
         client_ids = {name: client.client_id for name, client in self._clients.items()}
-        return AppSnapshot(cache_limit_bytes=limit, groups=tuple(groups), client_ids=client_ids)
+        now = AppSnapshot(cache_limit_bytes=limit, groups=tuple(groups), client_ids=client_ids)
+        return now if self._assembly is None else replace(now, metrics=self._assembly.surface.metrics(now))
 
     def _halt(self) -> None:
         for client in self._clients.values():

@@ -14,7 +14,9 @@ from rocketapp.app.settings.settings import Settings
 from rocketapp.errors import PluginError
 from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.manager import Answer, Plugins
+from rocketapp.hooks.metrics import ReadMetrics
 from rocketapp.model.event import Event, Observe
+from rocketapp.model.metric import Metric
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions
 from rocketapp.model.snapshot import AppSnapshot
@@ -46,6 +48,7 @@ class AppSurface:
         self.snapshot = snapshot
         self._stores: list[Answer] | None = None
         self._observers: list[tuple[str, Observe]] = []
+        self._metrics: list[tuple[str, ReadMetrics]] = []
         for hook in plugins.hooks("app_setup"):
             hook.call(app=self)
         for answer in plugins.ask("observe_events", app=self):
@@ -54,6 +57,10 @@ class AppSurface:
                     answer.plugin, f"observe_events returned {answer.value!r}: return a function, or None"
                 )
             self._observers.append((answer.plugin, answer.value))
+        for answer in plugins.ask("metrics", app=self):
+            if not callable(answer.value):
+                raise PluginError(answer.plugin, f"metrics returned {answer.value!r}: return a function, or None")
+            self._metrics.append((answer.plugin, answer.value))
 
     @property
     def name(self) -> str:
@@ -82,6 +89,16 @@ class AppSurface:
                 observer(event)
             except Exception:
                 log.exception("plugin %s failed at the event %r", plugin, event)
+
+    def metrics(self, now: AppSnapshot) -> tuple[Metric, ...]:
+        """What the plugins measure, beside this snapshot."""
+        found: list[Metric] = []
+        for plugin, read in self._metrics:
+            try:
+                found += read(now)
+            except Exception:
+                log.exception("plugin %s failed to say its metrics", plugin)
+        return tuple(found)
 
     def idempotency_store(self) -> IdempotencyStore | None:
         if self._stores is None:

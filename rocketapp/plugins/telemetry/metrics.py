@@ -79,11 +79,23 @@ def add_instruments(provider: MeterProvider, glances: Glances, counts: Counts) -
         create = meter.create_observable_counter if figure.kind == "counter" else meter.create_observable_gauge
         callback = _callback(figure, glances, counts)
         create(figure.name, callbacks=[callback], unit=figure.unit, description=figure.meaning)
+    for metric in {each.name: each for each in glances.now().metrics}.values():
+        create = meter.create_observable_counter if metric.kind == "counter" else meter.create_observable_gauge
+        read = _of_plugin(metric.name, glances)
+        create(metric.name, callbacks=[read], unit=metric.unit, description=metric.meaning)
 
 
 def _callback(figure: Figure, glances: Glances, counts: Counts) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(_options: CallbackOptions) -> list[Observation]:
         return [Observation(value, labels) for labels, value in figure.read(glances.now(), counts)]
+
+    return observe
+
+
+def _of_plugin(name: str, glances: Glances) -> Callable[[CallbackOptions], Iterable[Observation]]:
+    def observe(_options: CallbackOptions) -> list[Observation]:
+        found = (metric for metric in glances.now().metrics if metric.name == name)
+        return [Observation(value, labels) for metric in found for labels, value in metric.samples]
 
     return observe
 

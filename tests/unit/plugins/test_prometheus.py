@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.stats import HandlerStats
-from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
+from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, Metric, QueueSnapshot
 from rocketapp.plugins.counts import BOUNDS, Counts, Handled, Histogram, Sent
 from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES
 from rocketapp.plugins.prometheus import exposition
@@ -98,6 +98,16 @@ def test_a_histogram_s_buckets_add_up_to_its_count() -> None:
     assert [value for _, value in buckets] == [1.0, *[2.0] * (len(BOUNDS) - 1), 3.0]
     assert list(found[f"{name}_count"].values()) == [3]
     assert list(found[f"{name}_sum"].values()) == [0.005 + 0.0051 + 11.0]
+
+
+def test_metrics_of_plugins_are_there_with_their_units() -> None:
+    written = Metric(
+        name="shop.cache.read", kind="counter", unit="By", meaning="Read.", samples=(({"shop.cache": "prices"}, 7.5),)
+    )
+    silent = Metric(name="shop.cache.size", kind="gauge", unit="{price}", meaning="Held.")
+    text = exposition(AppSnapshot(cache_limit_bytes=5, groups=(), metrics=(written, silent)))
+    assert parsed(text)["shop_cache_read_bytes_total"] == {(("shop_cache", "prices"),): 7.5}
+    assert "shop_cache_size" not in text
 
 
 def test_any_name_survives_the_format() -> None:

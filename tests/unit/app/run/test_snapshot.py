@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from rocketapp import Message, RocketApp, hookimpl
+import pytest
+
+from rocketapp import Message, PluginError, RocketApp, hookimpl
 from rocketapp.hooks.surface import Surface
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.stats import HandlerStats
+from rocketapp.plugin import Metric, ReadMetrics
 from tests.unit.app.test_whole import Run, run
 
 __all__ = ["run"]
@@ -69,3 +73,48 @@ async def test_a_snapshot_tells_queues_counters_leases_and_reasons(run: Run) -> 
     locked = [queue for queue in store.queues if queue.queue.topic == "stock"]
     assert {(queue.lease, queue.standing_still) for queue in locked} == {("held", "paused: counting")}
     go_on.set()
+
+
+class Measuring:
+    """A plugin with a metric; told to, it fails."""
+
+    problems: list[Exception]
+
+    def __init__(self) -> None:
+        self.problems = []
+
+    @hookimpl
+    def metrics(self) -> ReadMetrics:
+        def read(now: AppSnapshot) -> list[Metric]:
+            if self.problems:
+                raise self.problems.pop()
+            groups = (({"shop": "one"}, len(now.groups)),)
+            return [Metric(name="shop.groups", kind="gauge", unit="{group}", meaning="Groups.", samples=groups)]
+
+        return read
+
+
+async def test_a_snapshot_has_what_plugins_measure_and_does_without_those_that_fail(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    looking, measuring = Looking(), Measuring()
+    app = RocketApp("shop", plugins=[looking, measuring])
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None: ...
+
+    await run(app)
+    assert [metric.samples for metric in looking.app.snapshot().metrics] == [(({"shop": "one"}, 1),)]
+    measuring.problems.append(ValueError("broken"))
+    assert looking.app.snapshot().metrics == ()
+    assert "Measuring failed to say its metrics" in caplog.text
+
+
+async def test_a_hook_that_does_not_return_a_function_is_refused(run: Run) -> None:
+    class Wrong:
+        @hookimpl
+        def metrics(self) -> Any:
+            return 5
+
+    with pytest.raises(PluginError, match="metrics returned 5: return a function, or None"):
+        await run(RocketApp("shop", plugins=[Wrong()]))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, RocketApp
-from rocketapp.plugin import AppSnapshot
+from rocketapp.plugin import AppSnapshot, Metric, ReadMetrics, hookimpl
 from rocketapp.plugins.figures import DISTRIBUTIONS, FIGURES
 from rocketapp.plugins.telemetry.config import TelemetryConfig
 from rocketapp.plugins.telemetry.metrics import Glances
@@ -82,6 +82,23 @@ async def test_the_collector_receives_every_figure(collector: Collector) -> None
         ("stock", ""): (1, 1),
         ("stock", "ValueError"): (1, 1),
     }
+
+
+class Cache:
+    """A plugin that measures something."""
+
+    @hookimpl
+    def metrics(self) -> ReadMetrics:
+        hits = Metric(name="shop.hits", kind="counter", unit="{hit}", meaning="Hits.", samples=(({"shop": "one"}, 7),))
+        return lambda now: [hits]
+
+
+async def test_the_collector_receives_what_plugins_measure(collector: Collector) -> None:
+    telemetry = TelemetryConfig(endpoint=collector.endpoint, traces=False, metrics_interval=3600.0)
+    async with running(RocketApp("shop", plugins=[Cache()]), telemetry):
+        pass
+    found = last_export(collector)["shop.hits"]
+    assert (number(found, shop="one"), found.unit, found.sum.is_monotonic) == (7, "{hit}", True)
 
 
 async def test_traces_and_metrics_at_once_without_durations(collector: Collector) -> None:
