@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,6 +13,7 @@ from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.committer import Attempt
 from rocketapp_pyspark.errors import TooManyBadRowsError
 from rocketapp_pyspark.lanes import Lane
+from rocketapp_pyspark.rebasing import rebase
 from rocketapp_pyspark.rows import BadRow, Rows, bad_table
 from rocketapp_pyspark.store import Store
 from rocketapp_pyspark.worker import Worker
@@ -81,6 +82,10 @@ class Outlet(Protocol):
         """The batch is in the table, or given up."""
         ...
 
+    def began_anew(self, to: Mapping[Lane, int]) -> None:
+        """These queues are new ones, and are read from there. It blocks."""
+        ...
+
 
 class BadTable:
     """A table of their own, with positions of its own: a bad row is in it once."""
@@ -98,6 +103,10 @@ class BadTable:
 
     def forget(self) -> None:
         """The table knows where it stands."""
+
+    def began_anew(self, to: Mapping[Lane, int]) -> None:
+        """It would take new rows for old ones."""
+        rebase(self._store, self._sink, to, made_at=self._now(), kind="epoch")
 
 
 class BadTopic:
@@ -124,6 +133,9 @@ class BadTopic:
 
     def forget(self) -> None:
         self._stored.clear()
+
+    def began_anew(self, to: Mapping[Lane, int]) -> None:
+        """A topic has no positions."""
 
     async def _send(self, row: BadRow) -> None:
         message = row.message
@@ -159,6 +171,10 @@ class Aside:
         """The batch is in the table."""
         if self._last is not None:
             self._guard.published(*self._last)
+
+    def began_anew(self, to: Mapping[Lane, int]) -> None:
+        """These queues are new ones, and are read from there. It blocks."""
+        self._outlet.began_anew(to)
 
     def forget(self) -> None:
         """The batch is in the table, or given up."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from rocketapp_pyspark.operating import NAME, TABLE, compact, files, sinks_of
+from rocketapp_pyspark.operating import NAME, TABLE, compact, files, rebase, sinks_of
 from rocketapp_pyspark.parquet import STAGING, ParquetStore
 from rocketapp_pyspark.records import Commit
 
@@ -19,6 +19,7 @@ def command() -> None:
 
 command.add_command(compact)
 command.add_command(files)
+command.add_command(rebase)
 
 
 @command.command()
@@ -33,7 +34,11 @@ def show(table: Path, name: str | None, commits: int) -> None:
     click.echo(f"staged and not published: {staged} batches")
 
 
-KINDS = {"compact": "small files were put together", "rebase": "positions were set"}
+KINDS = {
+    "compact": "small files were put together",
+    "rebase": "positions were set",
+    "epoch": "a queue began anew",
+}
 
 
 def _show(name: str, found: list[Commit], commits: int) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic
 from rocketapp_pyspark.batches import Batch, R
 from rocketapp_pyspark.errors import FencedError, GapError, SinkError
 from rocketapp_pyspark.evolution import Evolution, grown
-from rocketapp_pyspark.lanes import advanced, fit
+from rocketapp_pyspark.lanes import Fit, advanced, fit
 from rocketapp_pyspark.records import Commit, Head
 from rocketapp_pyspark.store import Growing, Staged, Store
 
@@ -71,14 +71,19 @@ class Attempt(Generic[R]):
     def run(self, head: Head | None = None) -> Done:
         """Returns when the batch is in the table. `head`: where the sink stood when that was last known.
 
+        What is known may be old, and positions may have been set back since: rows are trimmed by what the table says.
+
         Raises GapError when the table ends below these rows, SinkError for what waiting does not mend, and whatever
         the store raises.
         """
-        if head is None or self._published is not None:
+        is_old = head is not None and self._published is None
+        if head is None or not is_old:
             head = self._store.load()
         for lost in range(MOST_FENCES):
             if self._is_published():
                 return self._done(self._store.load(), lost)
+            if is_old and fit(self.batch.spans, head.vector) != Fit():
+                head, is_old = self._store.load(), False
             self._trim(head)
             if not self.batch.spans:
                 return Done(head, "", trimmed=self._size, fenced=lost)
@@ -102,7 +107,7 @@ class Attempt(Generic[R]):
             if self._is_published():
                 head = Head(sequence=commit.sequence, batch=name, vector=commit.vector, schema=commit.schema)
                 return self._done(head, lost)
-            head = self._store.load()
+            head, is_old = self._store.load(), False
         raise SinkError(f"sink {self._sink}: {MOST_FENCES} races lost in a row: too many publish to it")
 
     def drop(self, batch: Batch[R]) -> None:

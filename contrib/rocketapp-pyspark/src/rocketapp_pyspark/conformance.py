@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ import pytest
 
 from rocketapp_pyspark.errors import FencedError
 from rocketapp_pyspark.lanes import Lane, Span, advanced
-from rocketapp_pyspark.records import Commit, Head
+from rocketapp_pyspark.records import Commit, Head, Kind
 from rocketapp_pyspark.store import Growing, Staged, Store
 
 LANE, OTHER = Lane("orders", "broker-a", 0), Lane("orders", "broker-a", 1)
@@ -145,6 +146,19 @@ class StoreSuite:
         put(table.store("two/with: odd name"), "b", 1, sink="two/with: odd name")
         assert self.seen(table) == [0, 1]
         assert table.store("two/with: odd name").load().sequence == table.store("one").load().sequence == 1
+
+    @pytest.mark.parametrize("kind", ["rebase", "epoch"])
+    def test_positions_can_be_set_back_by_a_commit_without_rows(self, table: Table, kind: Kind) -> None:
+        put(table.store("one"), "a", 0, 1)
+        put(table.store("one"), "b", 5, lane=OTHER)
+        head = table.store("one").load()
+        commit = replace(commit_of(head, "c", {}), vector={LANE: 0, OTHER: 9}, kind=kind)
+        table.store("one").publish(commit, None)
+        assert dict(table.store("one").load().vector) == {LANE: 0, OTHER: 9}
+        assert table.store("one").who_committed(3) == "c"
+        put(table.store("one"), "d", 0, 1)
+        assert self.seen(table) == [0, 0, 1, 1, 5]
+        assert dict(table.store("one").load().vector) == {LANE: 2, OTHER: 9}
 
     def test_sweeping_removes_what_was_never_published_and_nothing_else(self, table: Table) -> None:
         store = table.store("one")

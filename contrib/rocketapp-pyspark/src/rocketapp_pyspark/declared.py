@@ -17,6 +17,7 @@ from rocketapp_pyspark.evolution import Evolution
 from rocketapp_pyspark.formats import Format, PartitionBy, TableOptions
 from rocketapp_pyspark.rows import SET_ASIDE, BadRows, Read, Rows
 from rocketapp_pyspark.typed import SinkOptions
+from rocketapp_pyspark.writer import OnOffsetReset
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +45,7 @@ class Sink:
     evolution: Evolution
     partition_by: PartitionBy | None
     limits: Limits
+    on_offset_reset: OnOffsetReset
     compact_every: float | None
     target_file_size: int
     place: str
@@ -105,6 +107,7 @@ def _choice_problem(sink: Sink, formats: Sequence[str]) -> str | None:
         ("format", sink.format, formats),
         ("bad_rows", sink.bad_rows, get_args(BadRows)),
         ("evolution", sink.evolution, get_args(Evolution)),
+        ("on_offset_reset", sink.on_offset_reset, get_args(OnOffsetReset)),
         ("partition_by", sink.partition_by, (None, *get_args(PartitionBy))),
     ):
         if value not in known:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from rocketapp.plugin import MessageQueue
+from rocketapp.plugin import MessageQueue, QueueStart
 
 
 class Lane(NamedTuple):
@@ -61,3 +61,13 @@ def advanced(vector: Vector, spans: Mapping[Lane, Span]) -> dict[Lane, int]:
     """The vector when these spans are in the table. It never steps back."""
     ends = {lane: max(span.end, vector.get(lane, span.end)) for lane, span in spans.items()}
     return {**vector, **ends}
+
+
+def lost(lane: Lane, position: int, start: QueueStart) -> str:
+    """Why the broker cannot go on where the table ends; empty when it can."""
+    has = f"{lane}: the table has it up to #{position - 1}, and the broker"
+    if position > start.max_offset:
+        return f"{has} only up to #{start.max_offset - 1}: the topic was created anew, or messages were lost."
+    if position < start.min_offset:
+        return f"{has} from #{start.min_offset} on: what lies between has expired."
+    return ""

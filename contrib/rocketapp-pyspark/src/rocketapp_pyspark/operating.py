@@ -1,13 +1,17 @@
-"""`rocketapp sink compact` and `files`: what an operator does to the table of a sink. The app may run meanwhile."""
+"""`rocketapp sink compact`, `rebase` and `files`: what an operator does to the table of a sink, beside running apps."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import unquote
 
 import click
 
+from rocketapp_pyspark.lanes import Lane
 from rocketapp_pyspark.parquet import LOG, ParquetStore
+from rocketapp_pyspark.rebasing import lane_from
+from rocketapp_pyspark.rebasing import rebase as set_positions
 from rocketapp_pyspark.store import TARGET_FILE_SIZE
 
 MIB = 1024 * 1024
@@ -45,6 +49,57 @@ def compact(table: Path, name: str | None, target_file_size: int, sort_by: tuple
             click.echo(f"{one}: {done.before} files are {done.after} now, of {done.bytes} bytes")
         else:
             click.echo(f"{one}: nothing to put together")
+
+
+@click.command()
+@TABLE
+@NAME
+@click.option(
+    "--to",
+    "positions",
+    multiple=True,
+    required=True,
+    metavar="QUEUE=OFFSET",
+    help="Where a queue goes on, as orders@broker-a:0=5000; may be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+def rebase(table: Path, name: str | None, positions: tuple[str, ...], dry_run: bool) -> None:
+    """Set where queues of a sink go on, by a commit of its own; queues that are not named stay.
+
+    Set back, messages are stored again; set forward, those between are left out. Running apps notice it.
+    """
+    names = sinks_of(table, name)
+    if len(names) > 1:
+        raise click.UsageError(f"{table} has several sinks: say --name with one of {', '.join(names)}")
+    (sink,), to = names, _positions(positions)
+    now = datetime.now(UTC).timestamp()
+    for path, one in ((table.with_name(f"{table.name}_bad"), f"{sink}/bad"), (table, sink)):
+        store = ParquetStore(path, one, write=_never)
+        head = store.load()
+        if not head.sequence:
+            continue  # bad rows have no table of their own
+        click.echo(f"{one}:")
+        for lane, offset in sorted(to.items()):
+            has = f"#{head.vector[lane]}" if lane in head.vector else "not known"
+            click.echo(f"  {lane}  {has} -> #{offset}")
+        if not dry_run:
+            set_to = set_positions(store, one, to, made_at=now)
+            click.echo(f"  commit {set_to.sequence}")
+    if dry_run:
+        click.echo("nothing was changed: --dry-run")
+
+
+def _positions(given: tuple[str, ...]) -> dict[Lane, int]:
+    found = {}
+    for text in given:
+        queue, _, offset = text.rpartition("=")
+        if not offset.isdigit():
+            raise click.BadParameter(f"{text!r}: write QUEUE=OFFSET, as orders@broker-a:0=5000", param_hint="--to")
+        try:
+            found[lane_from(queue)] = int(offset)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--to") from None
+    return found
 
 
 @click.command()

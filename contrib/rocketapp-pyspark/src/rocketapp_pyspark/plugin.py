@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rocketapp_pyspark.formats import PartitionBy
     from rocketapp_pyspark.rows import BadRows
     from rocketapp_pyspark.store import Store
-    from rocketapp_pyspark.writer import Writer
+    from rocketapp_pyspark.writer import OnOffsetReset, Writer
 
 DRAIN_SHARE = 0.8
 """Of `app.drain_timeout`: what is left is for the offsets and the locks."""
@@ -101,6 +101,7 @@ class SparkPlugin:
             evolution=sink.evolution,
             compaction=_compaction(sink, parts.stores, self._tasks),
             limits=limits,
+            on_offset_reset=sink.on_offset_reset,
             drain_seconds=DRAIN_SHARE * surface.options(AppConfig).drain_timeout,
             tasks=self._tasks,
             wall_clock=wall_clock,
@@ -157,6 +158,7 @@ class SparkPlugin:
         bad_rows_max_ratio: float | None = None,
         evolution: Evolution = "fail",
         partition_by: PartitionBy | None = None,
+        on_offset_reset: OnOffsetReset = "fail",
         compact_every: float | None = None,
         target_file_size: int = TARGET_FILE_SIZE,
         **options: Any,
@@ -178,6 +180,7 @@ class SparkPlugin:
             evolution=evolution,
             partition_by=partition_by,
             limits=Limits(rows=flush_rows, bytes=flush_bytes, seconds=flush_seconds),
+            on_offset_reset=on_offset_reset,
             compact_every=compact_every,
             target_file_size=target_file_size,
             place=place,

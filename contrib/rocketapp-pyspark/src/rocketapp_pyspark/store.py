@@ -43,7 +43,9 @@ class Store(Protocol):
     def publish(self, commit: Commit, staged: Staged | None) -> None:
         """Make rows and positions visible at once; `staged` is None for a commit without rows.
 
-        Afterwards the sink stands at `commit.vector`, all of it: a commit of the kind "rebase" may set positions back.
+        Afterwards the sink stands at `commit.vector`, all of it: commits of the kinds "rebase" and "epoch", which have
+        no spans, may set positions back.
+
         Only if the sink stands at `commit.sequence - 1`: otherwise FencedError, and nothing is visible. Any other
         exception leaves open whether it is; `who_committed` tells.
         """
@@ -75,7 +77,7 @@ class Compacts(Protocol):
     """What a store has beside that if it can put small files together. An optional part: `isinstance` asks for it."""
 
     def compact(self, target_file_size: int) -> Compacted:
-        """Put small files together into larger ones of about so many bytes; rows and positions stay what they are.
+        """Put small files together into larger ones of at most that many bytes; rows and positions stay as they are.
 
         It may run while others publish, here and in other processes; of two that compact at once one changes nothing.
         """

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rocketapp_pyspark.evolution import Evolution
     from rocketapp_pyspark.formats import PartitionBy
     from rocketapp_pyspark.rows import BadRows
+    from rocketapp_pyspark.writer import OnOffsetReset
 
 
 class SinkOptions(TypedDict, total=False):
@@ -49,6 +50,8 @@ class SinkOptions(TypedDict, total=False):
     """What rows with columns that the table lacks do: stop the sink, or add the columns."""
     partition_by: PartitionBy | None
     """Directories by the day or hour at which brokers stored the messages, in UTC."""
+    on_offset_reset: OnOffsetReset
+    """What a queue does whose broker does not have what follows in the table: stand still, or begin anew."""
     compact_every: float | None
     """Seconds after which small files are put together; None: by `rocketapp sink compact` alone."""
     target_file_size: int

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from rocketapp.plugin import Message, QueueSession, QueueStart, Tasks
 from rocketapp_pyspark.aside import Aside
@@ -19,7 +19,8 @@ from rocketapp_pyspark.committer import Attempt, Done
 from rocketapp_pyspark.compaction import Compaction
 from rocketapp_pyspark.errors import GapError, SinkError, TooManyBadRowsError
 from rocketapp_pyspark.evolution import Evolution
-from rocketapp_pyspark.lanes import Lane, lane_of
+from rocketapp_pyspark.lanes import Lane, lane_of, lost
+from rocketapp_pyspark.rebasing import rebase
 from rocketapp_pyspark.records import Head
 from rocketapp_pyspark.store import Store
 from rocketapp_pyspark.worker import Worker
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rocketapp.spark")
 
+OnOffsetReset = Literal["fail", "new_epoch"]
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds between attempts to write the same batch."""
 SWEEP_AFTER = 86_400.0
@@ -48,6 +50,7 @@ class Writer:
         evolution: Evolution = "fail",
         compaction: Compaction | None = None,
         limits: Limits,
+        on_offset_reset: OnOffsetReset = "fail",
         drain_seconds: float,
         tasks: Tasks,
         wall_clock: Callable[[], float],
@@ -59,6 +62,7 @@ class Writer:
         """
         self.name, self.limits, self.drain_seconds = name, limits, drain_seconds
         self._store, self._to_table, self._evolution = store, to_table, evolution
+        self._on_offset_reset = on_offset_reset
         self._tasks, self._wall_clock, self._compaction = tasks, wall_clock, compaction
         self._loop = asyncio.get_running_loop()
         self._worker, self._reader = Worker(f"sink {name}"), Worker(f"sink {name} reads")
@@ -87,16 +91,13 @@ class Writer:
         if position is None:
             self._starts[lane] = start.offset
             return None
-        if position > start.max_offset:
-            raise SinkError(
-                f"{lane}: the table has it up to #{position - 1}, and the broker only up to #{start.max_offset - 1}: "
-                f"if the topic was created anew, give the sink another name"
-            )
-        if position < start.min_offset:
-            raise SinkError(
-                f"{lane}: the table has it up to #{position - 1}, and the broker from #{start.min_offset} on: "
-                f"what lies between has expired; to do without it, give the sink another name"
-            )
+        problem = lost(lane, position, start)
+        if problem and self._on_offset_reset == "fail":
+            raise SinkError(f"{problem} To go on with what the broker has: on_offset_reset='new_epoch'")
+        if problem:
+            position = start.min_offset
+            await self._reader.run(partial(self._new_epoch, {lane: position}))
+            log.warning("sink %s: %s It begins anew at #%d", self.name, problem, position)
         self._starts[lane] = position
         return position
 
@@ -140,6 +141,12 @@ class Writer:
         self._reader.stop()
 
     # Inside.
+
+    def _new_epoch(self, to: Mapping[Lane, int]) -> None:
+        """In the reader thread. The table of bad rows first: it would take new ones for old ones."""
+        if self._aside is not None:
+            self._aside.began_anew(to)
+        rebase(self._store, self.name, to, made_at=self._wall_clock(), kind="epoch")
 
     def _is_writing(self, intake: SinkIntake) -> bool:
         return self._writing is not None and self._writing.get(intake.lane) is intake

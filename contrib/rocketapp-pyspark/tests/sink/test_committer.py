@@ -138,6 +138,13 @@ def test_a_lost_race_about_other_queues_publishes_what_was_staged() -> None:
     assert (table.stages, len(table.rows())) == (2, 3)
 
 
+@pytest.mark.parametrize("known", [Head(sequence=9, vector={A: 30}), Head(sequence=9, vector={A: 1})])
+def test_rows_are_not_passed_over_by_what_was_known_before_positions_were_set(known: Head) -> None:
+    table = MemoryTable()
+    done = attempt(table, batch_of(A, 0, 3)).run(known)
+    assert (done.trimmed, table.rows()) == (0, [(0, 0), (0, 1), (0, 2)])
+
+
 def test_rows_above_the_end_of_the_table_are_refused() -> None:
     table = MemoryTable()
     through(table, batch_of(A, 0, 2))

@@ -1,4 +1,4 @@
-"""Small files become larger ones; rows and positions stay, whoever dies, appends or reads meanwhile."""
+"""Small files become larger ones; rows and positions stay, through deaths, appends and reads on the way."""
 
 from __future__ import annotations
 

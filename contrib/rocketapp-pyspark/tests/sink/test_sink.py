@@ -14,6 +14,7 @@ import sink_shop
 from sink_shop import Order, Shop, arrow, by_arrow, spark_plugin, until
 
 from rocketapp import RocketApp, SetupError
+from rocketapp.testing.broker import serving
 from rocketapp_pyspark import formats, sink
 from rocketapp_pyspark.formats import TableOptions, register_format
 from rocketapp_pyspark.parquet import LOG, ParquetStore
@@ -93,6 +94,26 @@ async def test_a_format_without_compaction_refuses_a_schedule_of_it(
     with pytest.raises(SetupError, match="compact_every=5: format 'plain' has no compaction"):
         async with shop.app(format="plain", compact_every=5):
             pass
+
+
+async def test_a_topic_that_was_created_anew_is_a_reason_to_stand_still_or_a_new_epoch(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with shop.app() as app:
+        for number in range(40):  # one after the other: every queue has some of them
+            await shop.send(app, [number])
+        await shop.has(*range(40))
+    with serving() as empty:
+        monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", empty)
+        async with shop.app() as app:
+            for number in range(40, 48):
+                await shop.send(app, [number])
+            await until(lambda: bool(shop.watch.reasons()))
+            assert any("the topic was created anew, or messages were lost" in one for one in shop.watch.reasons())
+        assert shop.ids() == list(range(40))
+        async with shop.app(on_offset_reset="new_epoch") as app:
+            await shop.send(app, [48])
+            await shop.has(*range(49))
 
 
 async def test_a_function_transforms_the_batch(shop: Shop) -> None:
@@ -247,6 +268,7 @@ async def test_two_apps_share_the_queues_of_a_topic(shop: Shop) -> None:
         ({"bad_rows": "drop"}, "bad_rows='drop' is unknown"),
         ({"partition_by": "week"}, "partition_by='week' is unknown: give None or 'day' or 'hour'"),
         ({"schema": int}, "has no fields"),
+        ({"on_offset_reset": "last"}, "on_offset_reset='last' is unknown: give 'fail' or 'new_epoch'"),
         ({"compact_every": 0}, "compact_every=0: give seconds, more than 0, or None"),
         ({"target_file_size": 0}, "target_file_size=0: give bytes, 1 or more"),
         ({"name": 5}, "name=5: give a text"),
