@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from rocketapp.plugin import Start
 from rocketapp_pyspark.batches import Limits
-from rocketapp_pyspark.columns import Columns, columns_of
+from rocketapp_pyspark.columns import Columns
 from rocketapp_pyspark.evolution import Evolution
 from rocketapp_pyspark.formats import Format, PartitionBy, TableOptions
+from rocketapp_pyspark.kinds import codec_problem, columns_of, content_type_of
 from rocketapp_pyspark.rows import SET_ASIDE, BadRows, Read, Rows
 from rocketapp_pyspark.typed import SinkOptions
 from rocketapp_pyspark.writer import OnOffsetReset
@@ -39,6 +40,7 @@ class Sink:
     format: str
     name: str
     schema: Any
+    codec: str | None
     bad_rows: BadRows
     bad_rows_topic: str | None
     bad_rows_max_ratio: float | None
@@ -78,10 +80,10 @@ class Sink:
         """None where bodies are stored as they are. Raises TypeError for a type without columns."""
         return None if self.schema is None else columns_of(self.schema)
 
-    def rows(self, reader: Callable[[Any], Read]) -> Rows:
-        """`reader`: what makes payloads of a type."""
+    def rows(self, reader: Callable[[Any, str | None], Read]) -> Rows:
+        """`reader`: what makes payloads of a type, and of the content type of bodies that do not say theirs."""
         columns = self.columns()
-        read = None if columns is None else reader(columns.kind)
+        read = None if columns is None else reader(columns.kind, content_type_of(self.codec))
         return Rows(columns, read, self.bad_rows, lambda: self.transform)
 
     def about(self, format: Format) -> TableOptions:
@@ -98,6 +100,7 @@ def problem_of(sink: Sink, formats: Mapping[str, Format]) -> str | None:
         or _limits_problem(sink.limits)
         or _compaction_problem(sink)
         or _bad_rows_problem(sink)
+        or codec_problem(sink.codec, sink.schema)
         or _name_problem(sink)
     )
 

@@ -25,7 +25,11 @@ class SinkOptions(TypedDict, total=False):
     format: str
     """`"parquet"`, or a name that was given to `register_format`."""
     schema: Any
-    """A dataclass, msgspec Struct or TypedDict that JSON bodies are decoded as; None stores bodies, tags and keys."""
+    """What bodies are decoded as: a dataclass, msgspec Struct (or a union of tagged ones), TypedDict, pydantic model or
+    Protobuf class, a pyarrow schema, or Spark DDL; None stores bodies, tags and keys."""
+    codec: str | None
+    """What bodies without a content type are: `"json"`, `"msgpack"`, `"protobuf"`, `"avro"`, or a content type; None:
+    as a handler of that type would get them."""
     name: str | None
     """The sink's name in the table, to which its positions belong; None: `app/topic`."""
     group: str | None
