@@ -1,4 +1,4 @@
-"""What a start costs, in seconds of CPU: a busy machine makes it slower, and not dearer."""
+"""What a start costs, in seconds of CPU of a quiet machine."""
 
 from __future__ import annotations
 
@@ -15,49 +15,44 @@ from packaging.utils import canonicalize_name
 
 from rocketapp import Message, RocketApp
 from rocketapp.testing import TestApp
+from tests.unit.cpu import cheapest
 
-BUSY = 2.0
-"""A busy machine has cold caches and slow clocks: this many times the CPU of a quiet one is not our fault."""
 TOPICS = 1_000
 MOST_PACKAGES = 16
 
 
 def cpu_of(*command: str) -> float:
-    """The cheapest of five runs."""
-    spent = []
-    for _ in range(5):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, *command], stdout=subprocess.DEVNULL, check=True)
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return min(spent)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *command], stdout=subprocess.DEVNULL, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 @pytest.mark.parametrize(
     ("command", "most"),
     [
         (["-c", "import rocketapp"], 0.15),
-        (["-c", "from rocketapp import Message, RocketApp; RocketApp('shop')"], 0.15),
+        (["-c", "from rocketapp import Message, RocketApp; RocketApp('shop')"], 0.2),
         ([str(Path(sys.executable).parent / "rocketapp"), "--help"], 0.25),
     ],
     ids=["import", "an app", "help"],
 )
 def test_python_has_imported_it_before_one_notices(command: list[str], most: float) -> None:
-    assert cpu_of(*command) < most * BUSY
+    assert cheapest(lambda: cpu_of(*command), within=most) < most
 
 
-@pytest.mark.parametrize("doing", ["published", "subscribed", "both"])
-def test_a_thousand_topics_are_ready_in_three_seconds(doing: str) -> None:
+def start_with(published: int, subscribed: int) -> float:
+    """Start an app with so many topics."""
     app = RocketApp("shop")
 
     async def settle(message: Message) -> None: ...
 
-    for number in range(TOPICS if doing != "published" else 1):
+    for number in range(subscribed):
         app.subscribe(f"orders-{number}")(settle)
 
     @app.on_startup
     async def publish() -> None:
-        for number in range(TOPICS if doing != "subscribed" else 0):
+        for number in range(published):
             await app.publish(f"paid-{number}", b"1")
 
     began = time.process_time()
@@ -66,8 +61,17 @@ def test_a_thousand_topics_are_ready_in_three_seconds(doing: str) -> None:
         t.settle()
         spent = time.process_time() - began
         assert len(t.handled) == 1
-        assert len(t.published) == (TOPICS if doing != "subscribed" else 0)
-    assert spent < 3.0 * BUSY, f"{spent:.1f} s of CPU"
+        assert len(t.published) == published
+    return spent
+
+
+@pytest.mark.parametrize(
+    ("published", "subscribed", "most"),
+    [(TOPICS, 1, 3.0), (0, TOPICS, 3.0), (TOPICS, TOPICS, 6.0)],
+    ids=["published", "subscribed", "both"],
+)
+def test_a_thousand_topics_are_ready_in_three_seconds(published: int, subscribed: int, most: float) -> None:
+    assert cheapest(lambda: start_with(published, subscribed), within=most, tries=3) < most
 
 
 def test_the_core_needs_few_packages() -> None:

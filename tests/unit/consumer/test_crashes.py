@@ -11,6 +11,7 @@ from pathlib import Path
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.crashes import FORGOTTEN_AFTER
+from tests.unit.cpu import cheapest
 
 QUEUE = MessageQueue("topic", "broker-a", 0)
 DYING = """
@@ -65,13 +66,18 @@ def test_what_is_settled_by_one_process_is_no_suspect_of_another(tmp_path: Path)
 
 def test_thousands_of_suspects_are_settled_without_holding_up_the_process(tmp_path: Path) -> None:
     suspects = {"group topic@broker-a:0": {str(offset): [1, 0, 1000.0] for offset in range(5000)}}
-    (tmp_path / "suspects.json").write_text(json.dumps(suspects))
-    crashes = opened(tmp_path)
-    began = time.process_time()
-    for offset in range(4000):
-        crashes.settled("group", QUEUE, offset)
-    assert time.process_time() - began < 4.0
-    crashes.close()
+
+    def settle_most() -> float:
+        (tmp_path / "suspects.json").write_text(json.dumps(suspects))
+        crashes = opened(tmp_path)
+        began = time.process_time()
+        for offset in range(4000):
+            crashes.settled("group", QUEUE, offset)
+        spent = time.process_time() - began
+        crashes.close()
+        return spent
+
+    assert cheapest(settle_most, within=1.0) < 1.0
     assert len(of_file(tmp_path)["group topic@broker-a:0"]) == 1000
 
 

@@ -208,9 +208,13 @@ async def test_a_large_batch_of_which_half_fails_costs_little_more_than_its_mess
         return Outcomes(dict.fromkeys(messages[::2], Retry()))
 
     async with opened(app) as call:
-        began = time.process_time()
-        await call(batch(*(f"{number}" for number in range(1000))))
-        small = time.process_time() - began
-        began = time.process_time()
-        await call(batch(*(f"{number}" for number in range(1000, 9000)), offset=1000))
-        assert time.process_time() - began < 24 * small
+
+        async def cost(first: int, end: int) -> float:
+            messages = batch(*(f"{number}" for number in range(first, end)), offset=first)
+            began = time.process_time()
+            await call(messages)
+            return time.process_time() - began
+
+        # The cheapest of three each: one alone may meet a garbage collection, or a busy machine.
+        small = min([await cost(first, first + 1000) for first in (0, 1000, 2000)])
+        assert min([await cost(first, first + 8000) for first in (3000, 11_000, 19_000)]) < 24 * small
