@@ -40,12 +40,16 @@ class SetupError(RocketAppError):
 
 
 class PluginError(RocketAppError):
-    """A plugin could not be loaded, or one of its hooks raised."""
+    """A plugin could not be loaded, or one of its hooks raised.
 
-    def __init__(self, plugin: str, problem: str) -> None:
-        super().__init__(plugin, problem)
+    `hook`: the one that raised; empty when it is another problem.
+    """
+
+    def __init__(self, plugin: str, problem: str, hook: str = "") -> None:
+        super().__init__(plugin, problem, hook)
         self.plugin: str = plugin
         self.problem: str = problem
+        self.hook: str = hook
 
     def __str__(self) -> str:
         return f"plugin {self.plugin}: {self.problem}"

@@ -177,13 +177,19 @@ def _set_up_logging(spec: Spec, settings: Any) -> None:
 
 
 def start_failure(error: Exception) -> CommandError:
-    """What a start that raised means for the exit code: their declarations and settings, or their code as it ran."""
+    """What a start that raised means for the exit code: their declarations and settings, or their code as it ran.
+
+    A function that runs at the start may succeed the next time; a hook that only says what a plugin adds will not.
+    """
     from rocketapp.errors import ConfigError, PluginError, SetupError, TransportError
 
     if isinstance(error, CommandError):
         return error
-    if isinstance(error, (ConfigError, SetupError, PluginError, TransportError)):
-        # A start-up function that raised is not a wrong declaration: the next start may succeed.
+    if isinstance(error, ConfigError):
+        return CommandError(str(error), USAGE)
+    if isinstance(error, PluginError):
+        return CommandError(str(error), FAILED if error.hook == "app_startup" else USAGE)
+    if isinstance(error, (SetupError, TransportError)):
         ran = error.__cause__ is not None and user_place(error.__cause__) is not None
         return CommandError(str(error), FAILED if ran else USAGE)
     return CommandError(f"{user_place(error) or 'start'}: {describe(error)}", FAILED)

@@ -50,7 +50,7 @@ def shown_path(file: str) -> str:
     path = Path(file)
     try:
         return str(path.resolve().relative_to(Path.cwd().resolve()))
-    except ValueError:
+    except (ValueError, OSError):
         return str(path)
 
 
@@ -81,5 +81,8 @@ def print_failure(text: str, error: BaseException | None = None, *, traceback: b
 
 def _with_short_paths(text: str) -> str:
     """Files below the current directory are easier to read and to click without it."""
-    here = str(Path.cwd())
+    try:
+        here = str(Path.cwd())
+    except OSError:  # deleted meanwhile
+        return text
     return text if here == os.sep else text.replace(here + os.sep, "")

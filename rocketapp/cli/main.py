@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from pathlib import Path
 
 import click
 
@@ -76,6 +77,11 @@ def _open_standard_streams() -> None:
 
 def run_command(arguments: list[str] | None = None) -> int:
     """The exit code of one command line; what went wrong is one line on stderr."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        print_failure(f"the current directory cannot be read ({error.strerror}): change to one that exists")
+        return USAGE
     try:
         code = cli.main(args=arguments, prog_name="rocketapp", standalone_mode=False)
     except (CommandError, click.ClickException, click.Abort, KeyboardInterrupt) as error:

@@ -17,6 +17,8 @@ from rocketapp.state.route_cache import RouteCache
 
 FIRST_WAIT, MOST_WAIT = 0.5, 10.0
 """Seconds until the next poll when no name server answers."""
+AT_ONCE = 64
+"""Most questions of one process to its name servers that are under way."""
 
 
 class RouteTable:
@@ -35,6 +37,7 @@ class RouteTable:
         self._changed, self._observe = changed, observe
         self._random = random
         self._wake = asyncio.Event()
+        self._turns = asyncio.Semaphore(AT_ONCE)
 
     def get(self, topic: str) -> TopicRoute | None:
         """The known route; None when the topic was not asked for yet, or no broker holds it."""
@@ -46,7 +49,8 @@ class RouteTable:
 
     async def fetch(self, topic: str) -> TopicRoute | None:
         """Ask a name server now; None when the topic has no route. TransportError when no name server answers."""
-        route = await self._name_servers.route(topic)
+        async with self._turns:
+            route = await self._name_servers.route(topic)
         now = asyncio.get_running_loop().time()
         if route is None:
             self._cache.missing(topic, now)
@@ -113,8 +117,15 @@ class RouteTable:
 
     async def _poll(self) -> None:
         now = asyncio.get_running_loop().time()
-        results = await asyncio.gather(*map(self.fetch, self._cache.due(now)), return_exceptions=True)
+        due = self._cache.due(now)
+        problem: BaseException | None = None
+        for begin in range(0, len(due), AT_ONCE):
+            some = due[begin : begin + AT_ONCE]
+            results = await asyncio.gather(*map(self.fetch, some), return_exceptions=True)
+            problems = [result for result in results if isinstance(result, BaseException)]
+            problem = problem or next(iter(problems), None)
+            if len(problems) == len(some):
+                break  # no name server answers: what is left stays due
         self._cache.forget_unused(now)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        if problem is not None:
+            raise problem

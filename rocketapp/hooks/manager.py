@@ -47,7 +47,7 @@ class Hook:
             raise self.failed(error) from error
 
     def failed(self, error: BaseException) -> PluginError:
-        return PluginError(self.plugin, f"{self.name} raised {type(error).__name__}: {error}")
+        return PluginError(self.plugin, f"{self.name} raised {type(error).__name__}: {error}", self.name)
 
 
 class Plugins:

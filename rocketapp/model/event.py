@@ -7,7 +7,8 @@ letters are rare, so each of them is an event of its own with its message id.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from rocketapp.model.message_queue import MessageQueue
 
@@ -128,6 +129,8 @@ class DeadLettered(Event):
     message_id: str
     attempt: int
     reason: str
+    message: Any = field(default=None, repr=False, compare=False)
+    """The `Message` itself."""
 
 
 @dataclass(frozen=True, slots=True)

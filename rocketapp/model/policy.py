@@ -122,6 +122,11 @@ def _checked_answers(on: object) -> dict[type[BaseException], Answer]:
     for kind, answer in on.items():
         if not (isinstance(kind, type) and issubclass(kind, BaseException)):
             raise TypeError(f"Policy(on=...): {kind!r} is not an exception class: name the class itself")
+        if not issubclass(kind, Exception | SystemExit):
+            raise ValueError(
+                f"Policy(on=...): {kind.__name__} stands for more than failed messages: name Exception, SystemExit, or "
+                "a class below them"
+            )
         if issubclass(kind, Outcome):
             raise ValueError(f"Policy(on=...): {kind.__name__} says itself what follows: remove it")
         if not _is_answer(answer):

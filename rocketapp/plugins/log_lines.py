@@ -132,7 +132,7 @@ def line_of(event: Event) -> Line:
     if len(text) > MAX_TEXT:
         text = f"{text[: MAX_TEXT - 3]}..."
     fields = {"event": type(event).__name__}
-    fields |= {field.name: _plain(getattr(event, field.name)) for field in dataclasses.fields(event)}
+    fields |= {name: _plain(getattr(event, name)) for name in _facts(event)}
     return Line(how.level, text, how.is_about_message, how.repeats, fields)
 
 
@@ -162,8 +162,13 @@ def _ranges(ids: Sequence[int]) -> str:
 
 
 def _by_fields(event: Event) -> str:
-    facts = ", ".join(f"{field.name}={getattr(event, field.name)}" for field in dataclasses.fields(event))
+    facts = ", ".join(f"{name}={getattr(event, name)}" for name in _facts(event))
     return f"{type(event).__name__}: {facts}" if facts else type(event).__name__
+
+
+def _facts(event: Event) -> list[str]:
+    """The names of its fields, without those that are too long for a line."""
+    return [field.name for field in dataclasses.fields(event) if field.repr]
 
 
 def _printable(text: str) -> str:

@@ -27,7 +27,8 @@ class Targets:
         self._watched: set[str] = set()
         self._creating: dict[str, tuple[list[MessageQueue], float]] = {}
         self._known: dict[str, tuple[TopicRoute, list[MessageQueue]]] = {}
-        self._asking = asyncio.Lock()
+        self._asking: dict[str, asyncio.Lock] = {}
+        """Topics that are being asked for."""
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Sorted and not empty. NoRouteError: no queue can be written to; TransportError: no name server answers."""
@@ -62,22 +63,26 @@ class Targets:
         return queues if asyncio.get_running_loop().time() < until else []
 
     async def _ask(self, topic: str) -> list[MessageQueue]:
+        # Of many that ask for one topic at once, the first one finds out for all.
+        async with self._asking.setdefault(topic, asyncio.Lock()):
+            try:
+                return self._now(topic) or await self._find(topic)
+            finally:
+                self._asking.pop(topic, None)
+
+    async def _find(self, topic: str) -> list[MessageQueue]:
         routes = self._client.routes
-        async with self._asking:
-            # Of many that ask at once, the first one finds out for all.
+        if topic not in self._watched:
+            self._watched.add(topic)
+            routes.watch(topic)
+        route = await routes.fetch(topic)
+        if route is not None:
             if queues := self._now(topic):
                 return queues
-            if topic not in self._watched:
-                self._watched.add(topic)
-                routes.watch(topic)
-            route = await routes.fetch(topic)
-            if route is not None:
-                if queues := self._now(topic):
-                    return queues
-                raise NoRouteError(topic, "none of its brokers can be written to")
-            default = await routes.fetch(DEFAULT_TOPIC)
-            queues = [] if default is None else queues_to_create(topic, default, self._topic_queues)
-            if not queues:
-                raise NoRouteError(topic, "it does not exist, and no broker creates topics by itself")
-            self._creating[topic] = queues, asyncio.get_running_loop().time() + TRUST
-            return queues
+            raise NoRouteError(topic, "none of its brokers can be written to")
+        default = await routes.fetch(DEFAULT_TOPIC)
+        queues = [] if default is None else queues_to_create(topic, default, self._topic_queues)
+        if not queues:
+            raise NoRouteError(topic, "it does not exist, and no broker creates topics by itself")
+        self._creating[topic] = queues, asyncio.get_running_loop().time() + TRUST
+        return queues

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.lazy_names import imported
 
 if TYPE_CHECKING:
-    from rocketapp.testing.app import AsyncTestedApp, TestApp, TestedApp
+    from rocketapp.testing.app import AsyncTestedApp, StartTestApp, TestApp, TestedApp
     from rocketapp.testing.calling import call, call_sync
     from rocketapp.testing.faults import Faults
     from rocketapp.testing.messages import make_message
@@ -25,6 +25,7 @@ _HOMES = {
     "Published": "rocketapp.testing.records",
     "Retried": "rocketapp.testing.records",
     "StandstillError": "rocketapp.testing.virtual_time",
+    "StartTestApp": "rocketapp.testing.app",
     "TestApp": "rocketapp.testing.app",
     "TestedApp": "rocketapp.testing.app",
     "call": "rocketapp.testing.calling",
@@ -41,6 +42,7 @@ __all__ = [
     "Published",
     "Retried",
     "StandstillError",
+    "StartTestApp",
     "TestApp",
     "TestedApp",
     "call",

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.phases import declared_of
@@ -244,6 +244,20 @@ class TestedApp(_Tested):
         Raises AssertionError with the reasons when that takes more than `limit` seconds of virtual time.
         """
         self._driver.run(self._settling(limit))
+
+
+class StartTestApp(Protocol):
+    """The type of pytest's fixture `test_app`: starts an app as `TestApp` does; it is stopped when the test ends."""
+
+    def __call__(
+        self,
+        app: RocketApp,
+        *,
+        settings: Mapping[str, Mapping[str, Any]] | None = None,
+        settings_file: str | None = None,
+        overrides: Mapping[str, object] | None = None,
+        seed: int = 0,
+    ) -> TestedApp: ...
 
 
 class AsyncTestedApp(_Tested):

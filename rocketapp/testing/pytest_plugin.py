@@ -6,7 +6,7 @@ rocketapp_broker  the address of a real embedded broker on loopback, in memory, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -14,22 +14,20 @@ import pytest
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
-    from rocketapp.testing.app import TestedApp
-
-    RunApp = Callable[..., TestedApp]
+    from rocketapp.testing.app import StartTestApp, TestedApp
 
 
 @pytest.fixture
-def test_app() -> Iterator[RunApp]:
+def test_app() -> Iterator[StartTestApp]:
     """`t = test_app(app, settings=..., overrides=...)`: as `with TestApp(app) as t`, until the test ends."""
     from rocketapp.testing.app import TestApp
 
     with ExitStack() as running:
 
-        def run(app: RocketApp, **options: Any) -> TestedApp:
+        def start(app: RocketApp, **options: Any) -> TestedApp:
             return running.enter_context(TestApp(app, **options))
 
-        yield run
+        yield start
 
 
 @pytest.fixture(scope="session")

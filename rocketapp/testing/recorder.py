@@ -150,6 +150,8 @@ class Recorder:
         if not isinstance(event, events.Retried | events.DeadLettered):
             return
         message, error = self._taken(event.handler, event.message_id, event.attempt)
+        if message is None and isinstance(event, events.DeadLettered):
+            message = event.message  # its handler was not called, for example because order_by= failed
         if message is None:
             return
         handler, attempt, at = event.handler, event.attempt, self._loop.time()

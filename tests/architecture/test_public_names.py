@@ -28,7 +28,7 @@ PUBLIC = {
 
 OF_TESTING = {
     # What a test makes, and what it gets.
-    "TestApp", "TestedApp", "AsyncTestedApp", "call", "call_sync", "make_message", "Faults",
+    "TestApp", "TestedApp", "AsyncTestedApp", "StartTestApp", "call", "call_sync", "make_message", "Faults",
     # What the app did.
     "Handled", "Retried", "Dead", "Published", "Done",
     # What a test may catch.

@@ -17,6 +17,7 @@ from rocketapp.testing import (
     Published,
     Retried,
     StandstillError,
+    StartTestApp,
     TestApp,
     TestedApp,
     call,
@@ -75,6 +76,11 @@ def test_the_whole_app() -> None:
         assert_type(t.dead[0].error, BaseException | None)
         assert_type(t.published, list[Published])
         assert_type((t.unmatched, t.now), tuple[int, float])
+
+
+def test_an_app_of_the_fixture(test_app: StartTestApp) -> None:
+    t = test_app(app, settings={"consumer": {"retries": 3}}, overrides={"database": object()}, seed=1)
+    assert_type(t, TestedApp)
 
 
 async def test_the_whole_app_on_a_loop() -> None:

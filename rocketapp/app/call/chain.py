@@ -52,15 +52,17 @@ def _wrapped(call: Call, answer: Answer, subscription: Subscription) -> Call:
         kind = "an async" if subscription.is_async else "a sync"
         raise PluginError(
             answer.plugin,
-            f"its wrapper supports {wrapper.kinds()} handlers, and {subscription.handler_name} ({subscription.place}) "
-            f"is {kind} one: the handler must change, or the plugin decline it",
+            f"handler_wrapper: its wrapper supports {wrapper.kinds()} handlers, and {subscription.handler_name} "
+            f"({subscription.place}) is {kind} one: the handler must change, or the plugin decline it",
         )
     try:
         built = build(call)
     except Exception as error:
-        raise PluginError(answer.plugin, f"its wrapper raised {type(error).__name__}: {error}") from error
+        raise PluginError(
+            answer.plugin, f"handler_wrapper: its wrapper raised {type(error).__name__}: {error}"
+        ) from error
     if not callable(built):
-        raise PluginError(answer.plugin, f"its wrapper built {built!r}, which cannot be called")
+        raise PluginError(answer.plugin, f"handler_wrapper: its wrapper built {built!r}, which cannot be called")
     return built
 
 

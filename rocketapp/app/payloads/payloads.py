@@ -14,7 +14,7 @@ import msgspec
 from rocketapp.app.payloads.choice import Choice, choice_in
 from rocketapp.app.payloads.codecs import ANY, JSON, JsonCodec, MessagePackCodec, canonical
 from rocketapp.app.payloads.decode import Decode, UnfitTypeError, decoder_of, name_of_type
-from rocketapp.app.payloads.upcasters import Upcasters
+from rocketapp.app.payloads.upcasters import Upcasters, Versions
 from rocketapp.hooks.codec import Codec
 from rocketapp.model.payload import CONTENT_TYPE, PAYLOAD_VERSION
 from rocketapp.wire.body import encode_body
@@ -150,7 +150,7 @@ class Payloads:
 
     def _read(self, kind: Any, usual: str | None = None) -> Read:
         decode = self._decoding(kind)
-        versions, decode_members = self.upcasters.of(kind), self._decoding(dict)
+        versions, decode_members = self._versions_of(kind), self._decoding(dict)
 
         def read(message: Encoded) -> Any:
             properties = message.properties
@@ -163,6 +163,14 @@ class Payloads:
             return versions.convert(decode_members(content_type)(message.body), version)
 
         return read
+
+    def _versions_of(self, kind: Any) -> Versions | None:
+        """Those of the type. Raises SetupError where one is missing, or its codec gives no members to upcasters."""
+        versions = self.upcasters.of(kind)
+        codec = None if versions is None else self._claiming(kind, self._of_plugins())
+        if versions is not None and codec is not None and codec.decoder(dict) is None:
+            versions.refuse(codec.content_type)
+        return versions
 
     def _decoding(self, kind: Any) -> Callable[[str | None], Decode]:
         """Content type -> what decodes a body of it into this type, or ValueError."""

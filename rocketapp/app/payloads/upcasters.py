@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from rocketapp.app.payloads.decode import convert_other
 from rocketapp.app.places import is_async, is_generator, name_of_function, takes
@@ -38,6 +38,15 @@ class Versions:
         if missing:
             place = self._steps[max(self._steps)][1]
             raise SetupError(place, f"version {missing[0]} of {self._kind.__qualname__} has no upcaster: add it")
+
+    def refuse(self, content_type: str) -> NoReturn:
+        """Raises SetupError: the codec of this content type has no members that a function could turn into others."""
+        place = next(iter(self._steps.values()))[1]
+        raise SetupError(
+            place,
+            f"{self._kind.__qualname__} is read as {content_type}, which an upcaster cannot change: it is for JSON and "
+            "MessagePack; use the versions that the schema has",
+        )
 
     def convert(self, members: dict[str, Any], version: int) -> Any:
         """The payload, from the members of an older version.

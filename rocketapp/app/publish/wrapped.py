@@ -54,9 +54,11 @@ def _wrapped(call: PublishCall, answer: Answer, owners: dict[CodeType, str]) -> 
     try:
         built: PublishCall = answer.value(call)
     except Exception as error:
-        raise PluginError(answer.plugin, f"its publish wrapper raised {type(error).__name__}: {error}") from error
+        raise PluginError(
+            answer.plugin, f"publish_wrapper: its wrapper raised {type(error).__name__}: {error}"
+        ) from error
     if not callable(built):
-        raise PluginError(answer.plugin, f"its publish wrapper built {built!r}, which cannot be called")
+        raise PluginError(answer.plugin, f"publish_wrapper: its wrapper built {built!r}, which cannot be called")
     code = code_of(built)
     if code is not None:
         owners[code] = answer.plugin

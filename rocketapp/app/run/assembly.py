@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rocketapp.app.call.chain import fold
 from rocketapp.app.call.policies import with_policies
+from rocketapp.app.call.signature import Kind
 from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.app.declare.registry import Bound, GroupPlan, TopicPlan
 from rocketapp.app.publish.publishing import Publishing
@@ -110,6 +111,11 @@ def _check_idempotency(subscription: Subscription, plugins: Plugins) -> None:
 def handler_of(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handler:
     """The function behind all that stands in front of it. Code without an owner is the user's."""
     _check_idempotency(bound.subscription, plugins)
+    arguments = bound.binding.arguments or ()
+    if any(argument.kind is Kind.PROVIDER for argument in arguments):
+        from rocketapp.app.inject.circles import refuse_circles  # with the container's library
+
+        refuse_circles(arguments, bound.subscription.place)
     call = bound.binding.call(bound.subscription, publishing)
     # What is raised below the plugins' wrappers is not theirs, also where the function itself has returned.
     users = [call, bound.binding.function]

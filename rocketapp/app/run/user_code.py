@@ -13,6 +13,7 @@ from typing import Any
 
 from rocketapp.app.declare.lifecycle_hooks import HookFunction, LifecycleHook
 from rocketapp.app.declare.phases import TwoPhases, declared_of
+from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.hooks.surface import Surface
 from rocketapp.tasks import Tasks, scope
@@ -75,6 +76,8 @@ class UserCode:
         if waiting is not None:
             try:
                 await waiting
+            except (ConfigError, SetupError, PluginError):
+                raise  # it names its place
             except (Exception, SystemExit) as error:
                 raise hook.failed(error) from error
 

@@ -19,4 +19,5 @@ def count_retry(
 def count_dead_letter(handler: Handler, message: Message, reason: object, *, group: str, observe: Observe) -> None:
     """A broker has stored the message as a dead letter."""
     handler.stats.dead_lettered += 1
-    observe(DeadLettered(group, handler.name, message.topic, message.message_id, message.attempt, str(reason)))
+    message_id, attempt = message.message_id, message.attempt
+    observe(DeadLettered(group, handler.name, message.topic, message_id, attempt, str(reason), message))

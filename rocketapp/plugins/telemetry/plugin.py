@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketapp import ConfigError
 from rocketapp.plugin import AppConfig, PublishWrapper, Subscription, Surface, Wrapper, hookimpl
 from rocketapp.plugins.counts import Counts
 from rocketapp.plugins.log_context import is_on
-from rocketapp.plugins.telemetry.config import TelemetryConfig, Wanted, wanted
+from rocketapp.plugins.telemetry.config import TelemetryConfig, Wanted, url_of, wanted
+from rocketapp.plugins.telemetry.reachable import is_reachable
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -33,6 +34,14 @@ _PATIENCE = 5.0
 _NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
+class _Ending(NamedTuple):
+    """What ends one provider."""
+
+    shut_down: Callable[[], object]
+    url: str
+    """Where its last export goes; empty: to no collector."""
+
+
 class Telemetry:
     """The plugin."""
 
@@ -41,7 +50,7 @@ class Telemetry:
         self._wanted: Wanted | None = None
         self._tracing: Tracing | None = None
         self._counts: Counts | None = None
-        self._endings: list[Callable[[], object]] = []
+        self._endings: list[_Ending] = []
 
     @hookimpl
     def options(self) -> tuple[str, type[TelemetryConfig]]:
@@ -93,28 +102,41 @@ class Telemetry:
                 providers.metric_exporter(self._wanted.metrics, self._config.endpoint), self._counts
             )
             provider = providers.new_meter_provider(exporter, self._config, resource)
-            self._endings.append(provider.shutdown)
+            self._endings.append(_Ending(provider.shutdown, self._url("METRICS", self._wanted.metrics)))
             metrics.add_instruments(provider, metrics.Glances(app, asyncio.get_running_loop()), self._counts)
 
     @hookimpl
     async def app_shutdown(self) -> None:
-        """Export what is left, for some seconds at most."""
+        """Export what is left, for some seconds at most; a collector that does not listen is not waited for."""
         endings, self._endings = self._endings, []
         if not endings:
             return
         loop = asyncio.get_running_loop()
-        ended = [loop.create_future() for _ in endings]
+        ended: list[asyncio.Future[str]] = [loop.create_future() for _ in endings]
 
-        def end(ending: Callable[[], object], future: asyncio.Future[None]) -> None:
-            ending()
+        def tell(future: asyncio.Future[str], lost: str) -> None:
             with contextlib.suppress(RuntimeError):  # too late: the loop is closed
-                loop.call_soon_threadsafe(future.set_result, None)
+                loop.call_soon_threadsafe(future.set_result, lost)
+
+        def end(ending: _Ending, future: asyncio.Future[str]) -> None:
+            if ending.url and not is_reachable(ending.url):
+                tell(future, ending.url)
+                ending.shut_down()  # it tries for some seconds more, and nothing waits for it
+            else:
+                ending.shut_down()
+                tell(future, "")
 
         for ending, future in zip(endings, ended, strict=True):
             # A daemon: an exporter that waits for a dead collector must not keep the process.
             threading.Thread(target=end, args=(ending, future), name="telemetry ends", daemon=True).start()
-        if (await asyncio.wait(ended, timeout=_PATIENCE))[1]:
+        done, late = await asyncio.wait(ended, timeout=_PATIENCE)
+        for url in sorted({one.result() for one in done} - {""}):
+            log.warning("nothing listens at %s: the last spans and metrics are lost", url)
+        if late:
             log.warning("the last spans and metrics were not exported within %g s", _PATIENCE)
+
+    def _url(self, signal: str, exporter: str) -> str:
+        return url_of(signal, self._config, os.environ) if exporter == "otlp" else ""
 
     def _begin_tracing(self, tracing: Tracing, wanted: Wanted, resource: Resource, app: Surface) -> None:
         from rocketapp.plugins.telemetry import providers
@@ -126,7 +148,7 @@ class Telemetry:
         else:
             sampling = wanted.sampling
             provider = own = providers.new_tracer_provider(wanted.traces, self._config, sampling, resource)
-            self._endings.append(own.shutdown)
+            self._endings.append(_Ending(own.shutdown, self._url("TRACES", wanted.traces)))
         tracing.begin(provider, gate_of(sampling, Random()), app.snapshot().client_ids)
 
     def _is_installed(self) -> bool:

@@ -232,3 +232,16 @@ def test_an_embedded_address_that_was_chosen_and_is_taken_is_told(start: Start, 
         command.ends(2)
     assert f"{address}: address already in use" in command.err
     assert command.err.count("\n") == 1, command.err
+
+
+@pytest.mark.parametrize("arguments", [["run", "app:app"], ["--help"]])
+def test_a_deleted_current_directory_is_one_line(folder: Path, arguments: list[str]) -> None:
+    gone = folder / "gone"
+    gone.mkdir()
+    script = 'rmdir "$PWD" && exec "$0" -m rocketapp "$@"'
+    command = ["sh", "-c", script, sys.executable, *arguments]
+    run = subprocess.run(command, cwd=gone, check=False, capture_output=True, text=True)
+    assert run.returncode == 2
+    assert run.stderr == (
+        "rocketapp: the current directory cannot be read (No such file or directory): change to one that exists\n"
+    )

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.unit.cli.conftest import Start
 
 SOURCE = """
@@ -47,3 +49,41 @@ def test_a_plugin_that_fails_is_shown_and_the_others_too(start: Start, folder: P
     shown.ends(2)
     assert "FAILED: missing could not be loaded: ModuleNotFoundError" in shown.out
     assert "observe_events" in shown.out
+
+
+BROKEN = """
+from rocketapp.plugin import hookimpl
+
+class Broken:
+    @hookimpl
+    def {hook}(self): raise KeyError("token")
+
+app = RocketApp("shop", plugins=[Broken])
+
+@app.subscribe("orders")
+async def settle(message): ...
+
+@app.on_startup
+async def publish(): await app.publish("paid", b"1")
+"""
+
+
+def last_line(hook: str) -> str:
+    return f"rocketapp: plugin app.Broken: {hook} raised KeyError: 'token'"
+
+
+@pytest.mark.parametrize("hook", ["options", "observe_events", "handler_wrapper", "publish_wrapper"])
+def test_a_hook_that_raises_before_anything_runs_is_wrong_configuration_and_named(
+    start: Start, write_app: Callable[[str], None], hook: str
+) -> None:
+    write_app(BROKEN.format(hook=hook))
+    run = start("run", "app:app", "--name-server", "127.0.0.1:1")
+    run.ends(2)
+    assert run.err.splitlines()[-1] == last_line(hook)
+
+
+def test_a_startup_hook_that_raises_may_succeed_the_next_time(start: Start, write_app: Callable[[str], None]) -> None:
+    write_app(BROKEN.format(hook="app_startup"))
+    run = start("run", "app:app")
+    run.ends(1)
+    assert run.err.splitlines()[-1] == last_line("app_startup")

@@ -8,11 +8,15 @@ from random import Random
 import pytest
 
 from rocketapp.client.name_servers import NameServers
-from rocketapp.client.routes import RouteTable
+from rocketapp.client.routes import AT_ONCE, RouteTable
 from rocketapp.errors import TransportError
 from rocketapp.model.event import LoopFailed
+from rocketapp.model.route import TopicRoute
 from rocketapp.state.route_cache import RouteCache
 from rocketapp.transport.pool import Pool
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.routes import RouteRequest
 from tests.unit.scripted import Cluster, Events, eventually, in_virtual_time, outcome
 
 
@@ -130,4 +134,46 @@ async def test_one_topic_that_cannot_be_read_does_not_hide_the_others(monkeypatc
     cluster.add_topic("good", queues=8)
     await asyncio.sleep(60)
     assert fixture.changes == 2
+    await fixture.end()
+
+
+@in_virtual_time
+async def test_a_thousand_topics_are_asked_for_in_portions() -> None:
+    cluster = await Cluster().start()
+    for number in range(1000):
+        cluster.add_topic(f"t-{number}")
+    answer = cluster.name_server.answers.pop(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    fixture = Fixture(cluster)
+    for number in range(1000):
+        fixture.table.watch(f"t-{number}")
+    fetching = [asyncio.ensure_future(fixture.table.fetch(f"t-{number}")) for number in range(500)]
+    await asyncio.sleep(1)
+    assert len(cluster.name_server.asked) == AT_ONCE
+    cluster.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = answer
+    await eventually(lambda: all(fixture.table.get(f"t-{number}") is not None for number in range(1000)))
+    assert all(
+        isinstance(found, TransportError | TopicRoute) for found in await asyncio.gather(*map(outcome, fetching))
+    )
+    await fixture.end()
+
+
+@in_virtual_time
+async def test_one_topic_whose_route_cannot_be_read_holds_up_no_other() -> None:
+    cluster = await Cluster().start()
+    names = [f"t-{number}" for number in range(3 * AT_ONCE)]
+    for name in names[1:]:
+        cluster.add_topic(name)
+    known = cluster.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+
+    def answer(command: Command) -> Command | None:
+        is_bad = RouteRequest.from_fields(command.fields).topic == names[0]
+        return Command.response(command, ResponseCode.SUCCESS, body=b"{") if is_bad else known(command)
+
+    cluster.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = answer
+    fixture = Fixture(cluster)
+    for name in names:
+        fixture.table.watch(name)
+    await eventually(lambda: all(fixture.table.get(name) is not None for name in names[1:]))
+    assert asyncio.get_running_loop().time() < 1
+    assert fixture.table.get(names[0]) is None
     await fixture.end()

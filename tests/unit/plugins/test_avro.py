@@ -301,3 +301,17 @@ def test_the_plugin_imports_nothing_of_fastavro() -> None:
     program = "import sys, rocketapp.plugins.avro; print('fastavro' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"
+
+
+def test_an_upcaster_of_a_type_with_a_schema_is_refused_with_its_line() -> None:
+    app = RocketApp("shop")
+
+    @app.upcaster(Order, version=1)
+    def add_amount(members: dict[str, Any]) -> dict[str, Any]:
+        return {**members, "amount": 1}
+
+    @app.subscribe("orders")
+    def settle(order: Order) -> None: ...
+
+    with pytest.raises(SetupError, match=r"test_avro.py:\d+: Order is read as application/avro, which an upcaster"):
+        call_sync(settle, Order("1"), app=app)

@@ -328,6 +328,25 @@ async def test_many_first_sends_of_a_new_topic_ask_for_its_route_once() -> None:
 
 
 @in_virtual_time
+async def test_first_sends_of_many_new_topics_do_not_wait_for_each_other() -> None:
+    cluster = Cluster()
+    server, loop = cluster.name_server, asyncio.get_running_loop()
+    known = server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+
+    def late(command: Command) -> None:
+        response = known(command)
+        assert response is not None
+        loop.call_later(0.01, server.connection().reply, response)
+
+    async with producing(cluster) as producer:
+        server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = late
+        start = now()
+        await asyncio.gather(*(producer.send(Outgoing(topic=f"new-{number}", body=b"x")) for number in range(500)))
+        assert now() - start < 1.0
+        assert len(cluster.brokers[0].stored) == 500
+
+
+@in_virtual_time
 async def test_a_topic_that_nobody_creates_or_may_write_to_is_refused() -> None:
     cluster = Cluster()
     async with producing(cluster) as producer:

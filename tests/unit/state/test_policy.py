@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from asyncio import CancelledError
 from typing import Any
 
 import pytest
@@ -71,6 +72,9 @@ def test_delays_above_two_hours_do_not_fit_a_concurrent_handler() -> None:
         ({"on": {"ValueError": Skip}}, "'ValueError' is not an exception class"),
         ({"on": {ValueError(): Skip}}, "is not an exception class"),
         ({"on": {int: Skip}}, "is not an exception class"),
+        ({"on": {BaseException: Skip}}, "BaseException stands for more than failed messages: name Exception"),
+        ({"on": {KeyboardInterrupt: Skip}}, "KeyboardInterrupt stands for more than failed messages"),
+        ({"on": {CancelledError: Skip}}, "CancelledError stands for more than failed messages"),
         ({"on": {ValueError: "skip"}}, "ValueError: 'skip': give Retry, Skip, DeadLetter or Stop"),
         ({"on": {ValueError: KeyError}}, "ValueError: KeyError: give Retry, Skip, DeadLetter or Stop"),
         ({"on": {ValueError: Outcomes}}, "ValueError: Outcomes: give Retry, Skip, DeadLetter or Stop"),

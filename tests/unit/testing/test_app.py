@@ -129,6 +129,21 @@ def test_outcomes_are_told_apart() -> None:
         assert sum("cannot be read as Order" in dead.reason for dead in t.dead) == 1
 
 
+def test_a_message_whose_place_in_the_order_is_not_known_is_among_the_dead_letters() -> None:
+    app = shop()
+
+    @app.subscribe("orders", order_by=lambda message: message.json()["customer"])
+    async def settle(message: Message) -> None: ...
+
+    with TestApp(app) as t:
+        t.publish_many("orders", [{"customer": 1}, {"id": 2}])
+        t.settle()
+        (dead,) = t.dead
+        assert (dead.message.json(), dead.attempts, dead.error) == ({"id": 2}, 1, None)
+        assert "order_by= failed" in dead.reason
+        assert [handled.message.json() for handled in t.handled] == [{"customer": 1}]
+
+
 def test_what_handlers_publish_is_recorded_and_what_the_test_publishes_is_not() -> None:
     app = shop()
 

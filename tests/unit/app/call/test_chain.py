@@ -117,7 +117,8 @@ def test_a_wrapper_of_the_wrong_kind_names_plugin_and_handler() -> None:
             return Wrapper(for_async=lambda call: call)
 
     with pytest.raises(
-        PluginError, match=r"plugin plugin-0: its wrapper supports async handlers, and .*handle .*is a sync one"
+        PluginError,
+        match=r"plugin plugin-0: handler_wrapper: its wrapper supports async handlers, and .*handle .*is a sync one",
     ):
         folded(sync_app([]), plugins_of(OnlyAsync()))
 

@@ -201,3 +201,48 @@ async def test_resources_live_as_long_as_the_app_runs() -> None:
     assert diary.lines[0] == "pool opens"
     await lifecycle.stop(asyncio.Event())
     assert diary.lines[-1] == "pool closes"
+
+
+class Left:
+    def __init__(self, right: object) -> None: ...
+
+
+class Right:
+    def __init__(self, left: object) -> None: ...
+
+
+def test_providers_that_need_each_other_are_refused_at_the_start() -> None:
+    shop = containers.DynamicContainer()
+    shop.left, shop.right = providers.Singleton(Left), providers.Factory(Right)
+    shop.left.add_kwargs(right=providers.List(shop.right))
+    shop.right.add_kwargs(left=shop.left)
+    app = RocketApp("shop", container=shop)
+
+    @app.subscribe("orders")
+    async def settle(message: Message, left: Left) -> None: ...
+
+    circle = "Left -> List -> Right -> Left"
+    problem = rf":{line_of(settle).rpartition(':')[2]}: argument 'left': the container cannot provide it: {circle}$"
+    with pytest.raises(SetupError, match=problem), TestApp(app):
+        pass
+    with TestApp(app, overrides={"right": "no circle"}) as t:
+        t.publish("orders", b"1")
+        t.settle()
+        assert len(t.handled) == 1
+
+
+def test_a_provider_that_another_one_gets_as_it_is_makes_no_circle() -> None:
+    shop = containers.DynamicContainer()
+    shop.left, shop.right = providers.Singleton(Left), providers.Factory(Right)
+    shop.left.add_kwargs(right=shop.right.provider)
+    shop.right.add_kwargs(left=shop.left)
+    app, seen = RocketApp("shop", container=shop), list[Left]()
+
+    @app.subscribe("orders")
+    async def settle(message: Message, left: Left) -> None:
+        seen.append(left)
+
+    with TestApp(app) as t:
+        t.publish("orders", b"1")
+        t.settle()
+    assert seen == [shop.left()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -132,3 +133,19 @@ async def test_a_snapshot_is_taken_on_the_loop_and_serves_a_whole_collection() -
     glances._taken = float("-inf")
     await asyncio.to_thread(lambda: [glances.now() for _ in range(20)])
     assert app.threads == [threading.get_ident()] * 2
+
+
+async def test_a_collector_that_does_not_listen_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None: ...
+
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        endpoint = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    loop = asyncio.get_running_loop()
+    async with running(app, TelemetryConfig(endpoint=endpoint, metrics_interval=3600.0)):
+        await app.publish("orders", b"1")
+        began = loop.time()
+    assert loop.time() - began < 4  # its exporters try for ten seconds
+    assert f"nothing listens at {endpoint}: the last spans and metrics are lost" in caplog.messages
