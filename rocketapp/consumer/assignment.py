@@ -178,26 +178,27 @@ class Assignment:
 
     async def _session(self) -> None:
         lock = await self._beginning.locked() if self._way.needs_lock else None
-        at_rest = True
+        at_rest, is_contested = True, self._handed_over
         try:
-            if self._handed_over and lock is None:
+            if is_contested and lock is None:
                 await previous_owner_is_through(self._context.brokers, self.queue, self._ended)
                 self._handed_over = self.is_ending
             offset = await self._beginning.offset(lock)
             if offset is not None:
                 process_queue: ProcessQueue[Message] = ProcessQueue(self.queue, offset, next(self._context.epochs))
-                at_rest = await self._consume(process_queue, lock)
+                at_rest = await self._consume(process_queue, lock, is_contested=is_contested)
         finally:
             if lock is not None and at_rest:
                 await self._context.leases.give_back(lock)
             elif lock is not None:
                 self._context.leases.drop(lock)
 
-    async def _consume(self, process_queue: ProcessQueue[Message], lock: Lock | None) -> bool:
+    async def _consume(self, process_queue: ProcessQueue[Message], lock: Lock | None, *, is_contested: bool) -> bool:
         """Pull and deliver until the session ends; whether no handler of it runs any more."""
         context, pull = self._context, self._context.pull
         delivery = self._way.open(process_queue, lock)
-        session = context.offsets.begin(process_queue, None if lock is None else lock.lease)
+        lease = None if lock is None else lock.lease
+        session = context.offsets.begin(process_queue, lease, is_contested=is_contested)
         limits = self._way.limits(context.config)
         pauses = context.pausing.pauses
         flow = context.flow_control.open(context.group, process_queue, context.config, limits, pauses=pauses)

@@ -27,8 +27,9 @@ _LOOK_AGAIN = 0.5
 """Seconds until a queue in doubt, whose broker did not answer, is looked at again."""
 _READ_BACK = 4
 """Times that a final offset is read: a pull that was still under way may carry an older one."""
-_CAREFUL_INTERVAL = 1.0
-"""Least seconds between two commits of a session that reads before it writes, outside the regular rounds."""
+_CAREFUL_INTERVAL, _CAREFUL_SHARE = 0.1, 0.002
+"""Least seconds between two commits of a session that reads before it writes, outside the regular rounds: at all, and
+for each queue of the broker, so that many queues do not keep it busy with questions."""
 _READ_AGAIN = 60.0
 """Seconds until the offset of an idle queue is read again."""
 
@@ -244,7 +245,8 @@ class Committer:
         now = self._loop.time()
         if not session.is_careful(now) or self._unsent(session) is None:
             return False
-        return session.is_fresh or now >= session.read_at + _CAREFUL_INTERVAL
+        interval = max(_CAREFUL_INTERVAL, _CAREFUL_SHARE * len(self.sessions))
+        return session.is_fresh or now >= session.read_at + interval
 
     def _unsent(self, session: Session) -> int | None:
         process_queue, lease = session.process_queue, session.lease

@@ -23,6 +23,8 @@ class Session:
     process_queue: ProcessQueue[Message]
     lease: Lease | None
     """Under a lease, nothing is committed without it."""
+    is_contested: bool
+    """Another member lives, and may still commit what it ran as the previous owner."""
     overtaken: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Done when another member has gone on with the queue: nothing more of this session is committed."""
     is_ending: bool = False
@@ -44,14 +46,12 @@ class Session:
 
         It commits what it still runs, but no more than the queue held when it pulled last.
         """
-        if self.lease is not None:
+        if self.is_fresh:
+            return True
+        if self.lease is not None or not self.is_contested or now >= self._began + CAREFUL_FOR:
             return False
         if self.contested_end is None and now >= self._began + STILL_PULLS:
             self.contested_end = self.process_queue.broker_end
-        if self.is_fresh:
-            return True
-        if now >= self._began + CAREFUL_FOR:
-            return False
         return self.contested_end is None or self.process_queue.commit_offset < self.contested_end
 
     @property

@@ -38,14 +38,16 @@ class Offsets:
 
     # The life of a session.
 
-    def begin(self, process_queue: ProcessQueue[Message], lease: Lease | None = None) -> Session:
+    def begin(
+        self, process_queue: ProcessQueue[Message], lease: Lease | None = None, *, is_contested: bool = False
+    ) -> Session:
         """A new session, which begins at the offset that the broker holds.
 
         Under a lease, nothing is committed without it. Without one a previous owner may commit late: the offset is
-        read again before the first commit.
+        read again before the first commit, and before more of them if another member lives (`is_contested`).
         """
         queue, offset = process_queue.message_queue, process_queue.commit_offset
-        session = self._sessions[process_queue.epoch] = Session(process_queue, lease)
+        session = self._sessions[process_queue.epoch] = Session(process_queue, lease, is_contested)
         self._table.begin(queue, process_queue.epoch, offset)
         self._trust.begin(queue, is_locked=lease is not None)
         self._committer(queue.broker_name).sessions[queue] = session

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from rocketapp.consumer.group.offset_session import STILL_PULLS
 from rocketapp.model.event import Assigned, DrainCut, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode
@@ -118,10 +119,23 @@ def test_the_first_commit_of_a_session_lowers_no_offset_that_its_previous_owner_
 
 
 @in_virtual_time
-async def test_no_commit_of_the_first_minute_lowers_what_a_previous_owner_that_drains_commits() -> None:
-    """It read the offset before its first commit only, and its pulls took lower ones along after that."""
-    cluster, queue, member = await late(0.5)
-    await eventually(lambda: (cluster.committed(queue) or 0) > 12, 20)
+async def test_no_commit_lowers_what_a_previous_owner_commits_while_it_drains() -> None:
+    """The offset was read before the first commit only, and pulls took lower ones along after that."""
+
+    async def handler(_: Message) -> None:
+        await asyncio.sleep(0.5)
+
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 200)
+    previous = await cluster.member(consumed(handler, concurrency=1)).start()
+    await eventually(lambda: bool(previous.events.of(Assigned)))
+    member = cluster.member(consumed(handler, concurrency=1))
+    member.client.client_id = member.client._members._client_id = "0"
+    await member.start()
+    await eventually(lambda: bool(member.events.of(Assigned)), 10)
+    await eventually(lambda: member.consumer.counters.handled > 5, 20)
     cluster.offsets["group", queue] = drained = (cluster.committed(queue) or 0) + 60
     del cluster.commits[:]
     await eventually(lambda: cluster.committed(queue) == 200, 200)
@@ -130,6 +144,24 @@ async def test_no_commit_of_the_first_minute_lowers_what_a_previous_owner_that_d
     assert offsets[0] >= drained
     assert not member.events.of(Released)
     await member.stop()
+    await previous.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_pulls_carry_offsets_again_when_what_a_previous_owner_may_have_pulled_is_done() -> None:
+    cluster, first, second = await handed_over(Calls())
+    queue = MessageQueue("topic", "broker-a", 0)
+    await eventually(lambda: cluster.committed(queue) == 1, 10)
+    await asyncio.sleep(STILL_PULLS)
+    cluster.send(queue, b"x")
+    await eventually(lambda: cluster.committed(queue) == 2, 10)
+    before = len(cluster.requests(RequestCode.UPDATE_CONSUMER_OFFSET, topic="topic"))
+    cluster.send_many(queue, 100)
+    await eventually(lambda: (cluster.committed(queue) or 0) > 50, 4)
+    assert len(cluster.requests(RequestCode.UPDATE_CONSUMER_OFFSET, topic="topic")) == before
+    await second.stop()
+    await first.stop(drain_timeout=60)
     await cluster.stop()
 
 
