@@ -34,6 +34,16 @@ T = TypeVar("T")
 _TAKEN = INHERITED | {"clusters", "plugins", "container", "version", "settings", "options"}
 
 
+def _mend(name: str) -> str:
+    """The end of a message about a method that is not there."""
+    from difflib import get_close_matches
+
+    if name == "sink":
+        return ": it comes with pip install 'rocketapp[spark]'"
+    close = get_close_matches(name, [known for known in dir(RocketApp) if not known.startswith("_")], n=1)
+    return f": did you mean {close[0]}?" if close else ""
+
+
 class RocketApp(Subscribing, TwoPhases):
     """An application of message handlers.
 
@@ -70,7 +80,7 @@ class RocketApp(Subscribing, TwoPhases):
         declared = Declared(
             name,
             clusters=clusters or {},
-            plugins=tuple(plugins),
+            plugins=plugins,
             container=container,
             version=version,
             settings=settings or {},
@@ -228,7 +238,7 @@ class RocketApp(Subscribing, TwoPhases):
                     raise AttributeError(f"RocketApp has no attribute {name!r}, and {error}") from error
                 if method is not None:
                     return method
-            raise AttributeError(f"RocketApp has no attribute {name!r}, and no plugin adds it", name=name, obj=self)
+            raise AttributeError(f"RocketApp has no attribute {name!r}, and no plugin adds it{_mend(name)}")
 
     def _take(self, declaration: Declaration) -> None:
         self._refuse_when_running("subscribe")

@@ -21,7 +21,12 @@ is a cycle. Ten times rarer costs a few MiB at most."""
 
 def run_in_loop(main: Coroutine[Any, Any, T], loop: str = "auto") -> T:
     """Run a coroutine to its end, in a loop of the kind that `--loop` names."""
-    with asyncio.Runner(loop_factory=loop_factory(loop)) as runner:
+    try:
+        factory = loop_factory(loop)
+    except CommandError:
+        main.close()  # Python would complain that it was never awaited
+        raise
+    with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(main)
 
 

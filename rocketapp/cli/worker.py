@@ -93,6 +93,8 @@ class Worker:
                     await starting
                 return False
             await starting
+            if not self._lifecycle.subscribes:
+                _log.warning("nothing is subscribed, so that no message is handled: a Router needs app.include(router)")
             return True
 
     async def _report_until(self, stop: ProcessStop, exit_when_idle: float | None) -> None:

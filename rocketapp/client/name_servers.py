@@ -63,6 +63,8 @@ def parse_name_servers(text: str) -> list[str]:
     """The addresses of `host:port;host:port`, without repetitions. Raises ConfigError for an illegal address."""
     addresses = list(dict.fromkeys(part.strip() for part in text.replace(",", ";").split(";") if part.strip()))
     for address in addresses:
+        if "://" in address:
+            raise ConfigError("name server", f"{address!r} is a URL: write host:port")
         try:
             split_address(address)
         except ValueError as error:

@@ -33,6 +33,12 @@ class Rule:
     dead_letter: tuple[str, ...] = option((), "Exceptions that make a dead letter at once.")
     stop: tuple[str, ...] = option((), "Exceptions that pause the topic and keep the message.")
 
+    @property
+    def wanted(self) -> str:
+        """Which handlers, in words."""
+        wanted = (("topic", self.topic), ("group", self.group), ("handler", self.handler))
+        return " and ".join(f"{name} {value!r}" for name, value in wanted if value) or "the app has none"
+
     def fits(self, subscription: Subscription) -> bool:
         return all(
             wanted in ("", is_)
@@ -76,7 +82,7 @@ class Failures:
         """A rule that fits no handler is probably misspelt; another app may share the settings."""
         for number, rule in enumerate(app.options(FailuresConfig).rules):
             if not any(map(rule.fits, app.subscriptions)):
-                log.warning("failures.rules[%d] fits no handler: %s", number, rule)
+                log.warning("failures.rules[%d] fits no handler: %s", number, rule.wanted)
 
 
 def _policy(rule: Rule, own: Policy | None, place: str) -> Policy | None:

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from rocketapp import DeadLetter, Message, Outcomes, PluginError, Retry, RocketApp, Skip
+from rocketapp import DeadLetter, Message, Outcomes, PluginError, Retry, RocketApp, SetupError, Skip
 from rocketapp.testing import TestApp
 from rocketapp_sqlalchemy import Database, marking
 from rocketapp_sqlalchemy.tables import marks
@@ -240,18 +240,14 @@ def test_a_session_without_a_transaction_is_an_error_that_says_so(database: Data
         assert "a transaction is missing: say idempotent=database.once on this handler" in t.dead[0].reason
 
 
-def test_a_database_that_no_app_has_as_a_plugin_lets_nothing_be_handled_unmarked(database: Database) -> None:
-    app, taken = RocketApp("shop"), list[Message]()
+def test_a_handler_whose_database_is_not_among_the_plugins_is_refused(database: Database) -> None:
+    app = RocketApp("shop")
 
-    @app.subscribe("orders", retries=0, idempotent=database.once)
-    async def take(message: Message) -> None:
-        taken.append(message)
+    @app.subscribe("orders", idempotent=database.once)
+    async def take(message: Message) -> None: ...
 
-    with TestApp(app, settings={"idempotency": {"store": "memory"}}) as t:
-        t.publish("orders", "1")
-        t.settle()
-        assert "give the Database to the app as a plugin" in t.dead[0].reason
-    assert taken == []
+    with pytest.raises(SetupError, match=r"idempotent= needs <Database .*>, which is not among the app's plugins"):
+        TestApp(app).__enter__()
 
 
 def test_expired_marks_are_removed(engine: Engine, async_engine: AsyncEngine) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import tomllib
 import zlib
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,7 +15,7 @@ from sqlalchemy import Engine, event, func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
-from rocketapp import Message, RocketApp, SendUnknown
+from rocketapp import Message, PluginError, RocketApp, SendUnknown
 from rocketapp.testing import TestApp
 from rocketapp_sqlalchemy import Database, Outbox, marking
 from rocketapp_sqlalchemy.relay import Relay
@@ -294,6 +296,19 @@ def test_an_unknown_option_is_refused(database: Database) -> None:
         Outbox(database).publish(Session(), "bills", b"", tags="new")  # type: ignore[call-arg]
     with pytest.raises(ValueError, match="give 5 seconds or more"):
         Outbox(database, lease=1)
+
+
+@pytest.mark.parametrize("has_database", [True, False])
+def test_an_outbox_without_its_database_in_front_of_it_is_refused(database: Database, has_database: bool) -> None:
+    app = RocketApp("shop", plugins=[Outbox(database), *[database][: int(has_database)]])
+    with pytest.raises(PluginError, match=r"needs its database in front of it: RocketApp\(plugins=\[database, outbox"):
+        TestApp(app).__enter__()
+
+
+def test_what_the_package_imports_is_installed_with_it() -> None:
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    # SQLAlchemy's asyncio module cannot be imported without greenlet, which is in this extra alone.
+    assert any(one.startswith("sqlalchemy[asyncio]") for one in project["dependencies"])
 
 
 REFUSED = {

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
+from rocketapp.app.places import is_async
 from rocketapp.errors import PluginError
 from rocketapp.hooks.blame import code_of
 from rocketapp.hooks.manager import Answer, Plugins
@@ -70,6 +71,11 @@ def _predicate(answer: Answer) -> Predicate:
     if not callable(answer.value):
         raise PluginError(
             answer.plugin, f"message_filter returned {answer.value!r}: return a function, or None to decline"
+        )
+    if is_async(answer.value):
+        raise PluginError(
+            answer.plugin,
+            "message_filter returned an async function, of which every answer is true: write a plain `def`",
         )
     predicate: Predicate = answer.value
     return predicate

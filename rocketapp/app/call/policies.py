@@ -78,6 +78,8 @@ def _check_agreement(subscriptions: Iterable[Subscription]) -> None:
 
 
 def _refused(hook: Hook, one: Subscription, answer: object, problem: str) -> PluginError:
+    if isinstance(answer, Override) and answer.said_by:
+        return PluginError(hook.plugin, f"{answer.said_by} for {one.handler_name} ({one.place}): {problem}")
     return PluginError(
         hook.plugin, f"failure_policy for {one.handler_name} ({one.place}) returned {answer!r}: {problem}"
     )

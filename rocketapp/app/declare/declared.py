@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -92,6 +92,20 @@ def _check_clusters(clusters: object, place: str) -> None:
             raise SetupError(place, f"clusters: {cluster!r}: {error}") from None
 
 
+def _checked_plugins(plugins: object, place: str) -> tuple[object, ...]:
+    """Raises SetupError for what cannot be plugins: a forgotten list, and names, which belong into the settings."""
+    if isinstance(plugins, str) or not isinstance(plugins, Iterable):
+        raise SetupError(place, f"plugins={plugins!r}: give a list of objects with hooks, [Plugin()]")
+    found = tuple(plugins)
+    for plugin in found:
+        if isinstance(plugin, str):
+            problem = (
+                f"plugins: {plugin!r} is a name: give the object itself, or name it in app.plugins of the settings"
+            )
+            raise SetupError(place, problem)
+    return found
+
+
 class Declared:
     """The declarations of one app and the plugins that serve it."""
 
@@ -100,7 +114,7 @@ class Declared:
         name: str,
         *,
         clusters: Mapping[str, str],
-        plugins: tuple[object, ...],
+        plugins: Iterable[object],
         container: object,
         version: str,
         settings: Mapping[str, Mapping[str, Any]],
@@ -131,7 +145,7 @@ class Declared:
         own = None if self._own_table is None else (self._own_table[1], partial(self.options, self._own_table[1]))
         sources = ArgumentSources(providers, lambda: self.plugins, own)
         self.registry: Registry = Registry(name, clusters, sources, self.payloads)
-        self._plugin_objects = plugins
+        self._plugin_objects = _checked_plugins(plugins, place)
         self._plugins_known: dict[str, object] = {}
         self._plugins_chosen_by = AppConfig()
         self._is_configured = False

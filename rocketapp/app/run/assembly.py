@@ -103,6 +103,9 @@ def _consumed(plan: TopicPlan, plugins: Plugins, publishing: Publishing) -> Cons
 def _check_idempotency(subscription: Subscription, plugins: Plugins) -> None:
     """A handler that asks for it and would not get it handles copies unseen."""
     wanted = subscription.idempotent
+    if wanted and not getattr(wanted, "keeps_marks", True):
+        problem = f"idempotent= needs {wanted!r}, which is not among the app's plugins: RocketApp(plugins=[...])"
+        raise SetupError(subscription.place, problem)
     if wanted and not getattr(wanted, "keeps_marks", False) and "idempotency" not in plugins.names():
         problem = "idempotent= needs the plugin idempotency, which is disabled or not installed: enable it"
         raise SetupError(subscription.place, problem)

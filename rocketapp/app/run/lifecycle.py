@@ -147,6 +147,11 @@ class Lifecycle:
             self.loop.call_soon_threadsafe(self._change_pauses, change)
 
     @property
+    def subscribes(self) -> bool:
+        """Whether it has a handler."""
+        return bool(self._consumers)
+
+    @property
     def counters(self) -> HandlerStats:
         """What became of messages so far, over all consumers."""
         return sum((consumer.counters for consumer in self._consumers), HandlerStats())

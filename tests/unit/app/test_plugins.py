@@ -168,6 +168,22 @@ def test_a_method_that_no_plugin_adds_is_an_ordinary_error() -> None:
     assert not hasattr(app, "_nothing")
 
 
+@pytest.mark.parametrize(
+    ("name", "mend"),
+    [
+        ("subcribe", ": did you mean subscribe[?]$"),
+        ("sink", r"pip install 'rocketapp\[spark\]'"),
+        ("gather", "adds it$"),
+    ],
+)
+def test_a_misspelt_method_is_refused_with_what_was_meant(
+    name: str, mend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketapp.hooks.finding.installed", lambda group: [])
+    with pytest.raises(AttributeError, match=mend):
+        getattr(RocketApp("shop"), name)
+
+
 def test_a_plugin_whose_method_is_used_cannot_be_disabled() -> None:
     app: Any = RocketApp("shop", plugins=[Audit])
     app.audited("orders")

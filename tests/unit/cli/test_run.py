@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rocketapp.cli.failure import CommandError
+from rocketapp.cli.loop import run_in_loop
 from rocketapp.embedded.running import read_running
 from tests.unit.cli.conftest import Start
 from tests.unit.cli.processes import children_of, is_running, wait_until
@@ -85,6 +89,26 @@ def test_messages_that_no_handler_wants_are_counted(start: Start, write_app: Wri
     run = start("run", "app:app", "--exit-when-idle", "0.5", "--name-server", broker)
     run.ends(0)
     assert run.summary == (1, 0, 0, 1)
+
+
+def test_an_app_that_subscribes_nothing_says_so(start: Start, write_app: WriteApp) -> None:
+    write_app("")
+    run = start("run", "app:app")
+    run.says("nothing is subscribed, so that no message is handled")
+    run.signal(signal.SIGTERM)
+    run.ends(0)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_loop_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+
+    async def main() -> None: ...
+
+    work = main()
+    with pytest.raises(CommandError, match=r"pip install 'rocketapp\[uvloop\]'"):
+        run_in_loop(work, "uvloop")
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

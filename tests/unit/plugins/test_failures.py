@@ -146,4 +146,4 @@ def test_a_running_app_does_what_its_rules_say(caplog: pytest.LogCaptureFixture)
         t.publish("orders", b"1")
         t.advance(minutes=1)
     assert (len(t.retried), len(t.dead)) == (1, 1)
-    assert "failures.rules[1] fits no handler" in caplog.text
+    assert "failures.rules[1] fits no handler: topic 'misspelt'" in caplog.text

@@ -45,9 +45,12 @@ class InDatabase:
         self.database: Database = database
         self.key: Callable[[Message], str] | None = key
 
+    def __repr__(self) -> str:
+        return repr(self.database)
+
     @property
     def keeps_marks(self) -> bool:
-        """False without the plugin: then `idempotent=` takes this for a plain key function, and calls it."""
+        """False without the plugin: then the start is refused."""
         return self.database.is_plugin
 
     def __call__(self, message: Message) -> str:

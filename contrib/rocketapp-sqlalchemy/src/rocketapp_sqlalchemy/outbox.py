@@ -18,7 +18,7 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
-from rocketapp.plugin import Surface, Tasks, hookimpl
+from rocketapp.plugin import PluginError, Surface, Tasks, hookimpl
 from rocketapp_sqlalchemy.database import Database
 from rocketapp_sqlalchemy.relay import WRITTEN, Relay
 from rocketapp_sqlalchemy.tables import OutboxMessage
@@ -94,6 +94,8 @@ class Outbox:
 
     @hookimpl
     async def app_startup(self, app: Surface) -> None:
+        if self._database.encode is None:  # it makes the tables, and bodies as the app does
+            raise PluginError(repr(self), "needs its database in front of it: RocketApp(plugins=[database, outbox])")
         self._relay = Relay(self._database.run, app.publish, slots=SLOTS, lease=self._lease, interval=self._interval)
         await self._relay.prepare()
         self._tasks.start(self._relay.run(), "outbox relay")

@@ -10,6 +10,7 @@ from rocketapp import Message, PluginError, RocketApp, Skip, Wrapper, hookimpl
 from rocketapp.app.call.chain import fold
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.subscription import Subscription
+from rocketapp.testing import TestApp
 from tests.unit.app.given import bound, call_of, message
 
 
@@ -181,3 +182,24 @@ async def test_a_batch_keeps_what_the_filter_wants(is_async: bool) -> None:
         if is_async:
             await outcome
     assert seen == [[1, 3]]
+
+
+class Awaits:
+    """A filter that nothing awaits."""
+
+    @hookimpl
+    def message_filter(self, subscription: Subscription) -> Any:
+        async def wanted(message: Message) -> bool:
+            return False
+
+        return wanted
+
+
+def test_an_async_filter_is_refused_instead_of_wanting_everything() -> None:
+    app = RocketApp("shop", plugins=[Awaits()])
+
+    @app.subscribe("orders")
+    async def handle(message: Message) -> None: ...
+
+    with pytest.raises(PluginError, match="returned an async function, of which every answer is true"):
+        TestApp(app).__enter__()

@@ -100,3 +100,9 @@ def test_an_answer_that_a_handler_cannot_have_names_the_plugin_and_the_handler(a
     assert f"{__name__.rpartition('.')[2]}" in str(caught.value)
     assert problem in str(caught.value)
     assert isinstance(caught.value.__cause__, PluginError)
+
+
+def test_a_policy_of_the_settings_that_cannot_be_names_its_place_there() -> None:
+    answer = Override(retry=Policy([9000]), said_by="failures.rules[0]")
+    with pytest.raises(CommandError, match=r"failures\.rules\[0\] for \S+:handle \(\S+:\d+\): retry=Policy.* 9000 s"):
+        policies(Fixed(answer))

@@ -54,17 +54,20 @@ class ScriptedLock:
 
 
 class DeadLetters:
-    """Takes dead letters at once."""
+    """Takes dead letters, at once or never."""
 
     def __init__(self) -> None:
         self.letters: list[tuple[int, str]] = []
+        self.are_stored = True
+        """False: no broker takes them."""
 
     def send_to_dlq(self, handler: Handler, queue: Any, message: Message, failure: Failure) -> asyncio.Future[None]:
-        self.letters.append((message.offset, str(failure)))
-        handler.stats.dead_lettered += 1
-        queue.finish(message)
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        stored.set_result(None)
+        if self.are_stored:
+            self.letters.append((message.offset, str(failure)))
+            handler.stats.dead_lettered += 1
+            queue.finish(message)
+            stored.set_result(None)
         return stored
 
 
@@ -146,6 +149,33 @@ async def test_a_call_during_which_the_lock_was_lost_is_not_done_and_its_attempt
     assert (offset, reason) == (0, "LockLost: the lock of its queue was lost during the last of 3 attempts")
     assert attempts == [1, 2, 3, 1]
     assert bench.handler.stats == HandlerStats(handled=1, dead_lettered=1)
+    await bench.way.stop()
+
+
+@in_virtual_time
+async def test_a_queue_that_is_given_back_while_a_dead_letter_is_stored_keeps_the_count_of_its_attempts() -> None:
+    attempts: list[int] = []
+
+    async def call(message: Message) -> None:
+        attempts.append(message.attempt)
+        await asyncio.sleep(40)
+
+    bench = Bench(call)
+    for _ in range(RETRIES + 1):
+        bench.begin(0, 1)
+        await asyncio.sleep(20)
+        bench.lock.suspend()
+        bench.lock.decide(False)
+        await asyncio.sleep(30)
+    bench.dead_letters.are_stored = False
+    bench.begin(0, 1)
+    await asyncio.sleep(1)
+    bench.delivery.end()
+    await bench.delivery.drained()
+    bench.dead_letters.are_stored = True
+    bench.begin(0, 1)
+    await eventually(lambda: bench.process_queue.commit_offset == 1, 60)
+    assert attempts == [1, 2, 3]
     await bench.way.stop()
 
 

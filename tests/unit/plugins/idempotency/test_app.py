@@ -46,6 +46,29 @@ def test_without_the_plugin_a_handler_that_needs_it_is_refused() -> None:
         pass
 
 
+class KeptElsewhere:
+    """A key function of a plugin that the app does not have."""
+
+    keeps_marks = False
+
+    def __call__(self, message: Message) -> str:
+        return message.text()
+
+    def __repr__(self) -> str:
+        return "<Database shop>"
+
+
+def test_a_handler_whose_marks_a_missing_plugin_keeps_is_refused() -> None:
+    app = RocketApp("shop")
+
+    @app.subscribe("orders", idempotent=KeptElsewhere())
+    async def settle(message: Message) -> None: ...
+
+    problem = r"test_app\.py:\d+: idempotent= needs <Database shop>, which is not among the app's plugins"
+    with pytest.raises(SetupError, match=problem), TestApp(app):
+        pass
+
+
 def test_a_test_s_marks_are_in_memory_unless_it_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with TestApp(once([])) as t:
