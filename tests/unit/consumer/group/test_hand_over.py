@@ -135,7 +135,7 @@ async def test_no_commit_lowers_what_a_previous_owner_commits_while_it_drains() 
     member.client.client_id = member.client._members._client_id = "0"
     await member.start()
     await eventually(lambda: bool(member.events.of(Assigned)), 10)
-    await eventually(lambda: member.consumer.counters.handled > 5, 20)
+    await eventually(lambda: member.consumer.counters.handled > 15, 20)
     cluster.offsets["group", queue] = drained = (cluster.committed(queue) or 0) + 60
     del cluster.commits[:]
     await eventually(lambda: cluster.committed(queue) == 200, 200)
