@@ -24,7 +24,7 @@ help:
 run: .venv/.run-stamp
 	@exec $(BIN)/rocketapp run example_app.app:app $(ARGS)
 
-test: check
+test: check .cache/spark-jars/.stamp
 	@mkdir -p .cache
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
 	@.ci/missing-suites
@@ -61,3 +61,9 @@ CONTRIB := $(wildcard contrib/*/pyproject.toml)
 .venv/.dev-stamp: pyproject.toml constraints.txt $(CONTRIB) | .venv/bin/python
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]' $(patsubst %/pyproject.toml,-e './%[dev]',$(CONTRIB))
 	@touch .venv/.run-stamp $@
+
+# Jars that the tests with Spark need: without Maven they are left out, and the run says so.
+.cache/spark-jars/.stamp: contrib/rocketapp-pyspark/tests/jars/pom.xml
+	@mkdir -p $(@D)
+	@if command -v mvn >/dev/null 2>&1; then \
+		mvn -q -B -f $< dependency:copy-dependencies -DexcludeTransitive -DoutputDirectory=$(CURDIR)/$(@D) && touch $@; fi

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 SUITE = "tests with Spark"
 _OLDEST = 17
+JARS = Path(__file__).parents[3] / ".cache" / "spark-jars"
+"""What `make test` has fetched of jars/pom.xml."""
 _not_run: list[str] = []
 
 
@@ -78,6 +81,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        "spark.jars": ",".join(map(str, sorted(JARS.glob("*.jar")))),
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }.items():

@@ -104,6 +104,10 @@ class Attempt(Generic[R]):
                 self._store.publish(commit, staged)
             except FencedError:
                 self._published = None
+            except SinkError:
+                # What was staged is gone or spoilt: the next attempt writes it again.
+                self._staged = None
+                raise
             if self._is_published():
                 head = Head(sequence=commit.sequence, batch=name, vector=commit.vector, schema=commit.schema)
                 return self._done(head, lost)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from typing import Any, Literal, Protocol
 
+from rocketapp_pyspark.database import Database, JdbcOptions
+from rocketapp_pyspark.jdbc import JdbcStore
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.store import Store
@@ -76,7 +78,25 @@ def parquet_problem(about: TableOptions) -> str | None:
     return None
 
 
-BUILT_IN: dict[str, Format] = {"parquet": Format(new_store=parquet, problem=parquet_problem)}
+def jdbc(about: TableOptions, spark: Spark) -> Store:
+    return JdbcStore(os.fspath(about.table), about.sink, Database(spark, about.options))
+
+
+def jdbc_problem(about: TableOptions) -> str | None:
+    if about.partition_by is not None:
+        return f"partition_by={about.partition_by!r}: a table of a database has the partitions that it was created with"
+    parts = os.fspath(about.table).split(".")
+    if len(parts) > 2 or not all(parts):
+        return f"table={about.table!r}: give the name of a table, with or without its schema: shop.orders"
+    return next(
+        (f"{part!r} is too long" for part, most in ((parts[-1], 128), (about.sink, 200)) if len(part) > most), None
+    )
+
+
+BUILT_IN: dict[str, Format] = {
+    "parquet": Format(new_store=parquet, problem=parquet_problem),
+    "jdbc": Format(new_store=jdbc, options=JdbcOptions, problem=jdbc_problem),
+}
 _registered: dict[str, Format] = {}
 
 

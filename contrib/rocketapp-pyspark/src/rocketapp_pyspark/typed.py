@@ -21,9 +21,9 @@ class SinkOptions(TypedDict, total=False):
     """The keywords of `app.sink`."""
 
     table: Required[str | os.PathLike[str]]
-    """The place of the table: for `format="parquet"` a directory."""
+    """The place of the table: for `format="parquet"` a directory, for `"jdbc"` a name."""
     format: str
-    """`"parquet"`, or a name that was given to `register_format`."""
+    """`"parquet"`, `"jdbc"`, or a name that was given to `register_format`."""
     schema: Any
     """What bodies are decoded as: a dataclass, msgspec Struct (or a union of tagged ones), TypedDict, pydantic model or
     Protobuf class, a pyarrow schema, or Spark DDL; None stores bodies, tags and keys."""
@@ -60,6 +60,10 @@ class SinkOptions(TypedDict, total=False):
     """Seconds after which small files are put together; None: by `rocketapp sink compact` alone."""
     target_file_size: int
     """Bytes of the files that a compaction makes, at most."""
+    url: str
+    """For `format="jdbc"`: where the database is, as its driver takes it."""
+    user: str | None
+    password: str | None
 
 
 def sink(app: RocketApp, topic: str, **options: Unpack[SinkOptions]) -> Callable[[Transform], Transform]:

@@ -6,6 +6,7 @@
     python kills.py --jvm-kills 3                   the JVM of Spark alone: the app goes on and starts another one
     python kills.py --points                        at each named point of a commit
     python kills.py --kills 3 --format arrow        without Spark, for a quick run
+    python kills.py --kills 30 --format jdbc        into a PostgreSQL of its own
 
 The last line is a JSON object; the exit code is 1 when a message is lost or twice there (with --naive: when none is
 twice). The broker is an embedded one in this process. The app is a process group of its own, killed as a whole.
@@ -26,27 +27,29 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import postgres
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+from targets import COLUMNS, Target, target
 
 from rocketapp import Message, RocketApp
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.testing.broker import serving
 from rocketapp_pyspark import SparkPlugin, register_format
+from rocketapp_pyspark.database import Database, JdbcOptions
 from rocketapp_pyspark.formats import TableOptions
-from rocketapp_pyspark.parquet import LOG, ParquetStore, Write
+from rocketapp_pyspark.jdbc import JdbcStore
+from rocketapp_pyspark.loading import Loading
+from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.writing import by_spark
 
 TOPIC = "orders"
-POINTS = ("buffering", "staging", "staged", "linked", "moved", "published")
-"""Where a commit can be cut: before it, while it writes, before and after its commit point, and before its acks."""
-COLUMNS = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset", "body"]
 BROKER = BrokerConfig(lock_expiry=1.0, client_expiry=2.0)
 """It gives the queues of a process that is dead or stopped to another one within seconds, instead of minutes."""
 FREEZE = 4.0
@@ -72,8 +75,39 @@ def die() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
-def die_at(point: str) -> None:
+def die_at(how: str, point: str) -> None:
     """The second commit of this process ends at this point."""
+    (die_at_sql if how == "jdbc" else die_at_file)(point)
+
+
+def die_at_sql(point: str) -> None:
+    store: Any = JdbcStore
+    publish, copy, drop = store.publish, store._copy, store._drop
+    calls: Counter[str] = Counter()
+
+    def is_due(at: str) -> bool:
+        calls[at] += 1
+        return at == point and calls[at] == 2
+
+    def dying_publish(self: Any, *given: Any) -> None:
+        if is_due("staged"):
+            die()
+        publish(self, *given)
+
+    def dying_copy(self: Any, *given: Any) -> None:
+        copy(self, *given)
+        if is_due("copied"):
+            die()
+
+    def dying_drop(self: Any, *given: Any) -> Any:
+        if is_due("committed"):
+            die()
+        return drop(self, *given)
+
+    store.publish, store._copy, store._drop = dying_publish, dying_copy, dying_drop
+
+
+def die_at_file(point: str) -> None:
     store: Any = ParquetStore
     stage, publish, create, complete = store.stage, store.publish, store._create, store._complete_to
     calls: Counter[str] = Counter()
@@ -115,22 +149,33 @@ def die_at(point: str) -> None:
     )
 
 
-def run_app(table: Path, how: str, point: str, is_naive: bool) -> None:
+def run_app(how: str, point: str, is_naive: bool) -> None:
     logging.basicConfig(level=logging.INFO)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     register_format("arrow", arrow)
     if point:
-        die_at(point)
+        die_at(how, point)
     plugins = [] if entry_points(group="rocketapp", name="spark") else [SparkPlugin()]
     app: Any = RocketApp("shop", plugins=plugins)
+    options = json.loads(os.environ["KILLS_SINK"])
     if is_naive:
-        append(app, table, by_arrow if how == "arrow" else by_spark(Spark("local[2]", {})))
+        append(app, appending(how, options))
     else:
-        app.sink(TOPIC, table=table, format=how, flush_seconds=0.3)
+        app.sink(TOPIC, format=how, flush_seconds=0.3, **options)
     asyncio.run(until_killed(app))
 
 
-def append(app: RocketApp, table: Path, write: Write) -> None:
+def appending(how: str, options: dict[str, Any]) -> Callable[[pa.Table], None]:
+    """What stores a batch at once."""
+    table = options.pop("table")
+    if how == "jdbc":
+        database = Database(Spark("local[2]", {"spark.jars": str(postgres.driver())}), JdbcOptions(**options))
+        return lambda rows: Loading(database, rows).into(table)
+    write = by_arrow if how == "arrow" else by_spark(Spark("local[2]", {}))
+    return lambda rows: write(rows, Path(table) / f"{time.time_ns()}")
+
+
+def append(app: RocketApp, write: Callable[[pa.Table], None]) -> None:
     """What is often written: store the batch, then return."""
 
     @app.subscribe(TOPIC, batch=500, batch_wait=0.3, start="first", concurrency=1)
@@ -142,7 +187,7 @@ def append(app: RocketApp, table: Path, write: Write) -> None:
             "_rmq_offset": [message.offset for message in messages],
             "body": [message.body for message in messages],
         }
-        write(pa.table(columns), table / f"{time.time_ns()}")
+        write(pa.table(columns))
 
 
 async def until_killed(app: RocketApp) -> None:
@@ -156,16 +201,15 @@ async def until_killed(app: RocketApp) -> None:
 class Run:
     """Starts apps one after the other on one broker, and kills them."""
 
-    def __init__(self, directory: Path, how: str, seed: int, is_naive: bool) -> None:
-        self.table, self.how, self.is_naive = directory / "table", how, is_naive
+    def __init__(self, directory: Path, how: str, table: Target, seed: int, is_naive: bool) -> None:
+        self.table, self.how, self.is_naive = table, how, is_naive
         self.random = random.Random(seed)
-        self.table.mkdir()
         self.errors = directory / "app.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.pair: list[subprocess.Popen[bytes]] = []
 
     def start(self, point: str = "") -> None:
-        command = [sys.executable, __file__, "--app", str(self.table), "--format", self.how, "--point", point]
+        command = [sys.executable, __file__, "--app", "--format", self.how, "--point", point]
         command += ["--naive"] if self.is_naive else []
         with self.errors.open("ab") as log:
             self.process = subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
@@ -178,9 +222,7 @@ class Run:
             process.wait()
 
     def commits(self) -> int:
-        if self.is_naive:
-            return len(list(self.table.glob("*/part*.parquet")))
-        return len(list(self.table.glob(f"{LOG}/*/*.json")))
+        return self.table.commits()
 
     async def until(self, what: str, holds: Any, pause: float = 0.05) -> None:
         end = time.monotonic() + PATIENCE
@@ -232,15 +274,8 @@ class Run:
         process = self.process
         await self.until(f"a death at {point}", lambda: process.poll() is not None)
 
-    def rows(self) -> list[dict[str, Any]]:
-        """As any reader sees them."""
-        if not self.commits():
-            return []
-        found: list[dict[str, Any]] = ds.dataset(self.table, format="parquet").to_table(columns=COLUMNS).to_pylist()
-        return found
-
     def bodies(self) -> set[bytes]:
-        return {row["body"] for row in self.rows()}
+        return {row["body"] for row in self.table.rows()}
 
 
 def children(pid: int) -> list[int]:
@@ -268,7 +303,7 @@ async def measure(run: Run, kills: int, points: bool, freezes: int, jvm_kills: i
         async with asyncio.TaskGroup() as group:
             group.create_task(produce(producer, sent, stop))
             try:
-                for point in POINTS if points else ():
+                for point in run.table.points if points else ():
                     await run.die_at(point)
                     progress(f"died at {point}", run)
                 for number in range(kills):
@@ -291,14 +326,14 @@ async def measure(run: Run, kills: int, points: bool, freezes: int, jvm_kills: i
             run.start()
         await run.until("the rest", lambda: sent <= run.bodies(), pause=0.5)
     run.kill()
-    rows = run.rows()
+    rows = run.table.rows()
     places = Counter(tuple(row[name] for name in COLUMNS[:4]) for row in rows)
     bodies = {row["body"] for row in rows}
     return {
         "format": run.how,
         "naive": run.is_naive,
         "kills": kills,
-        "points": len(POINTS) if points else 0,
+        "points": len(run.table.points) if points else 0,
         "freezes": freezes,
         "jvm_kills": jvm_kills,
         "messages": len(sent),
@@ -320,18 +355,25 @@ def main() -> int:
     parser.add_argument("--naive", action="store_true")
     parser.add_argument("--format", default="parquet")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--app", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--app", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--point", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.app is not None:
-        run_app(given.app, given.format, given.point, given.naive)
+    if given.app:
+        run_app(given.format, given.point, given.naive)
         return 0
     os.environ["ROCKETAPP_CONSUMER__CRASH_DIR"] = ""
     os.environ["ROCKETAPP_CONSUMER__JOIN_TIMEOUT"] = "0"
     os.environ["ROCKETAPP_CLIENT__HEARTBEAT_INTERVAL"] = "0.5"
-    with tempfile.TemporaryDirectory() as directory, serving(BROKER) as address:
+    if (driver := postgres.driver()) is not None:
+        os.environ["ROCKETAPP_SPARK__CONF"] = f"spark.jars={driver},spark.driver.memory=1g"
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        serving(BROKER) as address,
+        target(Path(directory), given.format, given.naive) as table,
+    ):
         os.environ["ROCKETAPP_CLIENT__NAME_SERVER"] = address
-        run = Run(Path(directory), given.format, given.seed, given.naive)
+        os.environ["KILLS_SINK"] = json.dumps(table.options())
+        run = Run(Path(directory), given.format, table, given.seed, given.naive)
         try:
             result = asyncio.run(measure(run, given.kills, given.points, given.freezes, given.jvm_kills))
         finally:

@@ -52,6 +52,8 @@ class MemoryTable:
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "before":
             raise ConnectionError("away")
+        if fault == "gone":
+            raise SinkError("what was staged is gone")
         if commit.sequence != len(self.commits) + 1:
             raise FencedError("another owner")
         if fault != "silent":
@@ -226,6 +228,15 @@ def test_rows_that_the_table_cannot_take_stop_the_sink_before_anything_is_publis
     with pytest.raises(SinkError, match=problem):
         attempt(table, batch_of(A, 1, 2), rows, evolution=evolution).run()
     assert (len(table.commits), table.added) == (1, [])
+
+
+def test_rows_whose_stage_is_gone_are_staged_anew() -> None:
+    table = MemoryTable(faults=["gone"])
+    one = attempt(table, batch_of(A, 0, 2))
+    with pytest.raises(SinkError):
+        one.run()
+    assert (one.run().rows, table.stages) == (2, 2)
+    assert table.rows() == [(0, 0), (0, 1)]
 
 
 def test_what_remains_after_a_lane_was_given_up_is_staged_anew() -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import postgres
 import pytest
 
 KILLS = Path(__file__).with_name("kills.py")
@@ -50,3 +51,13 @@ def test_two_live_owners_of_the_same_queues_lose_and_double_nothing() -> None:
 @pytest.mark.timeout(300)
 def test_the_same_deaths_double_rows_where_a_handler_appends_its_batch() -> None:
     assert run("--kills", "3", "--naive")["duplicates"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_deaths_before_in_and_behind_a_transaction_lose_and_double_nothing(java: None) -> None:
+    if postgres.driver() is None:
+        pytest.skip(postgres.MISSING)
+    found = run("--points", "--format", "jdbc")
+    assert (found["lost"], found["duplicates"], found["foreign"]) == (0, 0, 0)
+    assert (found["points"], found["messages"] > 0) == (3, True)

@@ -1,0 +1,81 @@
+"""What a commit of a thousand rows costs, from the batch to the answer that it is there.
+
+    python commit_cost.py --format jdbc --commits 20
+
+The last line is a JSON object: seconds of each part, the median of all commits but the first three.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import postgres
+import pyarrow as pa
+from targets import target
+
+from rocketapp_pyspark.formats import TableOptions, known
+from rocketapp_pyspark.lanes import Lane, Span
+from rocketapp_pyspark.records import Commit
+from rocketapp_pyspark.session import Spark
+
+ROWS = 1000
+LANE = Lane("orders", "broker-a", 0)
+
+
+def rows_from(start: int) -> pa.Table:
+    return pa.table(
+        {
+            "body": pa.array([b"x" * 256] * ROWS),
+            "_rmq_topic": [LANE.topic] * ROWS,
+            "_rmq_broker": [LANE.broker] * ROWS,
+            "_rmq_queue": pa.array([LANE.queue] * ROWS, pa.int32()),
+            "_rmq_offset": range(start, start + ROWS),
+        }
+    )
+
+
+def commit_once(store: Any, number: int) -> dict[str, float]:
+    batch, start = uuid.uuid4().hex, number * ROWS
+    began = time.perf_counter()
+    staged = store.stage(batch, rows_from(start))
+    loaded = time.perf_counter()
+    end = start + ROWS
+    spans, vector = {LANE: Span(start, end)}, {LANE: end}
+    store.publish(Commit(sink="one", sequence=number + 1, batch=batch, spans=spans, vector=vector, rows=ROWS), staged)
+    published = time.perf_counter()
+    assert store.who_committed(number + 1) == batch
+    read = time.perf_counter()
+    return {"stage": loaded - began, "publish": published - loaded, "read_back": read - published, "all": read - began}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--format", default="parquet")
+    parser.add_argument("--commits", type=int, default=20)
+    given = parser.parse_args()
+    conf = {} if postgres.driver() is None else {"spark.jars": str(postgres.driver())}
+    spark, format = Spark("local[2]", conf), known()[given.format]
+    with tempfile.TemporaryDirectory() as directory, target(Path(directory), given.format, False) as table:
+        keywords = table.options()
+        about = TableOptions(table=keywords.pop("table"), sink="one", options=format.make_options(keywords, ()))
+        store = format.new_store(about, spark)
+        costs = [commit_once(store, number) for number in range(given.commits)][3:]
+        there = len(table.rows())
+    spark.stop()
+    medians = {name: round(statistics.median(cost[name] for cost in costs), 3) for name in costs[0]}
+    load = round(os.getloadavg()[0], 1)
+    print(json.dumps({"format": given.format, "commits": given.commits, "rows": there, "load": load, **medians}))
+    return 0 if there == given.commits * ROWS else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

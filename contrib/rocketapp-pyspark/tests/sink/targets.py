@@ -1,0 +1,95 @@
+"""The tables that `kills.py` writes: what an app is told of them, and what a reader sees in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import postgres
+import pyarrow.dataset as ds
+
+from rocketapp_pyspark.parquet import LOG
+
+COLUMNS = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset", "body"]
+
+
+class Target(Protocol):
+    """One table."""
+
+    points: tuple[str, ...]
+    """Where a commit can be cut."""
+
+    def options(self) -> dict[str, Any]:
+        """The keywords of `app.sink`."""
+        ...
+
+    def commits(self) -> int:
+        """How many of them there are."""
+        ...
+
+    def rows(self) -> list[dict[str, Any]]:
+        """COLUMNS, as any reader sees them."""
+        ...
+
+
+class Directory:
+    """Of Parquet files."""
+
+    points = ("buffering", "staging", "staged", "linked", "moved", "published")
+    """Before a commit, while it writes, before and after its commit point, and before its acks."""
+
+    def __init__(self, path: Path, is_naive: bool) -> None:
+        self.path, self.is_naive = path, is_naive
+        path.mkdir()
+
+    def options(self) -> dict[str, Any]:
+        return {"table": str(self.path)}
+
+    def commits(self) -> int:
+        return len(list(self.path.glob("*/part*.parquet" if self.is_naive else f"{LOG}/*/*.json")))
+
+    def rows(self) -> list[dict[str, Any]]:
+        if not self.commits():
+            return []
+        found: list[dict[str, Any]] = ds.dataset(self.path, format="parquet").to_table(columns=COLUMNS).to_pylist()
+        return found
+
+
+class Table:
+    """Of a PostgreSQL."""
+
+    points = ("staged", "copied", "committed")
+    """Before the transaction, at its end, and behind it, before it is read back."""
+
+    def __init__(self, server: postgres.Server, is_naive: bool) -> None:
+        self._url, self._connection = server.create("shop"), server.connect("shop")
+        self._commits = "SELECT count(DISTINCT xmin::text) AS n FROM orders" if is_naive else _COMMITS
+
+    def options(self) -> dict[str, Any]:
+        return {"table": "orders", "url": self._url, "user": postgres.USER, "password": postgres.PASSWORD}
+
+    def commits(self) -> int:
+        return int(self._all(self._commits)[0]["n"]) if self._is_there() else 0
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self._all(f"SELECT {', '.join(COLUMNS)} FROM orders") if self._is_there() else []
+
+    def _is_there(self) -> bool:
+        return bool(self._all("SELECT to_regclass('orders') IS NOT NULL AS n")[0]["n"])
+
+    def _all(self, sql: str) -> list[dict[str, Any]]:
+        return self._connection.execute(sql).fetchall()  # type: ignore[call-overload,no-any-return]
+
+
+_COMMITS = "SELECT count(*) AS n FROM rmq_commits WHERE part = 0"
+
+
+@contextmanager
+def target(directory: Path, format: str, is_naive: bool) -> Iterator[Target]:
+    if format != "jdbc":
+        yield Directory(directory / "table", is_naive)
+        return
+    with postgres.serving() as server:
+        yield Table(server, is_naive)
