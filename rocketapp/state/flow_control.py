@@ -17,10 +17,12 @@ Every change costs a few additions; only `settle_all` looks at all queues.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Protocol
 
+IsFull = Callable[[float], str | None]
+"""Why a queue that holds something has to wait, at this share of a limit that is not its own; None when it need not."""
 REOPEN = 0.75
 """The share of a limit below which a queue that stopped pulls again."""
 _ANSWER_TIME = 0.5
@@ -50,6 +52,8 @@ class QueueLimits:
     max_bytes: int
     max_span: int | None
     """Offsets from the lowest unfinished message to the highest pulled one; None: no limit."""
+    is_full: IsFull | None = None
+    """A limit of several queues together, if there is one."""
 
     def reached(self, queue: Unfinished, share: float = 1.0) -> bool:
         """Whether the queue holds that share of one of its limits. An empty queue never does."""
@@ -58,7 +62,9 @@ class QueueLimits:
             return False
         if count >= self.max_messages * share or queue.size >= self.max_bytes * share:
             return True
-        return self.max_span is not None and queue.span >= self.max_span * share
+        if self.max_span is not None and queue.span >= self.max_span * share:
+            return True
+        return self.is_full is not None and self.is_full(share) is not None
 
     def reopened(self, queue: Unfinished) -> bool:
         """Whether a queue that had stopped may pull again."""
@@ -73,6 +79,9 @@ class QueueLimits:
             return f"flow control: {count} unfinished messages, limit queue_max_messages {self.max_messages}"
         if queue.size >= self.max_bytes * REOPEN:
             return f"flow control: {queue.size} unfinished bytes, limit queue_max_bytes {self.max_bytes}"
+        together = None if self.is_full is None else self.is_full(REOPEN)
+        if together is not None:
+            return f"flow control: {together}"
         return (
             f"flow control: {queue.span} offsets were pulled beyond the lowest unfinished message, "
             f"#{queue.commit_offset}; limit queue_max_span {self.max_span}"

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.queue_start import Begin
 from rocketapp.model.subscription import Subscription
+from rocketapp.state.flow_control import IsFull
 from rocketapp.wire.record import Message
 
 
@@ -98,3 +99,5 @@ class IntakeWay:
     """Messages of one queue that are not acknowledged and stop its pulls; None: `consumer.queue_max_messages`."""
     max_bytes: int | None = None
     """The same for bytes; None: `consumer.queue_max_bytes`. `consumer.cache_max_bytes` bounds all queues together."""
+    is_full: IsFull | None = None
+    """For what all queues of the plugin hold together; asked before each pull of a queue that holds something."""

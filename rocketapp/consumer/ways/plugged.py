@@ -61,6 +61,7 @@ class PluggedWay:
             config.queue_max_messages if way.max_messages is None else way.max_messages,
             config.queue_max_bytes if way.max_bytes is None else way.max_bytes,
             config.queue_max_span if way.max_messages is None else None,
+            way.is_full,
         )
 
     @property

@@ -58,6 +58,17 @@ def test_a_queue_that_stopped_pulls_again_only_when_a_quarter_is_finished() -> N
     assert LIMITS.reopened(queue)
 
 
+def test_a_limit_of_several_queues_together_holds_for_those_that_hold_something() -> None:
+    def is_full(share: float) -> str | None:
+        return "together 80" if 100 * share <= 80 else None
+
+    limits = QueueLimits(max_messages=100, max_bytes=50_000, max_span=None, is_full=is_full)
+    assert not limits.reached(holding(Item(0)))
+    assert not limits.reopened(holding(Item(0)))
+    assert limits.reopened(holding())
+    assert limits.reason(holding(Item(0))) == "flow control: together 80"
+
+
 def test_an_empty_queue_may_always_pull_whatever_its_limits() -> None:
     limits = QueueLimits(max_messages=1, max_bytes=1, max_span=1)
     assert limits.reason(holding()) is None

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rocketapp.plugin import Tasks
+from rocketapp_pyspark.counts import Counts
 from rocketapp_pyspark.store import Compacts
 from rocketapp_pyspark.worker import Worker
 
@@ -18,10 +19,17 @@ class Compaction:
     """Of one sink. While nothing is written nothing happens."""
 
     def __init__(
-        self, name: str, tables: Sequence[Compacts], *, every: float, target_file_size: int, tasks: Tasks
+        self,
+        name: str,
+        tables: Sequence[Compacts],
+        *,
+        every: float,
+        target_file_size: int,
+        tasks: Tasks,
+        counts: Counts,
     ) -> None:
         """Needs a running loop. `every`: seconds from the first rows behind a compaction to the next one."""
-        self._name, self._tables, self._tasks = name, tables, tasks
+        self._name, self._tables, self._tasks, self._counts = name, tables, tasks, counts
         self._every, self._target = every, target_file_size
         self._loop = asyncio.get_running_loop()
         self._worker = Worker(f"sink {name} compacts")
@@ -53,6 +61,7 @@ class Compaction:
         try:
             for table in self._tables:
                 done = await self._worker.run(partial(table.compact, self._target))
+                self._counts.compacted += done.before
                 if done.before:
                     log.info(
                         "sink %s: %d files are %d now, of %d bytes",

@@ -16,6 +16,7 @@ from rocketapp_pyspark.columns import Columns
 from rocketapp_pyspark.evolution import Evolution
 from rocketapp_pyspark.formats import Format, PartitionBy, TableOptions
 from rocketapp_pyspark.kinds import codec_problem, columns_of, content_type_of
+from rocketapp_pyspark.pacing import Retries
 from rocketapp_pyspark.rows import SET_ASIDE, BadRows, Read, Rows
 from rocketapp_pyspark.typed import SinkOptions
 from rocketapp_pyspark.writer import OnOffsetReset
@@ -48,6 +49,8 @@ class Sink:
     partition_by: PartitionBy | None
     limits: Limits
     on_offset_reset: OnOffsetReset
+    retries: Retries
+    max_buffer_bytes: int | None
     compact_every: float | None
     target_file_size: int
     place: str
@@ -99,6 +102,7 @@ def problem_of(sink: Sink, formats: Mapping[str, Format]) -> str | None:
         or _table_problem(sink, formats[sink.format])
         or _limits_problem(sink.limits)
         or _compaction_problem(sink)
+        or _effort_problem(sink)
         or _bad_rows_problem(sink)
         or codec_problem(sink.codec, sink.schema)
         or _name_problem(sink)
@@ -130,7 +134,7 @@ def _table_problem(sink: Sink, format: Format) -> str | None:
 
 def _limits_problem(limits: Limits) -> str | None:
     for name, value in (("flush_rows", limits.rows), ("flush_bytes", limits.bytes)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if not _is_count(value):
             return f"{name}={value!r}: give a whole number, 1 or more"
     if not _is_seconds(limits.seconds):
         return f"flush_seconds={limits.seconds!r}: give seconds, more than 0"
@@ -141,10 +145,24 @@ def _compaction_problem(sink: Sink) -> str | None:
     every: object = sink.compact_every
     if every is not None and not _is_seconds(every):
         return f"compact_every={every!r}: give seconds, more than 0, or None"
-    size: object = sink.target_file_size
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        return f"target_file_size={size!r}: give bytes, 1 or more"
+    if not _is_count(sink.target_file_size):
+        return f"target_file_size={sink.target_file_size!r}: give bytes, 1 or more"
     return None
+
+
+def _effort_problem(sink: Sink) -> str | None:
+    retries, most = sink.retries, sink.max_buffer_bytes
+    if not _is_count(retries.most):
+        return f"commit_retries={retries.most!r}: give a whole number, 1 or more"
+    if not (_is_seconds(retries.first) and _is_seconds(retries.longest) and retries.first <= retries.longest):
+        return f"retry_backoff={(retries.first, retries.longest)!r}: give the first and the longest pause in seconds"
+    if most is not None and not _is_count(most):
+        return f"max_buffer_bytes={most!r}: give bytes, 1 or more, or None"
+    return None
+
+
+def _is_count(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int) and value >= 1
 
 
 def _is_seconds(value: object) -> bool:

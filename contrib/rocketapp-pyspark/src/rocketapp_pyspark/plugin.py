@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 from rocketapp import DeadLetter, Message, RocketApp, SetupError
 from rocketapp.plugin import (
     AppConfig,
+    AppSnapshot,
     ConsumerConfig,
     IntakeWay,
+    Metric,
+    ReadMetrics,
     Start,
     Subscription,
     Surface,
@@ -23,6 +27,8 @@ from rocketapp.plugin import (
     option,
 )
 from rocketapp_pyspark.batches import DEFAULTS, Limits
+from rocketapp_pyspark.buffer import Buffer
+from rocketapp_pyspark.pacing import LARGEST, STUBBORN, Pace, Retries
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.store import TARGET_FILE_SIZE, Compacts
 from rocketapp_pyspark.worker import Worker
@@ -30,6 +36,7 @@ from rocketapp_pyspark.worker import Worker
 if TYPE_CHECKING:
     # Arrow takes a while to import: an app without a sink does without it.
     from rocketapp_pyspark.compaction import Compaction
+    from rocketapp_pyspark.counts import Counts
     from rocketapp_pyspark.declared import Sink, Transform
     from rocketapp_pyspark.evolution import Evolution
     from rocketapp_pyspark.formats import PartitionBy
@@ -39,10 +46,10 @@ if TYPE_CHECKING:
 
 DRAIN_SHARE = 0.8
 """Of `app.drain_timeout`: what is left is for the offsets and the locks."""
-CACHE_SHARE = 4
-"""A batch has at most this part of `consumer.cache_max_bytes`: one is written while the next one is gathered."""
+BUFFER_SHARE = 2
+"""A sink holds at most this part of `consumer.cache_max_bytes`, as one topic does."""
 QUEUE_BATCHES = 2
-"""Batches that one queue may pull ahead."""
+"""Batches that one queue may pull ahead: one is written while the next one is gathered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +67,8 @@ class SparkPlugin:
         self._sinks: dict[tuple[str, str], Sink] = {}
         """By topic and group."""
         self._writers: list[Writer] = []
+        self._watched: list[Writer] = []
+        """All of this run, those that are closed too."""
         self._surface: Surface | None = None
         self._spark: Spark | None = None
         self._tasks: Tasks | None = None
@@ -75,13 +84,24 @@ class SparkPlugin:
     @hookimpl
     def app_setup(self, app: Surface) -> None:
         """The start of a run: what the hooks after it need."""
-        self._surface, self._writers = app, []
+        self._surface, self._writers, self._watched = app, [], []
+
+    @hookimpl
+    def metrics(self) -> ReadMetrics | None:
+        """Figures of all sinks. They stay when these are closed: the last export comes after that."""
+        return self._metrics if self._sinks else None
+
+    def _metrics(self, now: AppSnapshot) -> Sequence[Metric]:
+        from rocketapp_pyspark.counts import metrics_of
+
+        return metrics_of(self._watched, now)
 
     @hookimpl
     def consuming_way(self, subscription: Subscription) -> IntakeWay | None:
         sink = self._sinks.get((subscription.topic, subscription.group))
         if sink is None or self._surface is None:
             return None
+        from rocketapp_pyspark.counts import Counts
         from rocketapp_pyspark.parts import Parts, wall_clock
         from rocketapp_pyspark.writer import Writer
 
@@ -90,8 +110,12 @@ class SparkPlugin:
             self._tasks = Tasks(surface.observe)
             self._spark = _spark(surface.options(SparkConfig))
         assert self._spark is not None
-        cache = surface.options(ConsumerConfig).cache_max_bytes
-        limits = replace(sink.limits, bytes=min(sink.limits.bytes, cache // CACHE_SHARE))
+        buffer = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE
+        if sink.max_buffer_bytes is not None:
+            buffer = min(buffer, sink.max_buffer_bytes)
+        most = max(1, buffer // QUEUE_BATCHES)
+        limits = replace(sink.limits, bytes=min(sink.limits.bytes, most))
+        counts = Counts()
         parts = Parts(sink, surface, self._spark)
         writer = Writer(
             sink.name,
@@ -99,20 +123,26 @@ class SparkPlugin:
             to_table=parts.rows.table,
             aside=parts.aside if sink.sets_aside else None,
             evolution=sink.evolution,
-            compaction=_compaction(sink, parts.stores, self._tasks),
-            limits=limits,
+            compaction=_compaction(sink, parts.stores, self._tasks, counts),
+            pace=Pace(limits, most),
+            buffer=Buffer(buffer, asyncio.get_running_loop().time),
+            counts=counts,
+            retries=sink.retries,
+            bad_rows=lambda: parts.rows.bad_count,
             on_offset_reset=sink.on_offset_reset,
             drain_seconds=DRAIN_SHARE * surface.options(AppConfig).drain_timeout,
             tasks=self._tasks,
             wall_clock=wall_clock,
         )
         self._writers.append(writer)
+        self._watched.append(writer)
         return IntakeWay(
             new_intake=writer.new_intake,
             locked=True,
             begin=writer.begin,
-            max_messages=QUEUE_BATCHES * limits.rows,
-            max_bytes=QUEUE_BATCHES * limits.bytes,
+            max_messages=QUEUE_BATCHES * limits.rows * LARGEST,
+            max_bytes=QUEUE_BATCHES * min(limits.bytes * LARGEST, most),
+            is_full=writer.buffer.is_full,
         )
 
     @hookimpl
@@ -160,6 +190,9 @@ class SparkPlugin:
         evolution: Evolution = "fail",
         partition_by: PartitionBy | None = None,
         on_offset_reset: OnOffsetReset = "fail",
+        commit_retries: int = STUBBORN.most,
+        retry_backoff: tuple[float, float] = (STUBBORN.first, STUBBORN.longest),
+        max_buffer_bytes: int | None = None,
         compact_every: float | None = None,
         target_file_size: int = TARGET_FILE_SIZE,
         **options: Any,
@@ -183,6 +216,8 @@ class SparkPlugin:
             partition_by=partition_by,
             limits=Limits(rows=flush_rows, bytes=flush_bytes, seconds=flush_seconds),
             on_offset_reset=on_offset_reset,
+            retries=_retries(commit_retries, retry_backoff),
+            max_buffer_bytes=max_buffer_bytes,
             compact_every=compact_every,
             target_file_size=target_file_size,
             place=place,
@@ -242,7 +277,7 @@ def _place(frame: FrameType) -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks) -> Compaction | None:
+def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Counts) -> Compaction | None:
     """Raises SetupError for tables that cannot be compacted."""
     from rocketapp_pyspark.compaction import Compaction
 
@@ -251,7 +286,20 @@ def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks) -> Compaction
     tables = [store for store in stores if isinstance(store, Compacts)]
     if len(tables) < len(stores):
         raise SetupError(sink.place, f"compact_every={sink.compact_every:g}: format {sink.format!r} has no compaction")
-    return Compaction(sink.name, tables, every=sink.compact_every, target_file_size=sink.target_file_size, tasks=tasks)
+    return Compaction(
+        sink.name,
+        tables,
+        every=sink.compact_every,
+        target_file_size=sink.target_file_size,
+        tasks=tasks,
+        counts=counts,
+    )
+
+
+def _retries(most: int, backoff: Any) -> Retries:
+    """What was given, right or wrong."""
+    first, longest = backoff if isinstance(backoff, tuple | list) and len(backoff) == 2 else (backoff, -1.0)
+    return Retries(most=most, first=first, longest=longest)
 
 
 def _spark(config: SparkConfig) -> Spark:

@@ -64,6 +64,8 @@ class Rows:
         self.schema = pa.schema([*own, *problem, *COORDINATES])
         """Before the user's function."""
         self._last: tuple[Batch[Message], Decoded] | None = None
+        self.bad_count = 0
+        """Bad rows of the batch that was decoded last."""
 
     def table(self, batch: Batch[Message]) -> pa.Table | None:
         """The rows, after the user's function; None when it wants none of them.
@@ -89,6 +91,7 @@ class Rows:
         messages = [message for held in batch.rows.values() for message in held]
         values, problems = self._values(messages)
         arrays = self._arrays(values, problems)
+        self.bad_count = len(problems)
         del values
         lanes = [(lane, len(held)) for lane, held in batch.rows.items()]
         bad = [BadRow(lane, message, problems[number]) for number, lane, message in _located(lanes, messages, problems)]

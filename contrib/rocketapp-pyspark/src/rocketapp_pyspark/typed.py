@@ -56,6 +56,12 @@ class SinkOptions(TypedDict, total=False):
     """Directories by the day or hour at which brokers stored the messages, in UTC."""
     on_offset_reset: OnOffsetReset
     """What a queue does whose broker does not have what follows in the table: stand still, or begin anew."""
+    commit_retries: int
+    """Failed attempts to commit one batch after which its queues are given up, and read again from the table."""
+    retry_backoff: tuple[float, float]
+    """Seconds from an attempt to the next one: the first time, and at most; they double each time."""
+    max_buffer_bytes: int | None
+    """Bytes of records at which pulls stop; None, and at most: half of `consumer.cache_max_bytes`."""
     compact_every: float | None
     """Seconds after which small files are put together; None: by `rocketapp sink compact` alone."""
     target_file_size: int

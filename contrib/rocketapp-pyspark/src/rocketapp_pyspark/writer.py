@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Literal
 
 from rocketapp.plugin import Message, QueueSession, QueueStart, Tasks
 from rocketapp_pyspark.aside import Aside
-from rocketapp_pyspark.batches import Batch, Filling, Limits, Reason
+from rocketapp_pyspark.batches import Batch, Filling, Reason
+from rocketapp_pyspark.buffer import Buffer
 from rocketapp_pyspark.committer import Attempt, Done
 from rocketapp_pyspark.compaction import Compaction
+from rocketapp_pyspark.counts import Counts
 from rocketapp_pyspark.errors import GapError, SinkError, TooManyBadRowsError
 from rocketapp_pyspark.evolution import Evolution
+from rocketapp_pyspark.intake import SinkIntake
 from rocketapp_pyspark.lanes import Lane, lane_of, lost
+from rocketapp_pyspark.pacing import STUBBORN, Pace, Retries
 from rocketapp_pyspark.rebasing import rebase
 from rocketapp_pyspark.records import Head
 from rocketapp_pyspark.store import Store
@@ -31,8 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("rocketapp.spark")
 
 OnOffsetReset = Literal["fail", "new_epoch"]
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
-"""Seconds between attempts to write the same batch."""
 SWEEP_AFTER = 86_400.0
 """Seconds after which what was staged and never published is removed."""
 
@@ -49,7 +51,11 @@ class Writer:
         aside: Callable[[Worker], Aside] | None = None,
         evolution: Evolution = "fail",
         compaction: Compaction | None = None,
-        limits: Limits,
+        pace: Pace,
+        buffer: Buffer,
+        counts: Counts,
+        retries: Retries = STUBBORN,
+        bad_rows: Callable[[], int] = lambda: 0,
         on_offset_reset: OnOffsetReset = "fail",
         drain_seconds: float,
         tasks: Tasks,
@@ -58,9 +64,11 @@ class Writer:
         """Needs a running loop. `drain_seconds`: how long a queue that is given back may wait for its batch.
 
         `aside`: makes what puts bad rows in another place, in this writer's worker.
-        `compaction`: is told of new files.
+        `compaction`: is told of new files. `bad_rows`: how many the batch had that was decoded last.
         """
-        self.name, self.limits, self.drain_seconds = name, limits, drain_seconds
+        self.name, self.drain_seconds = name, drain_seconds
+        self.pace, self.buffer, self.counts = pace, buffer, counts
+        self._retries, self._bad_rows = retries, bad_rows
         self._store, self._to_table, self._evolution = store, to_table, evolution
         self._on_offset_reset = on_offset_reset
         self._tasks, self._wall_clock, self._compaction = tasks, wall_clock, compaction
@@ -73,6 +81,7 @@ class Writer:
         self._draining: set[Lane] = set()
         self._writing: Mapping[Lane, SinkIntake] | None = None
         """The lanes of the batch that is being written."""
+        self._writing_bytes = 0
         self._head: Head | None = None
         self._is_stuck = False
         """The batch that is being written has failed for a reason that does not pass by itself."""
@@ -89,7 +98,7 @@ class Writer:
         head = await self._reader.run(self._store.load)
         position = head.vector.get(lane)
         if position is None:
-            self._starts[lane] = start.offset
+            self._starts[lane] = self.counts.positions[lane] = start.offset
             return None
         problem = lost(lane, position, start)
         if problem and self._on_offset_reset == "fail":
@@ -98,7 +107,7 @@ class Writer:
             position = start.min_offset
             await self._reader.run(partial(self._new_epoch, {lane: position}))
             log.warning("sink %s: %s It begins anew at #%d", self.name, problem, position)
-        self._starts[lane] = position
+        self._starts[lane] = self.counts.positions[lane] = position
         return position
 
     def new_intake(self, session: QueueSession) -> SinkIntake:
@@ -113,6 +122,7 @@ class Writer:
         self._filling.add(intake.lane, intake.next, messages, self._loop.time())
         intake.next = messages[-1].offset + 1
         self._look()
+        self._weigh()
 
     async def drained(self, intake: SinkIntake) -> None:
         """Returns when the table has everything that was taken of this queue, or waiting will not help."""
@@ -130,6 +140,8 @@ class Writer:
             del self._intakes[intake.lane]
             self._draining.discard(intake.lane)
             self._filling.drop(intake.lane)
+            self.counts.positions.pop(intake.lane, None)
+            self._weigh()
         self._changed.set()
 
     def close(self) -> None:
@@ -148,6 +160,9 @@ class Writer:
             self._aside.began_anew(to)
         rebase(self._store, self.name, to, made_at=self._wall_clock(), kind="epoch")
 
+    def _weigh(self) -> None:
+        self.buffer.holds(self._filling.bytes + self._writing_bytes)
+
     def _is_writing(self, intake: SinkIntake) -> bool:
         return self._writing is not None and self._writing.get(intake.lane) is intake
 
@@ -157,12 +172,14 @@ class Writer:
             return
         self._disarm()
         reason: Reason | None = "drain" if any(lane in self._filling for lane in self._draining) else None
-        reason = reason or self._filling.reason(self.limits, self._loop.time())
+        limits = self.pace.limits
+        reason = reason or self._filling.reason(limits, self._loop.time())
         if reason is not None:
+            self._writing_bytes = self._filling.bytes
             batch = self._filling.cut(reason)
             self._writing = {lane: self._intakes[lane] for lane in batch.spans}
             self._tasks.start(self._write(batch, self._writing), f"sink {self.name} writes")
-        elif (due := self._filling.due_at(self.limits)) is not None:
+        elif (due := self._filling.due_at(limits)) is not None:
             self._timer = self._loop.call_at(due, self._look)
 
     def _disarm(self) -> None:
@@ -171,11 +188,11 @@ class Writer:
             self._timer = None
 
     async def _write(self, batch: Batch[Message], intakes: Mapping[Lane, SinkIntake]) -> None:
-        began = self._loop.time()
         try:
-            done = await self._until_published(batch, intakes)
-            if done is None:
+            found = await self._until_published(batch, intakes)
+            if found is None:
                 return
+            done, seconds = found
             if self._aside is not None:
                 self._aside.published()
             for lane, intake in intakes.items():
@@ -184,28 +201,34 @@ class Writer:
                     intake.session.done(batch.rows[lane])
             if done.rows and self._compaction is not None:
                 self._compaction.rows_came()
-            _tell(self.name, batch, done, self._loop.time() - began)
+            self.counts.committed(self.name, batch, done, seconds, self._bad_rows())
+            if self.pace.took(seconds):
+                log.info("sink %s: a batch may have %d times its flush limits now", self.name, self.pace.factor)
         finally:
-            self._writing, self._is_stuck = None, False
+            self._writing, self._writing_bytes, self._is_stuck = None, 0, False
             if self._aside is not None:
                 self._aside.forget()
             self._changed.set()
             self._look()
+            self._weigh()
         if not self._has_swept:
             self._has_swept = True
             await self._sweep()
 
-    async def _until_published(self, batch: Batch[Message], intakes: Mapping[Lane, SinkIntake]) -> Done | None:
-        """Try until the table has it; None when every queue of it was given back before."""
+    async def _until_published(
+        self, batch: Batch[Message], intakes: Mapping[Lane, SinkIntake]
+    ) -> tuple[Done, float] | None:
+        """Try until the table has it, and how long that attempt took; None when its queues were given up before."""
         attempt = Attempt(
             self._store, self.name, batch, to_table=self._to_table, now=self._wall_clock, evolution=self._evolution
         )
-        pause = FIRST_PAUSE
+        pause, failures = self._retries.first, 0
         while True:
             over = [lane for lane, intake in intakes.items() if not intake.is_alive]
             if len(over) == len(intakes):
                 return None
             attempt.drop(attempt.batch.without(over))
+            began = self._loop.time()
             try:
                 if self._aside is not None:
                     await self._aside.put(attempt.batch)
@@ -225,11 +248,25 @@ class Writer:
                 for intake in intakes.values():
                     intake.session.still(text)
                 log.debug("sink %s: batch of %d messages failed", self.name, len(batch), exc_info=error)
+                self.counts.failures += 1
+                failures += 1
+                if failures >= self._retries.most:
+                    self._give_up(intakes, failures, text)
+                    return None
                 await asyncio.sleep(pause)
-                pause = min(LONGEST_PAUSE, 2 * pause)
+                pause = min(self._retries.longest, 2 * pause)
                 continue
             self._head = done.head
-            return done
+            return done, self._loop.time() - began
+
+    def _give_up(self, intakes: Mapping[Lane, SinkIntake], failures: int, text: str) -> None:
+        """Its queues are read again from where the table stands, and what was staged is not used."""
+        text = f"{text}; after {failures} attempts its queues are read again from the table"
+        log.error("%s", text)
+        for intake in intakes.values():
+            if intake.is_alive:
+                intake.is_over = True
+                intake.session.broken(SinkError(text))
 
     def _stop_lanes(self, intakes: Mapping[Lane, SinkIntake], error: TooManyBadRowsError) -> None:
         """These queues are held where they stand, for as long as they are ours."""
@@ -252,69 +289,6 @@ class Writer:
         except Exception as error:
             log.warning("sink %s: what was never published cannot be removed: %s", self.name, error)
         else:
+            self.counts.swept += swept
             if swept:
                 log.info("sink %s: removed %d batches that were never published", self.name, swept)
-
-
-class SinkIntake:
-    """One session of one queue (rocketapp.plugin.Intake)."""
-
-    def __init__(self, writer: Writer, lane: Lane, session: QueueSession, start: int) -> None:
-        self._writer, self.lane, self.session = writer, lane, session
-        self.next = start
-        """Everything below was taken, or is in the table."""
-        self.is_over = False
-        self.is_stopped = False
-        """Too much of it is bad: nothing of it is taken, and its messages stay unacknowledged."""
-        self._drain_until: float | None = None
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether its rows are still to be written."""
-        return not self.is_over and not self.is_stopped
-
-    def take(self, messages: Sequence[Message]) -> None:
-        self._writer.take(self, messages)
-
-    async def drain(self) -> None:
-        """May be cancelled and called again: the time limit counts from the first call."""
-        loop = asyncio.get_running_loop()
-        if self._drain_until is None:
-            self._drain_until = loop.time() + self._writer.drain_seconds
-        try:
-            async with asyncio.timeout_at(self._drain_until):
-                await self._writer.drained(self)
-        except TimeoutError:
-            log.warning(
-                "sink %s: %s is given back before its batch is written: it comes again", self._writer.name, self.lane
-            )
-
-    def discard(self) -> None:
-        self.is_over = True
-        self._writer.forget(self)
-
-
-def _tell(name: str, batch: Batch[Message], done: Done, seconds: float) -> None:
-    log.info(
-        "sink %s: commit %d of %d rows, %d bytes, %.2f s, cut by %s, batch %s%s",
-        name,
-        done.head.sequence,
-        done.rows,
-        done.bytes,
-        seconds,
-        batch.reason,
-        done.batch or "(none)",
-        f"; {done.trimmed} messages were there before, {done.fenced} races lost" if done.trimmed or done.fenced else "",
-        extra={
-            "sink": name,
-            "sequence": done.head.sequence,
-            "batch": done.batch,
-            "rows": done.rows,
-            "bytes": done.bytes,
-            "seconds": seconds,
-            "reason": batch.reason,
-            "trimmed": done.trimmed,
-            "fenced": done.fenced,
-            "spans": {str(lane): list(span) for lane, span in batch.spans.items()},
-        },
-    )

@@ -12,8 +12,11 @@ import pytest
 from rocketapp.plugin import MessageQueue, QueueStart, Tasks
 from rocketapp_pyspark.aside import Aside, BadTable, Guard
 from rocketapp_pyspark.batches import Limits
+from rocketapp_pyspark.buffer import Buffer
 from rocketapp_pyspark.conformance import LANE, put
+from rocketapp_pyspark.counts import Counts
 from rocketapp_pyspark.errors import SinkError
+from rocketapp_pyspark.pacing import Pace
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.rows import Rows
 from rocketapp_pyspark.writer import OnOffsetReset, Writer
@@ -50,7 +53,9 @@ async def writer(tmp_path: Path, on_offset_reset: OnOffsetReset) -> AsyncIterato
         store,
         to_table=lambda batch: None,
         aside=lambda worker: Aside(ROWS, worker, Guard(1.0), BadTable(bad, "one/bad", worker, lambda: 1.0)),
-        limits=Limits(),
+        pace=Pace(Limits(), 1000),
+        buffer=Buffer(1000, lambda: 0.0),
+        counts=Counts(),
         on_offset_reset=on_offset_reset,
         drain_seconds=1.0,
         tasks=Tasks(),

@@ -22,6 +22,7 @@ from rocketapp_pyspark import parquet
 from rocketapp_pyspark.commands import command
 from rocketapp_pyspark.compaction import Compaction
 from rocketapp_pyspark.conformance import LANE, OTHER, put
+from rocketapp_pyspark.counts import Counts
 from rocketapp_pyspark.errors import FencedError
 from rocketapp_pyspark.merging import merge, small_files
 from rocketapp_pyspark.parquet import LOG, STAGING, ParquetStore
@@ -343,8 +344,8 @@ class Table:
 
 async def test_the_schedule_begins_with_new_rows_and_waits_for_more(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "rocketapp.spark")
-    tasks, table = Tasks(), Table()
-    schedule = Compaction("one", [table], every=0.01, target_file_size=7, tasks=tasks)
+    tasks, table, counts = Tasks(), Table(), Counts()
+    schedule = Compaction("one", [table], every=0.01, target_file_size=7, tasks=tasks, counts=counts)
     schedule.rows_came()
     schedule.rows_came()
     assert await asyncio.to_thread(table.called.wait, 30)
