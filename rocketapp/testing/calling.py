@@ -60,6 +60,8 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
     policy makes of it, Retry without one, with the exception as its `__cause__`. Raises LookupError for a function that
     is not a handler of the app, and what plugins raise when they start.
     """
+    if unknown := options.keys() - CallOptions.__annotations__.keys():
+        raise TypeError(f"call takes no keyword {min(unknown)!r}: it takes {', '.join(CallOptions.__annotations__)}")
     is_batch = isinstance(item, list)
     app = options.get("app")
     if app is None:

@@ -82,6 +82,8 @@ class Faults:
         group: None is the app's. The app notices it when it renews its locks (`consumer.lock_renew_interval`, 20 s).
         """
         check_number(f"lease_lost(seconds={seconds!r})", seconds, least=0)
+        if topic not in (topics := self._stage.topics):
+            raise LookupError(f"lease_lost({topic!r}): the app consumes {', '.join(sorted(topics)) or 'nothing'}")
         address = self._stage.address(cluster)
         self._start(lambda: self._steal(topic, seconds, group or self._stage.group, address))
 

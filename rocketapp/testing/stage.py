@@ -23,6 +23,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import unobserved
+from rocketapp.model.subscription import Subscription
 from rocketapp.testing.outside import DrivenLoop
 from rocketapp.testing.recorder import Recorder
 from rocketapp.testing.threads import CountedThreads
@@ -77,6 +78,14 @@ class Stage:
     def group(self) -> str:
         """The app's own group."""
         return self.settings.app.group or self.app.name
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """What the app consumes."""
+        return frozenset(one.topic for one in self._subscriptions())
+
+    def _subscriptions(self) -> list[Subscription]:
+        return declared_of(self.app).registry.subscriptions(self.group, self.settings.consumer)
 
     def address(self, cluster: str) -> str:
         """Where the broker of a cluster listens. Raises LookupError for one that the app does not have."""
@@ -150,8 +159,7 @@ class Stage:
 
     def _create_topics(self) -> None:
         """What is subscribed exists, as it does in production most of the time: so the first message is awaited."""
-        declared = declared_of(self.app)
-        for one in declared.registry.subscriptions(self.group, self.settings.consumer):
+        for one in self._subscriptions():
             self.brokers[self.address(one.cluster)].create_topic(one.topic)
 
     async def _stop_brokers(self) -> None:

@@ -108,6 +108,11 @@ async def test_a_function_that_is_no_handler_of_the_app_is_refused() -> None:
         await call(print, b"", app=RocketApp("shop"))
 
 
+async def test_a_misspelt_keyword_is_refused_instead_of_collecting_nothing() -> None:
+    with pytest.raises(TypeError, match="call takes no keyword 'publised': it takes app, topic, published"):
+        await call(print, b"", publised=[])  # type: ignore[call-overload]
+
+
 def test_a_message_is_what_a_pull_would_bring() -> None:
     queue, now = MessageQueue("orders", "broker-b", 3), datetime(2027, 1, 2, tzinfo=UTC)
     message = make_message(

@@ -130,6 +130,11 @@ def test_a_fault_of_an_unknown_cluster_is_an_error() -> None:
         t.faults.connection_lost(cluster="eu")
 
 
+def test_a_lease_of_a_topic_that_the_app_does_not_consume_cannot_be_lost() -> None:
+    with TestApp(shop()) as t, pytest.raises(LookupError, match=r"lease_lost\('order'\): the app consumes orders"):
+        t.faults.lease_lost("order")
+
+
 @pytest.mark.parametrize(
     ("fault", "arguments"),
     [
