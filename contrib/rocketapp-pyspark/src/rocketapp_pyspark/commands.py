@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 
 import click
 
-from rocketapp_pyspark.operating import NAME, TABLE, compact, files, rebase, sinks_of
-from rocketapp_pyspark.parquet import STAGING, ParquetStore
+from rocketapp_pyspark.operating import NAME, TABLE, compact, files, rebase
 from rocketapp_pyspark.records import Commit
+from rocketapp_pyspark.showing import Shown, left_over, shown
 
 
 @click.group()
@@ -26,12 +25,16 @@ command.add_command(rebase)
 @TABLE
 @NAME
 @click.option("--commits", default=0, show_default=True, help="How many of the newest commits to show as well.")
-def show(table: Path, name: str | None, commits: int) -> None:
-    """Where the sinks of a Parquet directory stand: newest commit, and the next offset of each queue."""
-    for one in sinks_of(table, name):
-        _show(one, list(ParquetStore.log_of(table, one)), commits)
-    staged = len(list((table / STAGING).iterdir())) if (table / STAGING).is_dir() else 0
-    click.echo(f"staged and not published: {staged} batches")
+def show(table: str, name: str | None, commits: int) -> None:
+    """Where the sinks of a table stand: newest commit, and the next offset of each queue.
+
+    TABLE is the directory of a Parquet or Delta table.
+    """
+    for one in shown(table, name):
+        _show(one, commits)
+    staged = left_over(table)
+    if staged is not None:
+        click.echo(f"staged and not published: {staged} batches")
 
 
 KINDS = {
@@ -41,13 +44,16 @@ KINDS = {
 }
 
 
-def _show(name: str, found: list[Commit], commits: int) -> None:
-    newest = found[-1]
-    rows = sum(commit.rows for commit in found)
-    click.echo(f"{name}: commit {newest.sequence} at {_time(newest)}, {rows} rows")
-    for lane, position in sorted(newest.vector.items()):
+def _show(sink: Shown, commits: int) -> None:
+    if not sink.commits:
+        click.echo(f"{sink.name}: commit {sink.sequence}, older than the log of the table")
+    else:
+        newest, first = sink.commits[-1], sink.commits[0].sequence
+        rows, since = sum(commit.rows for commit in sink.commits), "" if first == 1 else f" since commit {first}"
+        click.echo(f"{sink.name}: commit {sink.sequence} at {_time(newest)}, {rows} rows{since}")
+    for lane, position in sorted(sink.vector.items()):
         click.echo(f"  {lane}  next #{position}")
-    for commit in found[-commits:] if commits else ():
+    for commit in sink.commits[-commits:] if commits else ():
         if commit.kind != "append":
             click.echo(f"  commit {commit.sequence} at {_time(commit)}: {KINDS[commit.kind]}")
             continue

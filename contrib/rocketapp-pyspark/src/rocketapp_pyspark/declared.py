@@ -14,7 +14,7 @@ from rocketapp.plugin import Start
 from rocketapp_pyspark.batches import Limits
 from rocketapp_pyspark.columns import Columns
 from rocketapp_pyspark.evolution import Evolution
-from rocketapp_pyspark.formats import Format, PartitionBy, TableOptions
+from rocketapp_pyspark.formats import Format, PartitionBy, TableOptions, missing
 from rocketapp_pyspark.kinds import codec_problem, columns_of, content_type_of
 from rocketapp_pyspark.pacing import Retries
 from rocketapp_pyspark.rows import SET_ASIDE, BadRows, Read, Rows
@@ -119,6 +119,9 @@ def _choice_problem(sink: Sink, formats: Sequence[str]) -> str | None:
     ):
         if value not in known:
             return f"{name}={value!r} is unknown: give {' or '.join(map(repr, known))}"
+    library = missing(sink.format)
+    if library is not None:
+        return f"format={sink.format!r} needs {library}: pip install 'rocketapp-pyspark[{sink.format}]'"
     return None
 
 

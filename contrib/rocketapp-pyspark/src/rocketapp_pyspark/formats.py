@@ -7,6 +7,7 @@ import difflib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass
+from importlib.util import find_spec
 from typing import Any, Literal, Protocol
 
 from rocketapp_pyspark.database import Database, JdbcOptions
@@ -14,7 +15,7 @@ from rocketapp_pyspark.jdbc import JdbcStore
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.store import Store
-from rocketapp_pyspark.writing import by_spark
+from rocketapp_pyspark.writing import by_spark, partition_column
 
 PartitionBy = Literal["day", "hour"]
 
@@ -72,9 +73,16 @@ def parquet(about: TableOptions, spark: Spark) -> Store:
     return ParquetStore(about.table, about.sink, write=by_spark(spark, about.partition_by))
 
 
-def parquet_problem(about: TableOptions) -> str | None:
+def delta(about: TableOptions, spark: Spark) -> Store:
+    from rocketapp_pyspark.delta import DeltaStore
+
+    columns = () if about.partition_by is None else (partition_column(about.partition_by),)
+    return DeltaStore(about.table, about.sink, write=by_spark(spark, about.partition_by), partition_columns=columns)
+
+
+def path_problem(about: TableOptions) -> str | None:
     if "://" in os.fspath(about.table):
-        return f"table={about.table!r}: a Parquet directory needs a file system with hard links; give a path"
+        return f"table={about.table!r}: give a path: the table has to be on a local or network file system"
     return None
 
 
@@ -94,9 +102,12 @@ def jdbc_problem(about: TableOptions) -> str | None:
 
 
 BUILT_IN: dict[str, Format] = {
-    "parquet": Format(new_store=parquet, problem=parquet_problem),
+    "parquet": Format(new_store=parquet, problem=path_problem),
+    "delta": Format(new_store=delta, problem=path_problem),
     "jdbc": Format(new_store=jdbc, options=JdbcOptions, problem=jdbc_problem),
 }
+EXTRAS = {"delta": "deltalake"}
+"""The library of a format, which the extra of the same name brings along."""
 _registered: dict[str, Format] = {}
 
 
@@ -114,3 +125,9 @@ def register_format(name: str, new_store: NewStore, *, options: type[Any] | None
 def known() -> dict[str, Format]:
     """By name, those of other packages included."""
     return {**BUILT_IN, **_registered}
+
+
+def missing(format: str) -> str | None:
+    """The library that a format needs and that is not installed."""
+    library = EXTRAS.get(format)
+    return library if library is not None and find_spec(library) is None else None

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from urllib.parse import unquote
+from typing import TYPE_CHECKING
 
 import click
 
 from rocketapp_pyspark.lanes import Lane
-from rocketapp_pyspark.parquet import LOG, ParquetStore
+from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.rebasing import lane_from
 from rocketapp_pyspark.rebasing import rebase as set_positions
+from rocketapp_pyspark.showing import is_delta, shown
 from rocketapp_pyspark.store import TARGET_FILE_SIZE
 
+if TYPE_CHECKING:
+    from rocketapp_pyspark.delta import DeltaStore
+
 MIB = 1024 * 1024
-TABLE = click.argument("table", type=click.Path(exists=True, file_okay=False, path_type=Path))
+TABLE = click.argument("table")
 NAME = click.option("--name", default=None, help="One sink; without it, all sinks of the table.")
 
 
-def sinks_of(table: Path, name: str | None) -> list[str]:
+def names_of(table: str, name: str | None) -> list[str]:
     """The names of the sinks that are meant. Raises UsageError when the table has none, or not this one."""
-    logs = sorted((table / LOG).iterdir()) if (table / LOG).is_dir() else []
-    names = [unquote(directory.name) for directory in logs]
-    if not names or (name is not None and name not in names):
-        wanted = "a sink" if name is None else f"a sink named {name}"
-        known = f": it has {', '.join(names)}" if names else ""
-        raise click.UsageError(f"{table} is not the table of {wanted}{known}")
-    return names if name is None else [name]
+    return [one.name for one in shown(table, name)]
+
+
+def store_of(table: str, sink: str, sort_by: Sequence[str] = ()) -> ParquetStore | DeltaStore:
+    """The store of a sink, to be looked after. It takes a table that was set back as it is."""
+    if not is_delta(table):
+        return ParquetStore(table, sink, write=_never, sort_by=sort_by)
+    from rocketapp_pyspark.delta import DeltaStore
+
+    if sort_by:
+        raise click.UsageError("--sort-by is for Parquet directories: sort a Delta table by its own OPTIMIZE")
+    return DeltaStore(table, sink, write=_never, is_set_back=True)
 
 
 @click.command()
@@ -41,10 +51,10 @@ def sinks_of(table: Path, name: str | None) -> list[str]:
     help="Mebibytes of the new files, at most. Files of half of it stay as they are.",
 )
 @click.option("--sort-by", multiple=True, metavar="COLUMN", help="Sort the rows of each new file; may be repeated.")
-def compact(table: Path, name: str | None, target_file_size: int, sort_by: tuple[str, ...]) -> None:
-    """Put the small files of a Parquet directory together. Positions stay as they are."""
-    for one in sinks_of(table, name):
-        done = ParquetStore(table, one, write=_never, sort_by=sort_by).compact(target_file_size * MIB)
+def compact(table: str, name: str | None, target_file_size: int, sort_by: tuple[str, ...]) -> None:
+    """Put the small files of a Parquet directory or Delta table together. Positions stay as they are."""
+    for one in names_of(table, name):
+        done = store_of(table, one, sort_by).compact(target_file_size * MIB)
         if done.before:
             click.echo(f"{one}: {done.before} files are {done.after} now, of {done.bytes} bytes")
         else:
@@ -63,18 +73,18 @@ def compact(table: Path, name: str | None, target_file_size: int, sort_by: tuple
     help="Where a queue goes on, as orders@broker-a:0=5000; may be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
-def rebase(table: Path, name: str | None, positions: tuple[str, ...], dry_run: bool) -> None:
+def rebase(table: str, name: str | None, positions: tuple[str, ...], dry_run: bool) -> None:
     """Set where queues of a sink go on, by a commit of its own; queues that are not named stay.
 
     Set back, messages are stored again; set forward, those between are left out. Running apps notice it.
     """
-    names = sinks_of(table, name)
+    names = names_of(table, name)
     if len(names) > 1:
         raise click.UsageError(f"{table} has several sinks: say --name with one of {', '.join(names)}")
     (sink,), to = names, _positions(positions)
     now = datetime.now(UTC).timestamp()
-    for path, one in ((table.with_name(f"{table.name}_bad"), f"{sink}/bad"), (table, sink)):
-        store = ParquetStore(path, one, write=_never)
+    for path, one in ((f"{table}_bad", f"{sink}/bad"), (table, sink)):
+        store = store_of(path, one)
         head = store.load()
         if not head.sequence:
             continue  # bad rows have no table of their own
@@ -105,9 +115,11 @@ def _positions(given: tuple[str, ...]) -> dict[Lane, int]:
 @click.command()
 @TABLE
 @NAME
-def files(table: Path, name: str | None) -> None:
+def files(table: str, name: str | None) -> None:
     """The files of a Parquet directory that hold each row once, one a line, whatever runs meanwhile."""
-    for one in sinks_of(table, name):
+    if is_delta(table):
+        raise click.UsageError(f"{table} is a Delta table, whose own log says which files it has")
+    for one in names_of(table, name):
         for file in ParquetStore.files_of(table, one):
             click.echo(file)
 

@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -26,15 +25,13 @@ from urllib.parse import quote
 from rocketapp_pyspark.errors import FencedError, SinkError
 from rocketapp_pyspark.merging import alike, merge, small_files
 from rocketapp_pyspark.records import Commit, Head, decode, encode, to_json
+from rocketapp_pyspark.staging import OUT, Staging, Write, place_of, sync
 from rocketapp_pyspark.store import Compacted, Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Write = Callable[["pa.Table", Path], None]
-"""Writes rows as Parquet files into a directory, which it creates."""
-
-LOG, STAGING, OUT = "_rmq_log", "_rmq_staging", "out"
+LOG = "_rmq_log"
 
 
 class ParquetStore:
@@ -42,9 +39,9 @@ class ParquetStore:
 
     def __init__(self, path: str | os.PathLike[str], sink: str, *, write: Write, sort_by: Sequence[str] = ()) -> None:
         """`sort_by`: the columns by which `write` sorts the rows of a file."""
-        self.path, self.sink, self._write, self._sort_by = Path(path), sink, write, sort_by
+        self.path, self.sink, self._sort_by = Path(path), sink, sort_by
         self._log = _log(self.path, sink)
-        self._staging = self.path / STAGING
+        self._staging = Staging(self.path, write)
         self._complete = 0
         """All files up to this commit are in place."""
 
@@ -63,11 +60,7 @@ class ParquetStore:
         return Head(sequence=newest, batch=commit.batch, vector=commit.vector, schema=commit.schema)
 
     def stage(self, batch: str, rows: pa.Table) -> Staged:
-        directory = self._staging / batch
-        shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
-        self._write(rows, directory / OUT)
-        return self._durable(batch, rows.num_rows)
+        return self._staging.stage(batch, rows)
 
     def add_columns(self, columns: pa.Schema) -> None:
         """Each file has columns of its own: readers take those that it lacks as empty."""
@@ -81,14 +74,7 @@ class ParquetStore:
 
     def sweep(self, older_than: float) -> int:
         self.load()  # what is named by the newest commit is moved away
-        if not self._staging.is_dir():
-            return 0
-        limit, swept, named = time_ns() / 1e9 - older_than, 0, self._named()
-        for directory in self._staging.iterdir():
-            if directory.stat().st_mtime <= limit and directory.name not in named:
-                shutil.rmtree(directory, ignore_errors=True)
-                swept += 1
-        return swept
+        return self._staging.sweep(older_than, self._named())
 
     def compact(self, target_file_size: int) -> Compacted:
         """See rocketapp_pyspark.store.Compacts. Files that another sink has added to the directory are its own."""
@@ -113,7 +99,7 @@ class ParquetStore:
             except FencedError:
                 continue
             return Compacted(len(removed), len(found), staged.bytes)
-        shutil.rmtree(self._staging / staged.batch, ignore_errors=True)
+        self._staging.forget(staged.batch)
         return Compacted()
 
     @staticmethod
@@ -141,10 +127,11 @@ class ParquetStore:
             if entry is None:
                 raise FencedError(f"{self._log}: the table is not at commit {before}")
             self._complete_to(before, entry)
-        files = [] if staged is None else [[name, self._place(commit, name)] for name in staged.content]
+        stem = f"{commit.sequence:020d}-{commit.batch}"
+        files = [] if staged is None else [[name, place_of(name, stem)] for name in staged.content]
         for name, _ in files:
-            if not (self._staging / commit.batch / name).is_file():
-                raise SinkError(f"{self._staging / commit.batch / name} has vanished: it was staged too long ago")
+            if not (self._staging.path / commit.batch / name).is_file():
+                raise self._staging.lost(self._staging.path / commit.batch / name)
         entry = {**encode(commit), "files": files, **(extra or {})}
         self._create(commit.sequence, to_json(entry))
         self._complete_to(commit.sequence, entry, is_ours=True)
@@ -162,17 +149,12 @@ class ParquetStore:
             return None
         return found
 
-    def _place(self, commit: Commit, name: str) -> str:
-        """Where a staged file goes: `out/day=1/part-00000-....parquet` keeps its partition."""
-        parts, number = Path(name).parent.parts[1:], Path(name).name
-        return str(Path(*parts, f"{commit.sequence:020d}-{commit.batch}-{number}"))
-
     def _create(self, sequence: int, content: bytes) -> None:
         """The commit point. Raises FencedError if this number is taken."""
         if not self._log.is_dir():
             self._log.mkdir(parents=True, exist_ok=True)
-            _sync(self._log.parent)
-            _sync(self.path)
+            sync(self._log.parent)
+            sync(self.path)
         name = self._name(sequence)
         coming = name.with_name(f".{name.name}.{os.getpid()}.{time_ns()}")
         with coming.open("xb") as file:
@@ -185,13 +167,13 @@ class ParquetStore:
             raise FencedError(f"{name}: another owner has committed it") from None
         finally:
             coming.unlink(missing_ok=True)
-        _sync(self._log)
+        sync(self._log)
 
     def _complete_to(self, sequence: int, entry: dict[str, Any], *, is_ours: bool = False) -> None:
         """Move the files of a commit into the table, as far as they are not there."""
         if sequence <= self._complete:
             return
-        directory, folders = self._staging / entry["batch"], set()
+        directory, folders = self._staging.path / entry["batch"], set()
         for name, place in entry["files"]:
             target = self.path / place
             if not target.exists() and (is_ours or directory.exists()):
@@ -205,9 +187,9 @@ class ParquetStore:
                     continue
             folders |= {target.parent, target.parent.parent} if target.parent != self.path else {self.path}
         for folder in folders:
-            _sync(folder)
+            sync(folder)
         self._remove(sequence, entry)
-        shutil.rmtree(directory, ignore_errors=True)
+        self._staging.forget(entry["batch"])
         self._complete = sequence
 
     def _remove(self, sequence: int, entry: dict[str, Any]) -> None:
@@ -220,27 +202,15 @@ class ParquetStore:
             for file in left:
                 file.unlink(missing_ok=True)
             for folder in {file.parent for file in left}:
-                _sync(folder)
-
-    def _durable(self, batch: str, rows: int) -> Staged:
-        """What is staged survives the machine."""
-        directory = self._staging / batch
-        files = [str(file.relative_to(directory)) for file in sorted((directory / OUT).rglob("*.parquet"))]
-        size = 0
-        for name in files:
-            _sync(directory / name)
-            size += (directory / name).stat().st_size
-        for folder in {(directory / name).parent for name in files} | {directory / OUT, directory, self._staging}:
-            _sync(folder)
-        return Staged(batch, rows, size, files)
+                sync(folder)
 
     def _merged(self, groups: Iterable[Sequence[str]]) -> Staged:
         batch = uuid.uuid4().hex
-        out = self._staging / batch / OUT
+        out = self._staging.path / batch / OUT
         for number, group in enumerate(groups):
             target = out / Path(group[0]).parent / f"part-{number:05d}.parquet"
             merge([self.path / place for place in group], target, self._sort_by)
-        return self._durable(batch, 0)
+        return self._staging.durable(batch, 0)
 
     def _live(self, sequence: int) -> list[str]:
         """The files that hold the rows up to a commit; those that were removed from the table later are left out."""
@@ -285,12 +255,3 @@ def _refuse(rows: pa.Table, directory: Path) -> None:
 
 def _log(path: Path, sink: str) -> Path:
     return path / LOG / quote(sink, safe="")
-
-
-def _sync(path: Path) -> None:
-    """What was written there survives the machine."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -18,12 +18,12 @@ def rebase(store: Store, sink: str, to: Mapping[Lane, int], *, made_at: float, k
     """Set where these lanes stand; the others stay. It blocks. Returns where the sink stands then.
 
     Owners that publish meanwhile lose the race, and read where the table stands. Positions that are there already need
-    no commit. Raises what the store raises.
+    no commit, unless the newest commit is not in the table any more. Raises what the store raises.
     """
     head = store.load()
     for _ in range(MOST_FENCES):
         vector = {**head.vector, **to}
-        if vector == dict(head.vector):
+        if head.batch and vector == dict(head.vector):
             return head
         commit = Commit(
             sink=sink,

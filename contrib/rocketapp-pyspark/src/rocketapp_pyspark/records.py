@@ -43,6 +43,7 @@ class Head:
     sequence: int = 0
     """0: it has none."""
     batch: str = ""
+    """Empty when the table does not have that commit any more."""
     vector: Vector = field(default_factory=dict)
     schema: str = ""
     """Of the newest commit that had rows."""

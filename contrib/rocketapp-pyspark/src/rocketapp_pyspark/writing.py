@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rocketapp_pyspark.errors import SinkError
-from rocketapp_pyspark.parquet import Write
 from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.staging import Write
 
 if TYPE_CHECKING:
     import pyarrow as pa

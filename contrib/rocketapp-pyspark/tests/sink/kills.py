@@ -120,7 +120,7 @@ def die_at_file(point: str) -> None:
         if is_due("buffering"):
             die()
         if is_due("staging"):
-            self._write(rows, self._staging / batch)
+            self._staging.write(rows, self._staging.path / batch)
             die()
         return stage(self, batch, rows)
 

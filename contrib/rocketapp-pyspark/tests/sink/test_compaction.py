@@ -25,7 +25,8 @@ from rocketapp_pyspark.conformance import LANE, OTHER, put
 from rocketapp_pyspark.counts import Counts
 from rocketapp_pyspark.errors import FencedError
 from rocketapp_pyspark.merging import merge, small_files
-from rocketapp_pyspark.parquet import LOG, STAGING, ParquetStore
+from rocketapp_pyspark.parquet import LOG, ParquetStore
+from rocketapp_pyspark.staging import STAGING
 from rocketapp_pyspark.store import Compacted
 
 LARGE = 128 * 1024 * 1024

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -256,13 +257,13 @@ async def test_two_apps_share_the_queues_of_a_topic(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"format": "csv"}, "format='csv' is unknown: give 'arrow' or "),
+        ({"format": "csv"}, "format='csv' is unknown: give 'arrow' or 'delta' or "),
         ({"flush_row": 5}, "format='arrow': flush_row= is unknown: flush_rows= is meant?"),
         ({"zone": 5}, "format='arrow': zone= is unknown"),
         ({"format": "picky"}, "format='picky': zone= is missing"),
         ({"format": "picky", "zon": "north"}, "format='picky': zon= is unknown: zone= is meant?"),
         ({"format": "picky", "zone": "nowhere"}, "format='picky': the zone is north or south"),
-        ({"table": "s3://bucket/orders", "format": "parquet"}, "needs a file system with hard links"),
+        ({"table": "s3://bucket/orders", "format": "parquet"}, "on a local or network file system"),
         ({"flush_rows": 0}, "flush_rows=0: give a whole number"),
         ({"flush_seconds": 0}, "flush_seconds=0: give seconds"),
         ({"bad_rows": "drop"}, "bad_rows='drop' is unknown"),
@@ -286,6 +287,12 @@ async def test_a_format_is_given_the_keywords_that_it_names(shop: Shop) -> None:
         await shop.send(app, [1])
         shop.table /= "south"
         await shop.has(1)
+
+
+def test_a_format_whose_library_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(SetupError, match=r"needs deltalake: pip install 'rocketapp-pyspark\[delta\]'"):
+        Shop("orders", Path("table")).app(format="delta")
 
 
 def test_the_typed_function_declares_as_the_method_does() -> None:

@@ -1,0 +1,78 @@
+"""Where the sinks of a table stand, read from the table alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import click
+
+from rocketapp_pyspark.lanes import Vector
+from rocketapp_pyspark.parquet import LOG, ParquetStore
+from rocketapp_pyspark.records import Commit
+from rocketapp_pyspark.staging import STAGING
+
+DELTA_LOG = "_delta_log"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One sink."""
+
+    name: str
+    sequence: int
+    vector: Vector
+    commits: Sequence[Commit]
+    """Oldest first, as far as the table knows them."""
+
+
+def shown(table: str, name: str | None) -> list[Shown]:
+    """The sinks of a table that are meant. Raises UsageError when it has none, or not this one."""
+    path = Path(table)
+    found = _delta(path) if is_delta(table) else _parquet(path)
+    names = [one.name for one in found]
+    if not names or (name is not None and name not in names):
+        wanted = "a sink" if name is None else f"a sink named {name}"
+        known = f": it has {', '.join(names)}" if names else ""
+        raise click.UsageError(f"{table} is not the table of {wanted}{known}")
+    return [one for one in found if name in (None, one.name)]
+
+
+def is_delta(table: str) -> bool:
+    return (Path(table) / DELTA_LOG).is_dir()
+
+
+def left_over(table: str) -> int | None:
+    """Batches that were staged and not published; None when that cannot be told."""
+    path = Path(table)
+    if not path.is_dir():
+        return None
+    return len(list((path / STAGING).iterdir())) if (path / STAGING).is_dir() else 0
+
+
+def _of(commits: Sequence[Commit]) -> Shown:
+    newest = commits[-1]
+    return Shown(newest.sink, newest.sequence, newest.vector, commits)
+
+
+def _parquet(path: Path) -> list[Shown]:
+    logs = sorted((path / LOG).iterdir()) if (path / LOG).is_dir() else []
+    return [_of(list(ParquetStore.log_of(path, unquote(directory.name)))) for directory in logs]
+
+
+def _delta(path: Path) -> list[Shown]:
+    from rocketapp_pyspark import delta_log
+
+    newest = max(int(file.stem) for file in (path / DELTA_LOG).glob("*.json") if file.stem.isdigit())
+    transactions = delta_log.transactions(path, newest)
+    commits: dict[str, list[Commit]] = {}
+    for entry in delta_log.entries(path, newest):
+        commit = entry.commit
+        if commit is not None:
+            commits.setdefault(commit.sink, []).append(commit)
+    return [
+        Shown(sink, sequence, delta_log.vector_of(transactions, sink), commits.get(sink, [])[::-1])
+        for sink, sequence in sorted(delta_log.sinks_of(transactions).items())
+    ]
