@@ -62,11 +62,11 @@ def messages(count: int, size: int) -> Iterator[Sent]:
     return (Sent(os.urandom(size), tag="t", keys=f"k{n}", unique_id=f"{n:032X}") for n in range(count))
 
 
-def fill(address: str, count: int, size: int) -> None:
+def fill(address: str, count: int, size: int, *, topic: str = TOPIC) -> None:
     loader = Loader(address)
-    loader.make_topic(TOPIC, QUEUES)
+    loader.make_topic(topic, QUEUES)
     for queue_id in range(QUEUES):
-        loader.send(TOPIC, queue_id, messages(count // QUEUES, size), at_once=2000)
+        loader.send(topic, queue_id, messages(count // QUEUES, size), at_once=2000)
     loader.close()
 
 

@@ -65,6 +65,10 @@ class Loader:
             wait_until(lambda: self.end(topic, queue_id) >= end, within=60, what=f"{topic}:{queue_id} reaches {end}")
         return offsets
 
+    def put(self, topic: str, queue_id: int, some: Sequence[Sent]) -> int:
+        """Send one batch; return the offset of its first message as soon as it is stored."""
+        return self._send_batch(topic, queue_id, some)
+
     def end(self, topic: str, queue_id: int) -> int:
         """The offset of the queue's next message."""
         fields = QueueRequest(topic, queue_id).to_fields()

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 
 from rocketapp.plugin import Message, RocketAppError
+from rocketapp.wire.properties import keys_of
 from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns
 from rocketapp_pyspark.errors import SinkError
@@ -89,10 +90,9 @@ class Rows:
 
     def _decode(self, batch: Batch[Message]) -> Decoded:
         messages = [message for held in batch.rows.values() for message in held]
-        values, problems = self._values(messages)
-        arrays = self._arrays(values, problems)
+        problems = dict[int, str]()
+        arrays = self._bodies(messages) or self._arrays(self._values(messages, problems), problems)
         self.bad_count = len(problems)
-        del values
         lanes = [(lane, len(held)) for lane, held in batch.rows.items()]
         bad = [BadRow(lane, message, problems[number]) for number, lane, message in _located(lanes, messages, problems)]
         if bad and self._bad_rows == "fail":
@@ -108,9 +108,20 @@ class Rows:
         good = pa.array(number not in problems for number in range(len(messages)))
         return Decoded(table.filter(good), bad)
 
-    def _values(self, messages: Sequence[Message]) -> tuple[list[Any], dict[int, str]]:
-        """The values of each row, and of what is none the reason by its number."""
-        read, values, problems = self._reading(), list[Any](), dict[int, str]()
+    def _bodies(self, messages: Sequence[Message]) -> list[pa.Array] | None:
+        """The columns of bodies that are stored as they are; None where they are decoded, or one of them is bad."""
+        if self._columns is not None:
+            return None
+        try:
+            bodies = [message.body for message in messages]
+        except RocketAppError:
+            return None
+        texts = [message.tag for message in messages], [_keys(message) for message in messages]
+        return [pa.array(bodies, pa.binary()), *(pa.array(one, pa.string()) for one in texts)]
+
+    def _values(self, messages: Sequence[Message], problems: dict[int, str]) -> list[Any]:
+        """The values of each row. Of what is none the reason is noted down by its number."""
+        read, values = self._reading(), list[Any]()
         empty = (None,) * len(self._own)
         for number, message in enumerate(messages):
             try:
@@ -118,11 +129,11 @@ class Rows:
             except (ValueError, RocketAppError) as error:
                 values.append(empty)
                 problems[number] = str(error)
-        return values, problems
+        return values
 
     def _reading(self) -> Callable[[Message], Any]:
         if self._columns is None:
-            return lambda message: (message.body, message.tag, " ".join(message.keys))
+            return lambda message: (message.body, message.tag, _keys(message))
         assert self._read is not None
         read, values = self._read, self._columns.values
         return lambda message: values(read(message))
@@ -145,6 +156,11 @@ class Rows:
     def _plain(self, number: int, column: Sequence[Any]) -> Sequence[Any]:
         plain = None if self._columns is None else self._columns.plain[number]
         return column if plain is None else [plain(value) for value in column]
+
+
+def _keys(message: Message) -> str:
+    """With blanks between them. The other properties are not decoded."""
+    return (keys_of(message.raw_properties) or b"").decode("utf-8", "replace")
 
 
 def bad_table(bad: Sequence[BadRow]) -> pa.Table:

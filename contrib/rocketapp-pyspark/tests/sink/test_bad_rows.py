@@ -11,6 +11,7 @@ from sink_shop import Order, Shop, all_rows, until
 
 from rocketapp import Message, SetupError
 from rocketapp_pyspark.aside import LEAST_ROWS
+from rocketapp_pyspark.errors import SinkError
 
 Place = tuple[str, str, int, int]
 
@@ -132,6 +133,25 @@ async def test_a_bad_row_is_published_before_its_batch_and_once_although_the_bat
         await until(lambda: bool(received.messages))
     assert not problems
     assert [message.body for message in received.messages] == [b"{"]
+
+
+async def test_a_run_that_ends_between_the_two_publishes_again_and_repeats_have_the_same_place(shop: Shop) -> None:
+    topic = f"{shop.topic}-x"
+    first = shop.app(bad_rows="topic", bad_rows_topic=topic)
+
+    @shop.decorate
+    def failing(batch: pa.Table) -> pa.Table:
+        raise SinkError("no")
+
+    async with first:
+        await first.publish_many(shop.topic, [b"{", Order(1, "x")], order_key="one")
+        await until(lambda: bool(shop.watch.reasons()))
+    second = shop.app(bad_rows="topic", bad_rows_topic=topic)
+    received = Received(shop, second, topic)
+    async with second:
+        await shop.has(1)
+        await until(lambda: len(received.messages) == 2)
+    assert len(set(received.places())) == 1
 
 
 @pytest.mark.parametrize("bad_rows", ["fail", "column", "table"])
