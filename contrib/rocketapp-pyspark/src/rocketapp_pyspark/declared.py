@@ -47,6 +47,7 @@ class Sink:
     bad_rows_max_ratio: float | None
     evolution: Evolution
     partition_by: PartitionBy | None
+    sort_by: tuple[str, ...]
     limits: Limits
     on_offset_reset: OnOffsetReset
     retries: Retries
@@ -92,7 +93,9 @@ class Sink:
     def about(self, format: Format) -> TableOptions:
         """What the store is made of. Raises ValueError for options that the format does not take."""
         options = format.make_options(self.options, SinkOptions.__annotations__)
-        return TableOptions(table=self.table, sink=self.name, partition_by=self.partition_by, options=options)
+        return TableOptions(
+            table=self.table, sink=self.name, partition_by=self.partition_by, sort_by=self.sort_by, options=options
+        )
 
 
 def problem_of(sink: Sink, formats: Mapping[str, Format]) -> str | None:
@@ -129,6 +132,10 @@ def _table_problem(sink: Sink, format: Format) -> str | None:
     table: object = sink.table
     if not isinstance(table, str | os.PathLike) or not os.fspath(table):
         return f"table={table!r}: give the place of the table"
+    if sink.sort_by and not format.is_sorted:
+        return f"sort_by={sink.sort_by!r}: format={sink.format!r} does not sort"
+    if not all(isinstance(column, str) and column for column in sink.sort_by):
+        return f"sort_by={sink.sort_by!r}: give names of columns"
     try:
         return format.problem(sink.about(format))
     except ValueError as error:

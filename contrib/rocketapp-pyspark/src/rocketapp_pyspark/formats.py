@@ -30,6 +30,8 @@ class TableOptions:
     """The name of the sink: positions belong to it."""
     partition_by: PartitionBy | None = None
     """Rows are kept apart by the time at which brokers stored them, in UTC."""
+    sort_by: tuple[str, ...] = ()
+    """Columns by which the rows of a file are sorted."""
     options: Any = None
     """The format's own options, an object of the class that the format names."""
 
@@ -51,6 +53,8 @@ class Format:
     """A dataclass of the keywords that `app.sink` takes for this format; its constructor raises ValueError."""
     problem: Callable[[TableOptions], str | None] = lambda about: None
     """Why a sink cannot have this table; None when it can. Asked where the sink is declared."""
+    is_sorted: bool = False
+    """Its store minds `sort_by`; otherwise that is refused."""
 
     def make_options(self, given: Mapping[str, Any], others: Iterable[str]) -> Any:
         """The options of one sink. Raises ValueError for an unknown keyword, a missing one, or a wrong value.
@@ -69,15 +73,30 @@ class Format:
         return None if self.options is None else self.options(**given)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetOptions:
+    """Keywords of `format="parquet"`."""
+
+    staging: str | os.PathLike[str] | None = None
+    """Where files are written before their commit; None: a hidden directory of the table."""
+
+    def __post_init__(self) -> None:
+        staging: object = self.staging
+        if staging is not None and (not isinstance(staging, str | os.PathLike) or not os.fspath(staging)):
+            raise ValueError(f"staging={staging!r}: give a directory, or None")
+
+
 def parquet(about: TableOptions, spark: Spark) -> Store:
-    return ParquetStore(about.table, about.sink, write=by_spark(spark, about.partition_by))
+    write = by_spark(spark, about.partition_by, about.sort_by)
+    return ParquetStore(about.table, about.sink, write=write, sort_by=about.sort_by, staging=about.options.staging)
 
 
 def delta(about: TableOptions, spark: Spark) -> Store:
     from rocketapp_pyspark.delta import DeltaStore
 
     columns = () if about.partition_by is None else (partition_column(about.partition_by),)
-    return DeltaStore(about.table, about.sink, write=by_spark(spark, about.partition_by), partition_columns=columns)
+    write = by_spark(spark, about.partition_by, about.sort_by)
+    return DeltaStore(about.table, about.sink, write=write, partition_columns=columns)
 
 
 def path_problem(about: TableOptions) -> str | None:
@@ -102,8 +121,8 @@ def jdbc_problem(about: TableOptions) -> str | None:
 
 
 BUILT_IN: dict[str, Format] = {
-    "parquet": Format(new_store=parquet, problem=path_problem),
-    "delta": Format(new_store=delta, problem=path_problem),
+    "parquet": Format(new_store=parquet, options=ParquetOptions, problem=path_problem, is_sorted=True),
+    "delta": Format(new_store=delta, problem=path_problem, is_sorted=True),
     "jdbc": Format(new_store=jdbc, options=JdbcOptions, problem=jdbc_problem),
 }
 EXTRAS = {"delta": "deltalake"}

@@ -25,7 +25,7 @@ from urllib.parse import quote
 from rocketapp_pyspark.errors import FencedError, SinkError
 from rocketapp_pyspark.merging import alike, merge, small_files
 from rocketapp_pyspark.records import Commit, Head, decode, encode, to_json
-from rocketapp_pyspark.staging import OUT, Staging, Write, place_of, sync
+from rocketapp_pyspark.staging import OUT, STAGING, Staging, Write, place_of, sync
 from rocketapp_pyspark.store import Compacted, Staged
 
 if TYPE_CHECKING:
@@ -37,11 +37,19 @@ LOG = "_rmq_log"
 class ParquetStore:
     """One sink in one directory (rocketapp_pyspark.store.Store)."""
 
-    def __init__(self, path: str | os.PathLike[str], sink: str, *, write: Write, sort_by: Sequence[str] = ()) -> None:
-        """`sort_by`: the columns by which `write` sorts the rows of a file."""
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        sink: str,
+        *,
+        write: Write,
+        sort_by: Sequence[str] = (),
+        staging: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """`sort_by`: the columns by which `write` sorts the rows of a file. `staging`: for files of commits to come."""
         self.path, self.sink, self._sort_by = Path(path), sink, sort_by
         self._log = _log(self.path, sink)
-        self._staging = Staging(self.path, write)
+        self._staging = Staging(self.path, write, None if staging is None else Path(staging))
         self._complete = 0
         """All files up to this commit are in place."""
 
@@ -132,7 +140,8 @@ class ParquetStore:
         for name, _ in files:
             if not (self._staging.path / commit.batch / name).is_file():
                 raise self._staging.lost(self._staging.path / commit.batch / name)
-        entry = {**encode(commit), "files": files, **(extra or {})}
+        staging = {"staging": str(self._staging.path)} if self._staging.is_elsewhere else {}
+        entry = {**encode(commit), "files": files, **staging, **(extra or {})}
         self._create(commit.sequence, to_json(entry))
         self._complete_to(commit.sequence, entry, is_ours=True)
 
@@ -173,7 +182,8 @@ class ParquetStore:
         """Move the files of a commit into the table, as far as they are not there."""
         if sequence <= self._complete:
             return
-        directory, folders = self._staging.path / entry["batch"], set()
+        # Where its owner has staged it, which need not be where this one does.
+        directory, folders = Path(entry.get("staging", self.path / STAGING)) / entry["batch"], set()
         for name, place in entry["files"]:
             target = self.path / place
             if not target.exists() and (is_ours or directory.exists()):

@@ -32,7 +32,7 @@ class Parts:
         about, new_store = sink.about(format), format.new_store
         self.store: Store = new_store(about, spark)
         self._bad_name = f"{sink.name}/bad"
-        bad = replace(about, table=f"{os.fspath(sink.table)}_bad", sink=self._bad_name, partition_by=None)
+        bad = replace(about, table=f"{os.fspath(sink.table)}_bad", sink=self._bad_name, partition_by=None, sort_by=())
         self._bad_store = new_store(bad, spark) if sink.bad_rows == "table" else None
         if sink.evolution == "add" and not isinstance(self.store, Growing):
             raise SetupError(sink.place, f'evolution="add": format={sink.format!r} has no add_columns')

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from rocketapp_pyspark.errors import SinkError
 from rocketapp_pyspark.store import Staged
@@ -27,8 +28,13 @@ STAGING, OUT = "_rmq_staging", "out"
 class Staging:
     """Of one table, on a local or network file system."""
 
-    def __init__(self, table: Path, write: Write) -> None:
+    def __init__(self, table: Path, write: Write, elsewhere: Path | None = None) -> None:
+        """`elsewhere`: a directory for the staged files of this and other tables; None: below the table."""
         self.table, self.path, self.write = table, table / STAGING, write
+        self.is_elsewhere = elsewhere is not None
+        if elsewhere is not None:
+            # By table: what is old is swept by the table that it belongs to.
+            self.path = elsewhere.absolute() / quote(str(table.absolute()), safe="")
 
     def __repr__(self) -> str:
         return f"<Staging {self.path}>"
@@ -38,8 +44,16 @@ class Staging:
         directory = self.path / batch
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
+        self._check()
         self.write(rows, directory / OUT)
         return self.durable(batch, rows.num_rows)
+
+    def _check(self) -> None:
+        """That files can be moved into the table has to be known before they are committed."""
+        if self.is_elsewhere:
+            self.table.mkdir(parents=True, exist_ok=True)
+            if self.path.stat().st_dev != self.table.stat().st_dev:
+                raise SinkError(f"staging={self.path.parent}: give a directory on the file system of {self.table}")
 
     def durable(self, batch: str, rows: int) -> Staged:
         """What is written survives the machine. `content` has the names of the files below the batch."""
@@ -88,10 +102,8 @@ class Staging:
 
     def sweep(self, older_than: float, kept: Container[str] = ()) -> int:
         """Remove what was staged more than this many seconds ago; how many batches that were. `kept`: names of some."""
-        if not self.path.is_dir():
-            return 0
         limit, swept = time_ns() / 1e9 - older_than, 0
-        for directory in self.path.iterdir():
+        for directory in (one for root in {self.path, self.table / STAGING} for one in root.glob("*")):
             if directory.stat().st_mtime <= limit and directory.name not in kept:
                 shutil.rmtree(directory, ignore_errors=True)
                 swept += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Required, TypedDict, Unpack
 
 from rocketapp import RocketApp
@@ -56,6 +56,10 @@ class SinkOptions(TypedDict, total=False):
     """Directories by the day or hour at which brokers stored the messages, in UTC."""
     on_offset_reset: OnOffsetReset
     """What a queue does whose broker does not have what follows in the table: stand still, or begin anew."""
+    sort_by: str | Sequence[str]
+    """Columns by which the rows of each file are sorted."""
+    staging: str | os.PathLike[str] | None
+    """With `format="parquet"`: where files are written before their commit; None: a hidden directory of the table."""
     commit_retries: int
     """Failed attempts to commit one batch after which its queues are given up, and read again from the table."""
     retry_backoff: tuple[float, float]

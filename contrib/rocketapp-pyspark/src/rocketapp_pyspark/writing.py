@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,20 +42,28 @@ def partitioned(rows: pa.Table, partition_by: str) -> pa.Table:
     return rows.append_column(partition_column(partition_by), value)
 
 
-def by_spark(spark: Spark, partition_by: str | None = None) -> Write:
+def by_spark(spark: Spark, partition_by: str | None = None, sort_by: Sequence[str] = ()) -> Write:
     """Arrow writes a file that Spark reads: that costs Spark less than rows that come from Python."""
     known: dict[str, StructType] = {}
 
     def write(rows: pa.Table, directory: Path) -> None:
         if partition_by is not None:
             rows = partitioned(rows, partition_by)
+        missing = [column for column in sort_by if column not in rows.column_names]
+        if missing:
+            raise SinkError(f"sort_by={missing[0]!r}: the rows have the columns {', '.join(rows.column_names)}")
         session = spark.session()
         coming = directory.with_name("in.parquet")
         pq.write_table(rows, coming, compression="lz4")
         files = max(1, rows.nbytes // FILE_BYTES)
         # With a schema Spark has no job to run to find it.
         frame = session.read.schema(_schema(session, rows, known)).parquet(str(coming))
-        writer = frame.coalesce(files).write
+        frame = frame.coalesce(files)
+        if sort_by:
+            # In the order of the partitions first, as the writer would sort them itself otherwise.
+            before = [] if partition_by is None else [partition_column(partition_by)]
+            frame = frame.sortWithinPartitions(*before, *sort_by)
+        writer = frame.write
         if partition_by is not None:
             writer = writer.partitionBy(partition_column(partition_by))
         writer.parquet(str(directory))

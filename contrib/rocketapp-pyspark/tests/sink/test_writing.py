@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -40,6 +41,28 @@ def test_partitions_are_by_store_time_in_utc(partition_by: str, column: str, val
 def test_partitions_need_the_time_at_which_messages_were_stored() -> None:
     with pytest.raises(SinkError, match="needs the column _rmq_store_ts"):
         partitioned(ROWS.select(["id"]), "day")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("partition_by", [None, "day"])
+def test_rows_of_a_file_are_sorted_by_the_columns_that_are_given(
+    spark: SparkSession, tmp_path: Path, partition_by: str | None
+) -> None:
+    rows = pa.table(
+        {"a": [2, 1, 2, 1], "b": [4, 3, 2, 1], "_rmq_store_ts": pa.array([LATE, EARLY, LATE, EARLY], TIMESTAMP)}
+    )
+    by_spark(Spark("local[2]", {}), partition_by, ["a", "b"])(rows, tmp_path / "out")
+    found = [[(row["a"], row["b"]) for row in pq.ParquetFile(file).read().to_pylist()] for file in parts(tmp_path)]
+    assert found == ([[(2, 2), (2, 4)], [(1, 1), (1, 3)]] if partition_by else [[(1, 1), (1, 3), (2, 2), (2, 4)]])
+
+
+def parts(directory: Path) -> list[Path]:
+    return sorted((directory / "out").rglob("*.parquet"))
+
+
+def test_rows_without_the_column_that_sorts_them_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match="sort_by='b': the rows have the columns id, _rmq_store_ts"):
+        by_spark(Spark("local[2]", {}), None, ["b"])(ROWS.select(["id", "_rmq_store_ts"]), tmp_path / "out")
 
 
 @pytest.mark.timeout(300)
