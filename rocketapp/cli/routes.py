@@ -13,7 +13,7 @@ from rocketapp.cli.failure import DONE, CommandError, shown_path
 from rocketapp.cli.options import app_options
 
 if TYPE_CHECKING:
-    from rocketapp.model.policy import Answer, Breaker, Policy
+    from rocketapp.model.policy import Breaker, OutcomeOrClass, Policy
     from rocketapp.model.subscription import Subscription
 
 _HERE = ("", "handler", "consumer.retries")
@@ -69,7 +69,7 @@ def _describe(one: Subscription, *, suspend: float) -> Iterator[str]:
         yield f"    publishes what it returns to {one.publishes}"
     yield f"    failures  {describe_failures(one, suspend=suspend)}"
     if one.retry is not None and one.retry.on:
-        yield f"    on        {describe_answers(one.retry)}"
+        yield f"    on        {describe_outcomes(one.retry)}"
     if one.retry is not None and one.retry.breaker is not None:
         yield f"    breaker   {describe_breaker(one.retry.breaker)}"
     said = [("retries", one.retries_from), ("policy", one.retry_from)]
@@ -102,7 +102,7 @@ def route_of(one: Subscription, *, suspend: float) -> dict[str, Any]:
         "retries": one.retries,
         "retries_from": one.retries_from,
         "delays": None if policy is None else list(policy.delays),
-        "on": None if policy is None else {kind.__name__: _answer(answer) for kind, answer in policy.on.items()},
+        "on": None if policy is None else {kind.__name__: _outcome(answer) for kind, answer in policy.on.items()},
         "breaker": None if policy is None or policy.breaker is None else dataclasses.asdict(policy.breaker),
         "policy_from": one.retry_from or None,
         "failures": describe_failures(one, suspend=suspend),
@@ -170,9 +170,9 @@ def _key_name(order_by: object) -> str:
     return f"property {order_by}" if isinstance(order_by, str) else getattr(order_by, "__qualname__", repr(order_by))
 
 
-def describe_answers(policy: Policy) -> str:
+def describe_outcomes(policy: Policy) -> str:
     """What its exceptions mean."""
-    return ", ".join(f"{kind.__name__}: {_answer(answer)}" for kind, answer in policy.on.items())
+    return ", ".join(f"{kind.__name__}: {_outcome(answer)}" for kind, answer in policy.on.items())
 
 
 def describe_breaker(breaker: Breaker) -> str:
@@ -181,7 +181,7 @@ def describe_breaker(breaker: Breaker) -> str:
     return f"after {when}: paused for {breaker.pause:g} s, then one message is tried"
 
 
-def _answer(answer: Answer) -> str:
+def _outcome(answer: OutcomeOrClass) -> str:
     from rocketapp.model.outcome import DeadLetter, Retry, Skip, Stop
 
     kind = answer if isinstance(answer, type) else type(answer)

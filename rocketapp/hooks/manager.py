@@ -20,7 +20,7 @@ from rocketapp.hooks.markers import PROJECT
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HookResult:
     """What one plugin returned from one hook; never None."""
 
     plugin: str
@@ -107,9 +107,9 @@ class Plugins:
             found.append(Hook(one.plugin_name, hook, one.function, tuple(one.argnames)))
         return found
 
-    def ask(self, hook: str, **arguments: Any) -> list[Answer]:
+    def ask(self, hook: str, **arguments: Any) -> list[HookResult]:
         """Call one hook of every plugin that has it; an answer of None is left out."""
-        answers = (Answer(one.plugin, one.call(**arguments)) for one in self.hooks(hook))
+        answers = (HookResult(one.plugin, one.call(**arguments)) for one in self.hooks(hook))
         return [answer for answer in answers if answer.value is not None]
 
     def plugin(self, name: str) -> object:

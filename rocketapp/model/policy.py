@@ -10,7 +10,7 @@ from typing import TypeGuard
 from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop
 
-Answer = type[Outcome] | Outcome
+OutcomeOrClass = type[Outcome] | Outcome
 """What follows an exception: Retry, Skip, DeadLetter or Stop, or one made with its arguments: `Retry(after=60)`."""
 
 _OUTCOMES = (Retry, Skip, DeadLetter, Stop)
@@ -68,12 +68,12 @@ class Policy:
     """
 
     delays: Sequence[float] = ()
-    on: Mapping[type[BaseException], Answer] = field(default_factory=dict, hash=False)
+    on: Mapping[type[BaseException], OutcomeOrClass] = field(default_factory=dict, hash=False)
     breaker: Breaker | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "delays", _checked_delays(self.delays))
-        object.__setattr__(self, "on", _checked_answers(self.on))
+        object.__setattr__(self, "on", _checked_outcomes(self.on))
         if self.breaker is not None and not isinstance(self.breaker, Breaker):
             raise TypeError(f"Policy(breaker={self.breaker!r}): give a Breaker, such as Breaker(failures=20, pause=30)")
 
@@ -116,7 +116,7 @@ def _checked_delays(delays: object) -> tuple[float, ...]:
     return tuple(map(float, delays))
 
 
-def _checked_answers(on: object) -> dict[type[BaseException], Answer]:
+def _checked_outcomes(on: object) -> dict[type[BaseException], OutcomeOrClass]:
     if not isinstance(on, Mapping):
         raise TypeError(f"Policy(on={on!r}): give a dict, such as {{ValueError: DeadLetter}}")
     for kind, answer in on.items():
@@ -129,7 +129,7 @@ def _checked_answers(on: object) -> dict[type[BaseException], Answer]:
             )
         if issubclass(kind, Outcome):
             raise ValueError(f"Policy(on=...): {kind.__name__} says itself what follows: remove it")
-        if not _is_answer(answer):
+        if not _is_outcome(answer):
             shown = answer.__name__ if isinstance(answer, type) else repr(answer)
             raise TypeError(f"Policy(on=...): {kind.__name__}: {shown}: give Retry, Skip, DeadLetter or Stop")
     return dict(on)
@@ -139,5 +139,5 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_answer(answer: object) -> bool:
+def _is_outcome(answer: object) -> bool:
     return issubclass(answer, _OUTCOMES) if isinstance(answer, type) else isinstance(answer, _OUTCOMES)

@@ -31,7 +31,7 @@ class _How(NamedTuple):
     """How one kind of event is told."""
 
     level: int
-    sentence: Callable[[Any], str]
+    text: Callable[[Any], str]
     is_about_message: bool = False
     repeats: bool = False
 
@@ -128,7 +128,7 @@ _HOW: Final[dict[type[Event], _How]] = {
 def line_of(event: Event) -> Line:
     """The line for any event; one that this page does not know is told by its fields."""
     how = _HOW.get(type(event)) or _How(logging.INFO, _by_fields)
-    text = _printable(" ".join(how.sentence(event).split()))
+    text = _printable(" ".join(how.text(event).split()))
     if len(text) > MAX_TEXT:
         text = f"{text[: MAX_TEXT - 3]}..."
     fields = {"event": type(event).__name__}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop
-from rocketapp.model.policy import Answer, Policy
+from rocketapp.model.policy import OutcomeOrClass, Policy
 from rocketapp.state.redelivery import Failure
 
 
-def answer_to(policy: Policy, kind: type[BaseException]) -> Answer | None:
+def outcome_for(policy: Policy, kind: type[BaseException]) -> OutcomeOrClass | None:
     """What the policy says of the nearest class that it names; None when it names none of them."""
     on = policy.on
     return next((on[each] for each in kind.__mro__ if each in on), None)
@@ -17,7 +17,7 @@ def answer_to(policy: Policy, kind: type[BaseException]) -> Answer | None:
 
 def judged(policy: Policy | None, error: BaseException, failure: Failure) -> Failure | None:
     """The failure of an attempt that raised `error`, as the policy sees it; None when the message is done."""
-    answer = None if policy is None else answer_to(policy, type(error))
+    answer = None if policy is None else outcome_for(policy, type(error))
     if answer is None:
         return failure
     outcome, reason = (answer, None) if isinstance(answer, type) else (type(answer), answer)

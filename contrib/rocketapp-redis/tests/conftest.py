@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,8 @@ class Server:
             self._socket.unlink(missing_ok=True)
 
 
-@pytest.fixture(scope="session")
-def shared_server() -> Iterator[Server]:
+@contextmanager
+def running() -> Iterator[Server]:
     # A socket's path may have 107 characters, and pytest's own folders are long.
     with tempfile.TemporaryDirectory(prefix="redis-") as home:
         server = Server(Path(home))
@@ -50,14 +51,17 @@ def shared_server() -> Iterator[Server]:
         server.stop()
 
 
+@pytest.fixture(scope="session")
+def shared_server() -> Iterator[Server]:
+    with running() as server:
+        yield server
+
+
 @pytest.fixture
 def own_server() -> Iterator[Server]:
     """One that a test may stop and start."""
-    with tempfile.TemporaryDirectory(prefix="redis-") as home:
-        server = Server(Path(home))
-        server.start()
+    with running() as server:
         yield server
-        server.stop()
 
 
 @pytest.fixture

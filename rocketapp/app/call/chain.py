@@ -14,7 +14,7 @@ from typing import Any
 from rocketapp.app.places import is_async
 from rocketapp.errors import PluginError
 from rocketapp.hooks.blame import code_of
-from rocketapp.hooks.manager import Answer, Plugins
+from rocketapp.hooks.manager import HookResult, Plugins
 from rocketapp.hooks.wrapper import Predicate, Wrapper
 from rocketapp.model.outcome import Skip
 from rocketapp.model.subscription import Subscription
@@ -38,13 +38,13 @@ def fold(call: Call, subscription: Subscription, plugins: Plugins, owners: dict[
     return _filtered(call, predicates, subscription) if predicates else call
 
 
-def _own(call: Call, answer: Answer, owners: dict[CodeType, str]) -> None:
+def _own(call: Call, answer: HookResult, owners: dict[CodeType, str]) -> None:
     code = code_of(call)
     if code is not None:
         owners.setdefault(code, answer.plugin)
 
 
-def _wrapped(call: Call, answer: Answer, subscription: Subscription) -> Call:
+def _wrapped(call: Call, answer: HookResult, subscription: Subscription) -> Call:
     wrapper = answer.value
     if not isinstance(wrapper, Wrapper):
         raise PluginError(answer.plugin, f"handler_wrapper returned {wrapper!r}: return a Wrapper, or None to decline")
@@ -67,7 +67,7 @@ def _wrapped(call: Call, answer: Answer, subscription: Subscription) -> Call:
     return built
 
 
-def _predicate(answer: Answer) -> Predicate:
+def _predicate(answer: HookResult) -> Predicate:
     if not callable(answer.value):
         raise PluginError(
             answer.plugin, f"message_filter returned {answer.value!r}: return a function, or None to decline"

@@ -8,7 +8,7 @@ from types import CodeType
 from rocketapp.app.publish.publishing import Sender
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.hooks.blame import code_of, raised_by
-from rocketapp.hooks.manager import Answer, Plugins
+from rocketapp.hooks.manager import HookResult, Plugins
 from rocketapp.hooks.publish import PublishCall, Sending
 from rocketapp.hooks.surface import Surface
 from rocketapp.model.outgoing import Outgoing, SendResult
@@ -46,7 +46,7 @@ def _through(producer: Callable[[str], Sender]) -> PublishCall:
     return send
 
 
-def _wrapped(call: PublishCall, answer: Answer, owners: dict[CodeType, str]) -> PublishCall:
+def _wrapped(call: PublishCall, answer: HookResult, owners: dict[CodeType, str]) -> PublishCall:
     if not callable(answer.value):
         raise PluginError(
             answer.plugin, f"publish_wrapper returned {answer.value!r}: return a function, or None to decline"

@@ -13,7 +13,7 @@ from rocketapp.app.run.periodic import Periodic
 from rocketapp.app.settings.settings import Settings
 from rocketapp.errors import PluginError
 from rocketapp.hooks.idempotency import IdempotencyStore
-from rocketapp.hooks.manager import Answer, Plugins
+from rocketapp.hooks.manager import HookResult, Plugins
 from rocketapp.hooks.metrics import ReadMetrics
 from rocketapp.model.event import Event, Observe
 from rocketapp.model.metric import Metric
@@ -46,7 +46,7 @@ class AppSurface:
         self._periodic, self._plugins = periodic, plugins
         self.subscriptions: Sequence[Subscription] = tuple(subscriptions)
         self.snapshot = snapshot
-        self._stores: list[Answer] | None = None
+        self._stores: list[HookResult] | None = None
         self._observers: list[tuple[str, Observe]] = []
         self._metrics: list[tuple[str, ReadMetrics]] = []
         for hook in plugins.hooks("app_setup"):

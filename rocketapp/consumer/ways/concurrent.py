@@ -15,11 +15,11 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.suspect_line import Suspected, SuspectLine
+from rocketapp.consumer.ways.by_workers import WayByWorkers
 from rocketapp.consumer.ways.delivery import NewCompletion, QueueLock
 from rocketapp.consumer.ways.suspects import Alone, Suspicion
 from rocketapp.consumer.workers.batches import Batches
@@ -28,7 +28,6 @@ from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.consumer.workers.work import Completion, Work, Workers
 from rocketapp.model.event import Observe
 from rocketapp.model.names import is_retry_topic
-from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
@@ -36,7 +35,7 @@ from rocketapp.state.tag_table import TagTable
 from rocketapp.wire.record import Message
 
 
-class ConcurrentWay:
+class ConcurrentWay(WayByWorkers):
     """Calls the handlers of one group, many messages at once."""
 
     needs_lock = False
@@ -65,7 +64,7 @@ class ConcurrentWay:
         self._group = group
         self.crashes: Crashes | None = crashes
         self.suspects: SuspectLine = SuspectLine() if crashes is None else crashes.line
-        self._workers = WorkersOfHandlers(observe, threads, crashes)
+        super().__init__(WorkersOfHandlers(observe, threads, crashes))
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(topics)
         """Which workers take which message, by topic."""
 
@@ -83,22 +82,6 @@ class ConcurrentWay:
         """What a worker notes down that takes these offsets."""
         queue = process_queue.message_queue
         return b"" if self.crashes is None else self.crashes.record(self._group, queue, first, last)
-
-    def limits(self, config: ConsumerConfig) -> QueueLimits:
-        """With a span: one message that is not finished holds up the committed offset of all above it."""
-        return QueueLimits(config.queue_max_messages, config.queue_max_bytes, config.queue_max_span)
-
-    def in_hand(self) -> list[tuple[Handler, Any]]:
-        """Every running call: its handler, and the message or batch that it works on."""
-        return self._workers.in_hand()
-
-    async def stop(self) -> None:
-        """Start nothing more, and cancel what can be cancelled."""
-        await self._workers.stop()
-
-    def halt(self) -> None:
-        """In a forked child: start nothing more."""
-        self._workers.halt()
 
 
 class ConcurrentDelivery:
@@ -295,7 +278,7 @@ class ConcurrentDelivery:
                 continue
             item = message if workers.batch is None else [message]
             completion = self._completion(workers)
-            if (dead := suspicion.sentence(message, workers.handler)) is not None:
+            if (dead := suspicion.dead_letter_of(message, workers.handler)) is not None:
                 completion.judge(item, dead, True)
                 suspicion.settled(message.offset)
                 continue

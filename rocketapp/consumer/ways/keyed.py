@@ -6,24 +6,22 @@ One `KeyedWay` per group owns the workers of all its handlers; `keyed_delivery` 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
-from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.ways.by_workers import WayByWorkers
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
 from rocketapp.consumer.ways.keyed_delivery import KeyedContext, KeyedDelivery
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.event import Observe
-from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 
 
-class KeyedWay:
+class KeyedWay(WayByWorkers):
     """Calls the handlers with `order_by=` of one group."""
 
     needs_lock = True
@@ -44,7 +42,7 @@ class KeyedWay:
 
         `crashes`: where is noted down what is in hand; None: nowhere.
         """
-        self._workers = WorkersOfHandlers(observe, threads, crashes)
+        super().__init__(WorkersOfHandlers(observe, threads, crashes))
         self._context = KeyedContext(stats, retries, prompt, self._workers.tasks, crashes)
         self._tables = self._workers.tables(topic for topic in topics if topic.is_keyed)
 
@@ -53,19 +51,3 @@ class KeyedWay:
         if lock is None:
             raise ValueError(f"{process_queue} is consumed in order: it needs a lock")
         return KeyedDelivery(process_queue, lock, self._tables[process_queue.message_queue.topic], self._context)
-
-    def limits(self, config: ConsumerConfig) -> QueueLimits:
-        """With a span: one key that is retried holds up the committed offset of all others."""
-        return QueueLimits(config.queue_max_messages, config.queue_max_bytes, config.queue_max_span)
-
-    def in_hand(self) -> list[tuple[Handler, Any]]:
-        """Every running call: its handler, and the message that it works on."""
-        return self._workers.in_hand()
-
-    async def stop(self) -> None:
-        """Start nothing more, and cancel what can be cancelled."""
-        await self._workers.stop()
-
-    def halt(self) -> None:
-        """In a forked child: start nothing more."""
-        self._workers.halt()

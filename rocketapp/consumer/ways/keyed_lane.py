@@ -111,11 +111,11 @@ class Lane:
         for message in suspects:
             if suspicion is None or line is None:
                 return
-            if (dead := suspicion.sentence(message, self._handler)) is not None:
+            if (dead := suspicion.dead_letter_of(message, self._handler)) is not None:
                 suspicion.settled(message.offset)
                 failure = Failure("DeadLetter", dead.reason, dead=True)
                 stored = retries.send_to_dlq(self._handler, message, failure)
-                stored.add_done_callback(partial(self._buried, message))
+                stored.add_done_callback(partial(self._dead_letter_stored, message))
                 continue
             retries.failed[message.offset] = message.reconsume_times
             line.add(Suspected(self, None, partial(self._start_suspect, message), message), _nothing)
@@ -237,7 +237,7 @@ class Lane:
         delay = retries.delay_after(self._handler, message, failure)
         if delay is None:
             stored = retries.send_to_dlq(self._handler, message, failure)
-            stored.add_done_callback(partial(self._buried, message))
+            stored.add_done_callback(partial(self._dead_letter_stored, message))
         elif failure.stop:
             self.keyed.start_again(message)
         elif not delivery.ended.done():
@@ -262,7 +262,7 @@ class Lane:
         self.keyed.rest(message)
         self._delivery.check_drained()
 
-    def _buried(self, message: Message, _stored: object) -> None:
+    def _dead_letter_stored(self, message: Message, _stored: object) -> None:
         """A broker has stored it as a dead letter."""
         self._delivery.retries.done(message)
         self.release(message)
@@ -275,7 +275,7 @@ class Lane:
         if not self.keyed.add_resting(message, key):
             return False
         stored = self._delivery.retries.send_to_dlq(self._handler, message, failure)
-        stored.add_done_callback(partial(self._buried, message))
+        stored.add_done_callback(partial(self._dead_letter_stored, message))
         return True
 
 

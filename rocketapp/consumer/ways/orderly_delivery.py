@@ -245,10 +245,10 @@ class OrderlyDelivery:
         self._suspect = message
         if message.offset in self._retries.earlier:
             return [message]
-        if (dead := suspicion.sentence(message, handler)) is None:
+        if (dead := suspicion.dead_letter_of(message, handler)) is None:
             self._retries.count_from_here(message)
             return [message]
-        if await self._retries.bury(handler, message, Failure("DeadLetter", dead.reason, dead=True)):
+        if await self._retries.store_dead_letter(handler, message, Failure("DeadLetter", dead.reason, dead=True)):
             suspicion.settled(message.offset)
         return []
 

@@ -60,7 +60,7 @@ class RetriesInPlace:
         for message, failure in failures:
             delay = self.delay_after(handler, message, failure)
             if delay is None:
-                if not await self.bury(handler, message, failure):
+                if not await self.store_dead_letter(handler, message, failure):
                     return None
             elif failure.stop:
                 unchanged.append(message)
@@ -109,7 +109,7 @@ class RetriesInPlace:
         for message in messages:
             if self.is_exhausted(handler, message):
                 reason = f"the lock of its queue was lost during the last of {message.reconsume_times} attempts"
-                if not await self.bury(handler, message, Failure("LockLost", reason)):
+                if not await self.store_dead_letter(handler, message, Failure("LockLost", reason)):
                     return []
             else:
                 left.append(message)
@@ -139,7 +139,7 @@ class RetriesInPlace:
         times = {at: failed[at] for at in offsets if at in failed}
         self._context.attempts.keep(self._process_queue.message_queue, times)
 
-    async def bury(self, handler: Handler, message: Message, failure: Failure) -> bool:
+    async def store_dead_letter(self, handler: Handler, message: Message, failure: Failure) -> bool:
         """Wait until a broker has stored the dead letter; False when the delivery ended before."""
         stored = self.send_to_dlq(handler, message, failure)
         await asyncio.wait([stored, self._ended], return_when=asyncio.FIRST_COMPLETED)

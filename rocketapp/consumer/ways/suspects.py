@@ -55,7 +55,7 @@ class Suspicion:
     def __contains__(self, message: Message) -> bool:
         return message.offset in self._open
 
-    def sentence(self, message: Message, handler: Handler) -> DeadLetter | None:
+    def dead_letter_of(self, message: Message, handler: Handler) -> DeadLetter | None:
         """Count the deaths as attempts; the outcome of a message that is guilty and has no attempt left."""
         suspect = self._open[message.offset]
         retries = handler.subscription.retries

@@ -28,7 +28,7 @@ from rocketapp.plugin import (
     keys_of,
 )
 from rocketapp.plugins.idempotency.decisions import LONGEST_PAUSE, Step, next_step, pause_before_look
-from rocketapp.plugins.idempotency.desk import Desk
+from rocketapp.plugins.idempotency.leased_store import LeasedStore
 
 T = TypeVar("T")
 SKIPPED = Skip("handled before")
@@ -37,25 +37,25 @@ SKIPPED = Skip("handled before")
 class Once:
     """Handles each message of one subscription once, as far as the store remembers."""
 
-    def __init__(self, subscription: Subscription, desk: Callable[[], Desk]) -> None:
-        """`desk()` is asked at the first message: the store opens after the handlers are wrapped."""
+    def __init__(self, subscription: Subscription, store: Callable[[], LeasedStore]) -> None:
+        """`store()` is asked at the first message: the store opens after the handlers are wrapped."""
         self.subscription = subscription
-        self._desk = desk
+        self._store = store
         wanted = subscription.idempotent
         self._key = keys_of(subscription, wanted if callable(wanted) else None)
 
     @property
-    def desk(self) -> Desk:
-        return self._desk()
+    def store(self) -> LeasedStore:
+        return self._store()
 
     def claim_for(self, message: Message) -> Claim:
         """Raises what the user's key function raises, and TypeError or ValueError for a key that is none."""
         place = f"{message.queue.broker_name if message.queue else ''}:{message.physical_offset}"
-        return self.desk.claim_for(self._key(message), place)
+        return self.store.claim_for(self._key(message), place)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """In a handler's thread: do this on the loop."""
-        loop = self.desk.loop
+        loop = self.store.loop
         if loop.is_closed():
             work.close()
             raise Retry
@@ -63,19 +63,19 @@ class Once:
 
     async def take(self, message: Message, claim: Claim) -> Retry | Skip | None:
         """Claim the message, now or when the first copy is done; None means: handle it."""
-        desk, looks = self._desk(), 0
-        began = desk.loop.time()
+        store, looks = self._store(), 0
+        began = store.loop.time()
         while True:
             try:
-                (answer,) = await desk.claim((claim,))
+                (answer,) = await store.claim((claim,))
             except PluginError as error:
                 return retry_because(error)
             if answer is CLAIMED:  # nearly always: no further decision for it
-                desk.hold((claim,))
+                store.hold((claim,))
                 return None
-            step = self.step(message, claim, answer, desk.loop.time() - began)
+            step = self.step(message, claim, answer, store.loop.time() - began)
             if step is Step.HANDLE:
-                desk.hold((claim,))
+                store.hold((claim,))
                 return None
             if step is not Step.WAIT:
                 return SKIPPED if step is Step.SKIP else busy(answer)
@@ -84,7 +84,7 @@ class Once:
 
     def step(self, message: Message, claim: Claim, answer: Answer, waited: float) -> Step:
         """What is to be done with a message after this answer."""
-        config = self.desk.config
+        config = self.store.config
         return next_step(
             answer,
             claim,
@@ -96,7 +96,7 @@ class Once:
 
     def for_async(self, call: AsyncCall) -> AsyncCall:
         async def once(message: Message) -> Any:
-            claim, desk = self.claim_for(message), self.desk
+            claim, store = self.claim_for(message), self.store
             try:
                 outcome = await self.take(message, claim)
                 if outcome is not None:
@@ -104,21 +104,21 @@ class Once:
                 result = await call(message)
             except BaseException as error:
                 if isinstance(error, Exception) and is_done(error, self.subscription, raised=True):
-                    await desk.finish((claim,))
+                    await store.finish((claim,))
                 else:
-                    await desk.give_back((claim,))
+                    await store.give_back((claim,))
                 raise
             if is_done(result, self.subscription):
-                await desk.finish((claim,))
+                await store.finish((claim,))
             else:
-                await desk.give_back((claim,))
+                await store.give_back((claim,))
             return result
 
         return once
 
     def for_sync(self, call: SyncCall) -> SyncCall:
         def once(message: Message) -> Any:
-            claim, desk, wait = self.claim_for(message), self.desk, self.wait
+            claim, store, wait = self.claim_for(message), self.store, self.wait
             outcome = wait(self.take(message, claim))
             if outcome is not None:
                 return outcome
@@ -126,9 +126,9 @@ class Once:
                 result = call(message)
             except BaseException as error:
                 done = isinstance(error, Exception) and is_done(error, self.subscription, raised=True)
-                wait(desk.finish((claim,)) if done else desk.give_back((claim,)))
+                wait(store.finish((claim,)) if done else store.give_back((claim,)))
                 raise
-            wait(desk.finish((claim,)) if is_done(result, self.subscription) else desk.give_back((claim,)))
+            wait(store.finish((claim,)) if is_done(result, self.subscription) else store.give_back((claim,)))
             return result
 
         return once

@@ -110,24 +110,24 @@ class _Batch:
                 continue
             self._copies.setdefault(claim.key, []).append(message)
             self._claims.setdefault(claim.key, claim)
-        desk, unhandled = self._once.desk, list(self._claims)
-        began, looks = desk.loop.time(), 0
+        store, unhandled = self._once.store, list(self._claims)
+        began, looks = store.loop.time(), 0
         while unhandled:
             claims = [self._claims[key] for key in unhandled]
             try:
-                answers: Sequence[Answer] = yield Ask(desk.claim(claims))
+                answers: Sequence[Answer] = yield Ask(store.claim(claims))
             except PluginError as error:
                 self._decide(unhandled, retry_because(error))
                 break
             except BaseException:
-                yield Ask(desk.give_back(claims))
+                yield Ask(store.give_back(claims))
                 raise
             parts = split([self._step(key, answer, began) for key, answer in zip(unhandled, answers, strict=True)])
             self._decide([unhandled[at] for at in parts.skip], SKIPPED)
             for at in parts.retry:
                 self._decide([unhandled[at]], busy(answers[at]))
             if parts.release:
-                yield Ask(desk.give_back([claims[at] for at in parts.release]))
+                yield Ask(store.give_back([claims[at] for at in parts.release]))
             if parts.handle:
                 whole = yield from self._handle([unhandled[at] for at in parts.handle])
                 if whole is not None:
@@ -139,20 +139,20 @@ class _Batch:
         return self._outcomes
 
     def _step(self, key: str, answer: Answer, began: float) -> Step:
-        waited = self._once.desk.loop.time() - began
+        waited = self._once.store.loop.time() - began
         return self._once.step(self._copies[key][0], self._claims[key], answer, waited)
 
     def _handle(self, keys: list[str]) -> Generator[Ask | Hand, Any, tuple[Any] | None]:
         """Handle the first copy of each key. Returns the handler's own result when that says everything."""
-        desk, claims = self._once.desk, [self._claims[key] for key in keys]
-        desk.hold(claims)
+        store, claims = self._once.store, [self._claims[key] for key in keys]
+        store.hold(claims)
         given = [self._copies[key][0] for key in keys]
         is_whole = len(given) == len(self._messages)
         try:
             result = yield Hand(list(given))
         except BaseException as error:
             done = isinstance(error, Exception) and is_done(error, self._once.subscription, raised=True)
-            yield Ask(desk.finish(claims) if done else desk.give_back(claims))
+            yield Ask(store.finish(claims) if done else store.give_back(claims))
             if is_whole or not isinstance(error, Exception) or not (done or self._is_any_done()):
                 raise
             if done:
@@ -166,9 +166,9 @@ class _Batch:
         for claim, outcome in outcomes.items():
             (good if is_done(outcome, self._once.subscription) else bad).append(claim)
         if good:
-            yield Ask(desk.finish(good))
+            yield Ask(store.finish(good))
         if bad:
-            yield Ask(desk.give_back(bad))
+            yield Ask(store.give_back(bad))
         if is_whole:
             return (result,)
         self._decide([claim.key for claim in good], SKIPPED)

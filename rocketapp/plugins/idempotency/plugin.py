@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocketapp.plugin import IdempotencyStore, Subscription, Surface, Wrapper, hookimpl
 from rocketapp.plugins.idempotency.config import IdempotencyConfig
-from rocketapp.plugins.idempotency.desk import Desk
+from rocketapp.plugins.idempotency.leased_store import LeasedStore
 from rocketapp.plugins.idempotency.once import Once
 from rocketapp.plugins.idempotency.once_batch import OnceBatch
 
@@ -13,7 +13,7 @@ class Idempotency:
     """One per app. Handlers without `idempotent=` have nothing of it."""
 
     def __init__(self) -> None:
-        self._desk: Desk | None = None
+        self._leased: LeasedStore | None = None
 
     @hookimpl
     def options(self) -> tuple[str, type[IdempotencyConfig]]:
@@ -46,19 +46,19 @@ class Idempotency:
         if any(map(_is_ours, app.subscriptions)):
             store = app.idempotency_store()
             if store is not None:
-                desk = Desk(store, app.options(IdempotencyConfig), app.observe)
-                await desk.open()
-                self._desk = desk
+                leased = LeasedStore(store, app.options(IdempotencyConfig), app.observe)
+                await leased.open()
+                self._leased = leased
 
     @hookimpl
     async def app_shutdown(self) -> None:
-        if self._desk is not None:
-            await self._desk.close()
-            self._desk = None
+        if self._leased is not None:
+            await self._leased.close()
+            self._leased = None
 
-    def _opened(self) -> Desk:
-        assert self._desk is not None, "messages come after app_startup"
-        return self._desk
+    def _opened(self) -> LeasedStore:
+        assert self._leased is not None, "messages come after app_startup"
+        return self._leased
 
 
 def _is_ours(subscription: Subscription) -> bool:

@@ -42,7 +42,7 @@ def test_python_has_imported_it_before_one_notices(command: list[str], most: flo
 
 
 def start_with(published: int, subscribed: int) -> float:
-    """Start an app with so many topics."""
+    """Start an app with these numbers of topics; the seconds of CPU."""
     app = RocketApp("shop")
 
     async def settle(message: Message) -> None: ...

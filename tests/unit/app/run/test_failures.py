@@ -20,7 +20,7 @@ def test_a_dead_letter_carries_handler_exception_attempts_version_and_trace() ->
         raise ZeroDivisionError("no money")
 
     @app.subscribe("%DLQ%shop", group="undertaker")
-    async def bury(message: Message) -> None:
+    async def give_up(message: Message) -> None:
         dead.append(dict(message.properties))
 
     with TestApp(app) as tested:

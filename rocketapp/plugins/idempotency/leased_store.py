@@ -25,8 +25,8 @@ _PARTING = 0.5
 """Seconds for a release: a cancelled handler has to end soon, and a lease ends by itself."""
 
 
-class Desk:
-    """One app's way to its store."""
+class LeasedStore:
+    """One app's store, and the leases of the claims that it holds."""
 
     def __init__(self, store: IdempotencyStore, config: IdempotencyConfig, observe: Observe) -> None:
         self.config = config
@@ -36,7 +36,7 @@ class Desk:
         self._process, self._numbers = uuid.uuid4().hex, count()
 
     def __repr__(self) -> str:
-        return f"<Desk of {self._store!r}: {len(self._held)} claims held>"
+        return f"<LeasedStore of {self._store!r}: {len(self._held)} claims held>"
 
     async def open(self) -> None:
         """Open the store. Raises what it raises."""

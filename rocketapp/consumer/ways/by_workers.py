@@ -1,0 +1,33 @@
+"""What ways of consuming have in common that leave the calls to the workers of their handlers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
+from rocketapp.state.flow_control import QueueLimits
+
+
+class WayByWorkers:
+    """A way over the workers of all handlers of one group."""
+
+    def __init__(self, workers: WorkersOfHandlers) -> None:
+        self._workers = workers
+
+    def limits(self, config: ConsumerConfig) -> QueueLimits:
+        """With a span: one message that is not finished holds up the committed offset of all above it."""
+        return QueueLimits(config.queue_max_messages, config.queue_max_bytes, config.queue_max_span)
+
+    def in_hand(self) -> list[tuple[Handler, Any]]:
+        """Every running call: its handler, and the message or batch that it works on."""
+        return self._workers.in_hand()
+
+    async def stop(self) -> None:
+        """Start nothing more, and cancel what can be cancelled."""
+        await self._workers.stop()
+
+    def halt(self) -> None:
+        """In a forked child: start nothing more."""
+        self._workers.halt()
