@@ -8,7 +8,7 @@ import click
 
 from rocketapp_pyspark.operating import NAME, TABLE, compact, files, rebase
 from rocketapp_pyspark.records import Commit
-from rocketapp_pyspark.showing import Shown, left_over, shown
+from rocketapp_pyspark.showing import Shown, left_over, meant, shown
 
 
 @click.group()
@@ -25,14 +25,23 @@ command.add_command(rebase)
 @TABLE
 @NAME
 @click.option("--commits", default=0, show_default=True, help="How many of the newest commits to show as well.")
-def show(table: str, name: str | None, commits: int) -> None:
+@click.option("--url", help="The database of the table, as jdbc:...; the password is in ROCKETAPP_SINK_PASSWORD.")
+@click.option("--user", help="Who logs in there.")
+@click.option("--jars", default="", help="The jar of its JDBC driver.")
+def show(*, table: str, name: str | None, commits: int, url: str | None, user: str | None, jars: str) -> None:
     """Where the sinks of a table stand: newest commit, and the next offset of each queue.
 
-    TABLE is the directory of a Parquet or Delta table.
+    TABLE is the directory of a Parquet or Delta table, or with --url the name of a table of a database.
     """
-    for one in shown(table, name):
+    if url is None:
+        found, staged = shown(table, name), left_over(table)
+    else:
+        from rocketapp_pyspark.showing_jdbc import shown_in_database
+
+        all_sinks, staged = shown_in_database(table, url, user, jars)
+        found = meant(table, all_sinks, name)
+    for one in found:
         _show(one, commits)
-    staged = left_over(table)
     if staged is not None:
         click.echo(f"staged and not published: {staged} batches")
 

@@ -242,17 +242,18 @@ class JdbcStore:
 
     # What they hold.
 
-    def logs(self) -> dict[str, list[Commit]]:
-        """The commits of each sink of this table, oldest first."""
+    def sinks(self) -> list[str]:
+        """The names of all sinks of this table."""
         with self._database.connected() as connection:
             if not self._is_there(connection):
-                return {}
-            place = self._place(connection, COMMITS)
-            sql = f"SELECT DISTINCT sink FROM {place} WHERE table_name = ? ORDER BY sink"
-            return {
-                sink: JdbcStore(self._name, sink, self._database)._commits(connection)
-                for (sink,) in connection.rows(sql, self._table)
-            }
+                return []
+            sql = f"SELECT DISTINCT sink FROM {self._place(connection, COMMITS)} WHERE table_name = ? ORDER BY sink"
+            return [name for (name,) in connection.rows(sql, self._table)]
+
+    def log(self) -> list[Commit]:
+        """Every commit of this sink, oldest first."""
+        with self._database.connected() as connection:
+            return self._commits(connection)
 
     def left_over(self) -> int:
         """Batches that are staged in the schema of this table."""

@@ -31,7 +31,11 @@ class Shown:
 def shown(table: str, name: str | None) -> list[Shown]:
     """The sinks of a table that are meant. Raises UsageError when it has none, or not this one."""
     path = Path(table)
-    found = _delta(path) if is_delta(table) else _parquet(path)
+    return meant(table, _delta(path) if is_delta(table) else _parquet(path), name)
+
+
+def meant(table: str, found: Sequence[Shown], name: str | None) -> list[Shown]:
+    """Those of this name, or all. Raises UsageError when that is none."""
     names = [one.name for one in found]
     if not names or (name is not None and name not in names):
         wanted = "a sink" if name is None else f"a sink named {name}"

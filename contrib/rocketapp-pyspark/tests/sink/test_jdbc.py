@@ -13,10 +13,12 @@ from typing import Any
 import postgres
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from rocketapp import RocketApp, SetupError
 from rocketapp_pyspark.batches import Batch
+from rocketapp_pyspark.commands import command
 from rocketapp_pyspark.committer import Attempt
 from rocketapp_pyspark.conformance import LANE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_pyspark.database import Database, DatabaseError, JdbcOptions
@@ -233,7 +235,28 @@ def test_commits_of_many_queues_are_kept_whole(shop: Shop) -> None:
     }
     store.publish(commit_of(Head(), "a", lanes), None)
     assert dict(store.load().vector) == {lane: span.end for lane, span in lanes.items()}
-    assert shop.store("one").logs()["one"][0].spans == lanes
+    assert shop.store("one").log()[0].spans == lanes
+
+
+# The command.
+
+
+def test_the_command_shows_the_sinks_of_a_table(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(shop.store("shop/orders"), "a", 0, 1, sink="shop/orders")
+    put(shop.store("shop/orders"), "b", 2, sink="shop/orders")
+    shop.store("shop/orders").stage("c", rows_of(3))
+    arguments = ["show", "orders", "--url", shop.options.url, "--user", postgres.USER]
+    refused = CliRunner().invoke(command, arguments)
+    assert (refused.exit_code, "no password was provided" in refused.output) == (1, True)
+    monkeypatch.setenv("ROCKETAPP_SINK_PASSWORD", postgres.PASSWORD)
+    assert CliRunner().invoke(command, [*arguments, "--commits", "1"]).output.splitlines() == [
+        "shop/orders: commit 2 at 1970-01-01T00:00:01+00:00, 3 rows",
+        "  orders@broker-a:0  next #3",
+        "  commit 2 at 1970-01-01T00:00:01+00:00: 1 rows of orders@broker-a:0 #2-#2",
+        "staged and not published: 1 batches",
+    ]
+    other = CliRunner().invoke(command, ["show", "others", *arguments[2:]])
+    assert (other.exit_code, "others is not the table of a sink" in other.output) == (2, True)
 
 
 # Secrets.

@@ -1,0 +1,43 @@
+"""Where the sinks of a table of a database stand. It needs a JVM: as the sink itself, it goes by the JDBC driver."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import click
+
+from rocketapp_pyspark.database import Database, DatabaseError, JdbcOptions
+from rocketapp_pyspark.errors import SinkError
+from rocketapp_pyspark.jdbc import JdbcStore
+from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.showing import Shown
+
+PASSWORD = "ROCKETAPP_SINK_PASSWORD"
+"""The variable of the environment with the password: others see the arguments of a command."""
+
+
+def shown_in_database(table: str, url: str, user: str | None, jars: str) -> tuple[Sequence[Shown], int]:
+    """The sinks of a table, and how many batches are staged. `jars`: the driver, several with commas.
+
+    Raises ClickException when the database cannot be asked.
+    """
+    try:
+        options = JdbcOptions(url=url, user=user, password=os.environ.get(PASSWORD))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    spark = Spark("local[1]", {"spark.jars": jars})
+    database = Database(spark, options)
+    try:
+        any_sink = JdbcStore(table, "", database)
+        found = [_shown(JdbcStore(table, name, database)) for name in any_sink.sinks()]
+        return found, any_sink.left_over()
+    except (DatabaseError, SinkError) as error:
+        raise click.ClickException(str(error)) from None
+    finally:
+        spark.stop()
+
+
+def _shown(store: JdbcStore) -> Shown:
+    head = store.load()
+    return Shown(store.sink, head.sequence, head.vector, store.log())
