@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import tomllib
 import zlib
 from collections.abc import Awaitable, Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from sqlalchemy import Engine, event, func, select, update
+from sqlalchemy import Engine, event, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
@@ -309,6 +310,51 @@ def test_what_the_package_imports_is_installed_with_it() -> None:
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
     # SQLAlchemy's asyncio module cannot be imported without greenlet, which is in this extra alone.
     assert any(one.startswith("sqlalchemy[asyncio]") for one in project["dependencies"])
+
+
+KEYS = [key for key in map(str, range(400)) if zlib.crc32(key.encode()) % 16 < 2][:8]
+"""Keys in two slots."""
+PER_WRITER = 20
+
+
+def write_each_in_turn(database: Database, engine: Engine, seed: int) -> None:
+    """Transactions of one key exclude each other by the row of its counter; those of others overlap."""
+    chance, box = random.Random(seed), Outbox(database)
+    for _ in range(PER_WRITER):
+        with Session(engine) as session, session.begin():
+            for key in sorted(chance.sample(KEYS, 2)):
+                count = text("UPDATE counters SET count = count + 1 WHERE key = :key RETURNING count")
+                place = session.execute(count, {"key": key}).scalar_one()
+                box.publish(session, "bills", f"{key} {place}", order_key=key)
+                session.flush()  # takes its number long before the commit
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_beside_writers_and_failures_two_relays_lose_nothing_and_keep_the_order_of_each_key(
+    database: Database, engine: Engine, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketapp_sqlalchemy.relay._AWAY", 0.0)
+    metadata.create_all(engine)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE counters (key VARCHAR(9) PRIMARY KEY, count INTEGER NOT NULL)"))
+        connection.execute(text("INSERT INTO counters VALUES (:key, 0)"), [{"key": key} for key in KEYS])
+    stored, chance = list[str](), random.Random(seed)
+
+    async def publish(topic: str, body: bytes, **options: Any) -> None:
+        await asyncio.sleep(0)
+        fate = chance.random()
+        if fate > 0.1:
+            stored.append(body.decode())
+        if fate < 0.2:  # of these the half is stored all the same
+            raise SendUnknown(topic, "no answer")
+
+    writers = [asyncio.to_thread(write_each_in_turn, database, engine, 10 * seed + each) for each in range(3)]
+    written, wanted = asyncio.gather(*writers), 3 * 2 * PER_WRITER
+    relays = [relay_of(database, publish), relay_of(database, publish)]
+    await asyncio.gather(*(running(relay, lambda: len(set(stored)) == wanted) for relay in relays), written)
+    for key in KEYS:
+        first = list(dict.fromkeys(int(body.split()[1]) for body in stored if body.split()[0] == key))
+        assert first == list(range(1, len(first) + 1))
 
 
 REFUSED = {
