@@ -31,7 +31,8 @@ command.add_command(rebase)
 def show(*, table: str, name: str | None, commits: int, url: str | None, user: str | None, jars: str) -> None:
     """Where the sinks of a table stand: newest commit, and the next offset of each queue.
 
-    TABLE is the directory of a Parquet or Delta table, or with --url the name of a table of a database.
+    TABLE is the directory of a Parquet or Delta table, catalog.namespace.table of an Iceberg table, or with --url the
+    name of a table of a database.
     """
     if url is None:
         found, staged = shown(table, name), left_over(table)

@@ -99,6 +99,20 @@ def delta(about: TableOptions, spark: Spark) -> Store:
     return DeltaStore(about.table, about.sink, write=write, partition_columns=columns)
 
 
+def iceberg(about: TableOptions, spark: Spark) -> Store:
+    from rocketapp_pyspark.iceberg import IcebergStore, catalog_of
+
+    catalog, name = catalog_of(os.fspath(about.table))
+    write = by_spark(spark, about.partition_by, about.sort_by)
+    return IcebergStore(catalog, name, about.sink, write=write, partition_by=about.partition_by)
+
+
+def name_problem(about: TableOptions) -> str | None:
+    if os.fspath(about.table).count(".") < 2 or not all(os.fspath(about.table).split(".")):
+        return f"table={about.table!r}: give catalog.namespace.table, with a catalog that pyiceberg knows"
+    return None
+
+
 def path_problem(about: TableOptions) -> str | None:
     if "://" in os.fspath(about.table):
         return f"table={about.table!r}: give a path: the table has to be on a local or network file system"
@@ -123,9 +137,10 @@ def jdbc_problem(about: TableOptions) -> str | None:
 BUILT_IN: dict[str, Format] = {
     "parquet": Format(new_store=parquet, options=ParquetOptions, problem=path_problem, is_sorted=True),
     "delta": Format(new_store=delta, problem=path_problem, is_sorted=True),
+    "iceberg": Format(new_store=iceberg, problem=name_problem, is_sorted=True),
     "jdbc": Format(new_store=jdbc, options=JdbcOptions, problem=jdbc_problem),
 }
-EXTRAS = {"delta": "deltalake"}
+EXTRAS = {"delta": "deltalake", "iceberg": "pyiceberg"}
 """The library of a format, which the extra of the same name brings along."""
 _registered: dict[str, Format] = {}
 

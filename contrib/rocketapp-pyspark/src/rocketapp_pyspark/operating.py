@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -13,11 +12,8 @@ from rocketapp_pyspark.lanes import Lane
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.rebasing import lane_from
 from rocketapp_pyspark.rebasing import rebase as set_positions
-from rocketapp_pyspark.showing import is_delta, shown
-from rocketapp_pyspark.store import TARGET_FILE_SIZE
-
-if TYPE_CHECKING:
-    from rocketapp_pyspark.delta import DeltaStore
+from rocketapp_pyspark.showing import is_delta, is_iceberg, shown
+from rocketapp_pyspark.store import TARGET_FILE_SIZE, Compacts, Store
 
 MIB = 1024 * 1024
 TABLE = click.argument("table")
@@ -29,14 +25,18 @@ def names_of(table: str, name: str | None) -> list[str]:
     return [one.name for one in shown(table, name)]
 
 
-def store_of(table: str, sink: str, sort_by: Sequence[str] = ()) -> ParquetStore | DeltaStore:
+def store_of(table: str, sink: str, sort_by: Sequence[str] = ()) -> Store:
     """The store of a sink, to be looked after. It takes a table that was set back as it is."""
+    if sort_by and (is_delta(table) or is_iceberg(table)):
+        raise click.UsageError("--sort-by is for Parquet directories")
+    if is_iceberg(table):
+        from rocketapp_pyspark.iceberg import IcebergStore, catalog_of
+
+        return IcebergStore(*catalog_of(table), sink, write=_never, is_set_back=True)
     if not is_delta(table):
         return ParquetStore(table, sink, write=_never, sort_by=sort_by)
     from rocketapp_pyspark.delta import DeltaStore
 
-    if sort_by:
-        raise click.UsageError("--sort-by is for Parquet directories: sort a Delta table by its own OPTIMIZE")
     return DeltaStore(table, sink, write=_never, is_set_back=True)
 
 
@@ -54,7 +54,12 @@ def store_of(table: str, sink: str, sort_by: Sequence[str] = ()) -> ParquetStore
 def compact(table: str, name: str | None, target_file_size: int, sort_by: tuple[str, ...]) -> None:
     """Put the small files of a Parquet directory or Delta table together. Positions stay as they are."""
     for one in names_of(table, name):
-        done = store_of(table, one, sort_by).compact(target_file_size * MIB)
+        store = store_of(table, one, sort_by)
+        if not isinstance(store, Compacts):
+            raise click.UsageError(
+                f"{table} is an Iceberg table: put its files together by rewrite_data_files of Spark"
+            )
+        done = store.compact(target_file_size * MIB)
         if done.before:
             click.echo(f"{one}: {done.before} files are {done.after} now, of {done.bytes} bytes")
         else:
@@ -117,8 +122,8 @@ def _positions(given: tuple[str, ...]) -> dict[Lane, int]:
 @NAME
 def files(table: str, name: str | None) -> None:
     """The files of a Parquet directory that hold each row once, one a line, whatever runs meanwhile."""
-    if is_delta(table):
-        raise click.UsageError(f"{table} is a Delta table, whose own log says which files it has")
+    if is_delta(table) or is_iceberg(table):
+        raise click.UsageError(f"{table} is a Delta or Iceberg table, which says itself which files it has")
     for one in names_of(table, name):
         for file in ParquetStore.files_of(table, one):
             click.echo(file)

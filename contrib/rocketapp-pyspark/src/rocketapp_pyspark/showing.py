@@ -31,7 +31,8 @@ class Shown:
 def shown(table: str, name: str | None) -> list[Shown]:
     """The sinks of a table that are meant. Raises UsageError when it has none, or not this one."""
     path = Path(table)
-    return meant(table, _delta(path) if is_delta(table) else _parquet(path), name)
+    found = _iceberg(table) if is_iceberg(table) else _delta(path) if is_delta(table) else _parquet(path)
+    return meant(table, found, name)
 
 
 def meant(table: str, found: Sequence[Shown], name: str | None) -> list[Shown]:
@@ -46,6 +47,11 @@ def meant(table: str, found: Sequence[Shown], name: str | None) -> list[Shown]:
 
 def is_delta(table: str) -> bool:
     return (Path(table) / DELTA_LOG).is_dir()
+
+
+def is_iceberg(table: str) -> bool:
+    """Whether it is `catalog.namespace.table`, and not a directory."""
+    return table.count(".") >= 2 and "/" not in table and not Path(table).exists()
 
 
 def left_over(table: str) -> int | None:
@@ -79,4 +85,25 @@ def _delta(path: Path) -> list[Shown]:
     return [
         Shown(sink, sequence, delta_log.vector_of(transactions, sink), commits.get(sink, [])[::-1])
         for sink, sequence in sorted(delta_log.sinks_of(transactions).items())
+    ]
+
+
+def _iceberg(name: str) -> list[Shown]:
+    try:
+        from pyiceberg.exceptions import NoSuchTableError
+
+        from rocketapp_pyspark.iceberg import catalog_of, commits_of, newest_of
+    except ImportError:
+        raise click.UsageError(f"{name} is a table of a catalog: pip install 'rocketapp-pyspark[iceberg]'") from None
+    catalog, table_name = catalog_of(name)
+    try:
+        table = catalog().load_table(table_name)
+    except (NoSuchTableError, ValueError) as error:
+        raise click.UsageError(f"{name}: {error}") from None
+    commits: dict[str, list[Commit]] = {}
+    for commit in commits_of(table):
+        commits.setdefault(commit.sink, []).append(commit)
+    return [
+        Shown(sink, newest.sequence, newest.vector, commits.get(sink, [newest])[::-1])
+        for sink, newest in newest_of(table).items()
     ]

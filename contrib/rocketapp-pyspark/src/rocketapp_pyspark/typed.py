@@ -21,9 +21,10 @@ class SinkOptions(TypedDict, total=False):
     """The keywords of `app.sink`."""
 
     table: Required[str | os.PathLike[str]]
-    """The place of the table: for Parquet and Delta a directory, for `"jdbc"` a name."""
+    """The place of the table: for Parquet and Delta a directory, for `"jdbc"` a name, for
+    `"iceberg"` `catalog.namespace.table`."""
     format: str
-    """`"parquet"`, `"delta"`, `"jdbc"`, or a name that was given to `register_format`."""
+    """`"parquet"`, `"delta"`, `"iceberg"`, `"jdbc"`, or a name that was given to `register_format`."""
     schema: Any
     """What bodies are decoded as: a dataclass, msgspec Struct (or a union of tagged ones), TypedDict, pydantic model or
     Protobuf class, a pyarrow schema, or Spark DDL; None stores bodies, tags and keys."""
