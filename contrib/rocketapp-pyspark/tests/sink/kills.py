@@ -7,6 +7,7 @@
     python kills.py --points                        at each named point of a commit
     python kills.py --kills 3 --format arrow        without Spark, for a quick run
     python kills.py --kills 30 --format jdbc        into a PostgreSQL of its own
+    python kills.py --kills 30 --compact            while its small files are put together several times a second
 
 The last line is a JSON object; the exit code is 1 when a message is lost or twice there (with --naive: when none is
 twice). The broker is an embedded one in this process. The app is a process group of its own, killed as a whole.
@@ -141,12 +142,26 @@ def die_at_file(point: str) -> None:
         if is_ours and is_due("moved"):
             die()
 
+    merged, remove = store._merged, store._remove
+
+    def dying_merged(self: Any, groups: Any) -> Any:
+        staged = merged(self, groups)
+        if is_due("merged"):
+            die()
+        return staged
+
+    def dying_remove(self: Any, sequence: int, entry: Any) -> None:
+        if "removed" in entry and is_due("swapping"):
+            die()
+        remove(self, sequence, entry)
+
     store.stage, store.publish, store._create, store._complete_to = (
         dying_stage,
         dying_publish,
         dying_create,
         dying_complete,
     )
+    store._merged, store._remove = dying_merged, dying_remove
 
 
 def run_app(how: str, point: str, is_naive: bool) -> None:
@@ -326,6 +341,7 @@ async def measure(run: Run, kills: int, points: bool, freezes: int, jvm_kills: i
             run.start()
         await run.until("the rest", lambda: sent <= run.bodies(), pause=0.5)
     run.kill()
+    run.table.end()
     rows = run.table.rows()
     places = Counter(tuple(row[name] for name in COLUMNS[:4]) for row in rows)
     bodies = {row["body"] for row in rows}
@@ -336,6 +352,7 @@ async def measure(run: Run, kills: int, points: bool, freezes: int, jvm_kills: i
         "points": len(run.table.points) if points else 0,
         "freezes": freezes,
         "jvm_kills": jvm_kills,
+        "compactions": len(re.findall(r"files are \d+ now", run.errors.read_text())),
         "messages": len(sent),
         "commits": run.commits(),
         "races": sum(map(int, re.findall(r"(\d+) races lost", run.errors.read_text()))),
@@ -353,6 +370,7 @@ def main() -> int:
     parser.add_argument("--freezes", type=int, default=0)
     parser.add_argument("--jvm-kills", type=int, default=0)
     parser.add_argument("--naive", action="store_true")
+    parser.add_argument("--compact", action="store_true")
     parser.add_argument("--format", default="parquet")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--app", action="store_true", help=argparse.SUPPRESS)
@@ -369,7 +387,7 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory() as directory,
         serving(BROKER) as address,
-        target(Path(directory), given.format, given.naive) as table,
+        target(Path(directory), given.format, given.naive, given.compact) as table,
     ):
         os.environ["ROCKETAPP_CLIENT__NAME_SERVER"] = address
         os.environ["KILLS_SINK"] = json.dumps(table.options())

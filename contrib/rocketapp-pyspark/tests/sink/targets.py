@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import postgres
 import pyarrow.dataset as ds
 
-from rocketapp_pyspark.parquet import LOG
+from rocketapp_pyspark.parquet import LOG, ParquetStore
 
+SINK = "shop/orders"
 COLUMNS = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset", "body"]
 
 
@@ -33,6 +34,10 @@ class Target(Protocol):
         """COLUMNS, as any reader sees them."""
         ...
 
+    def end(self) -> None:
+        """The last writer is dead: what it has left half done is completed."""
+        ...
+
 
 class Directory:
     """Of Parquet files."""
@@ -40,21 +45,36 @@ class Directory:
     points = ("buffering", "staging", "staged", "linked", "moved", "published")
     """Before a commit, while it writes, before and after its commit point, and before its acks."""
 
-    def __init__(self, path: Path, is_naive: bool) -> None:
-        self.path, self.is_naive = path, is_naive
+    def __init__(self, path: Path, is_naive: bool, is_compacted: bool) -> None:
+        self.path, self.is_naive, self.is_compacted = path, is_naive, is_compacted
         path.mkdir()
+        if is_compacted:
+            self.points = (*self.points, "merged", "swapping")
 
     def options(self) -> dict[str, Any]:
-        return {"table": str(self.path)}
+        return {"table": str(self.path), **({"compact_every": 0.4} if self.is_compacted else {})}
 
     def commits(self) -> int:
         return len(list(self.path.glob("*/part*.parquet" if self.is_naive else f"{LOG}/*/*.json")))
 
     def rows(self) -> list[dict[str, Any]]:
-        if not self.commits():
-            return []
-        found: list[dict[str, Any]] = ds.dataset(self.path, format="parquet").to_table(columns=COLUMNS).to_pylist()
-        return found
+        while self.commits():
+            # While files are swapped the log says which ones to read, and is asked again when one of them is gone.
+            place = ParquetStore.files_of(self.path, SINK) if self.is_compacted else self.path
+            if not place:
+                return []
+            try:
+                found: list[dict[str, Any]] = ds.dataset(place, format="parquet").to_table(columns=COLUMNS).to_pylist()
+                return found
+            except FileNotFoundError:
+                if not self.is_compacted:
+                    raise
+        return []
+
+    def end(self) -> None:
+        if self.is_compacted:
+            ParquetStore(self.path, SINK, write=lambda rows, directory: None).load()
+            self.is_compacted = False
 
 
 class Table:
@@ -69,6 +89,9 @@ class Table:
 
     def options(self) -> dict[str, Any]:
         return {"table": "orders", "url": self._url, "user": postgres.USER, "password": postgres.PASSWORD}
+
+    def end(self) -> None:
+        """A transaction is done or not."""
 
     def commits(self) -> int:
         return int(self._all(self._commits)[0]["n"]) if self._is_there() else 0
@@ -87,9 +110,9 @@ _COMMITS = "SELECT count(*) AS n FROM rmq_commits WHERE part = 0"
 
 
 @contextmanager
-def target(directory: Path, format: str, is_naive: bool) -> Iterator[Target]:
+def target(directory: Path, format: str, is_naive: bool, is_compacted: bool) -> Iterator[Target]:
     if format != "jdbc":
-        yield Directory(directory / "table", is_naive)
+        yield Directory(directory / "table", is_naive, is_compacted)
         return
     with postgres.serving() as server:
         yield Table(server, is_naive)

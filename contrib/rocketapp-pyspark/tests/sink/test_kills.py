@@ -25,10 +25,10 @@ def run(*arguments: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_death_at_any_point_of_a_commit_loses_and_doubles_nothing() -> None:
-    found = run("--points")
+def test_a_death_at_any_point_of_a_commit_or_a_compaction_loses_and_doubles_nothing() -> None:
+    found = run("--points", "--compact")
     assert (found["lost"], found["duplicates"], found["foreign"]) == (0, 0, 0)
-    assert (found["points"], found["messages"] > 0) == (6, True)
+    assert (found["points"], found["compactions"] > 0) == (8, True)
 
 
 @pytest.mark.slow

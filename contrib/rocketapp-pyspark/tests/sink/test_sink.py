@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import sink_shop
 from sink_shop import Order, Shop, arrow, by_arrow, spark_plugin, until
@@ -56,6 +58,18 @@ async def test_a_topic_lands_in_a_table_and_each_row_says_where_it_comes_from(
     assert len(places) == 20
     assert {row["_rmq_topic"] for row in found} == {shop.topic}
     assert all(row["_rmq_store_ts"].utcoffset().total_seconds() == 0 for row in found)
+
+
+@pytest.mark.timeout(300)
+async def test_files_are_staged_and_sorted_as_the_sink_says(shop: Shop, spark: object, tmp_path: Path) -> None:
+    options = {"format": "parquet", "sort_by": "id", "staging": tmp_path / "staging", "flush_rows": 10}
+    async with shop.app(**options, flush_seconds=3600.0) as app:
+        await shop.send(app, [7, 3, 9, 1, 5, 8, 2, 6, 4, 0])
+        await shop.has(*range(10))
+    (file,) = shop.table.glob("*.parquet")
+    assert pq.ParquetFile(file).read()["id"].to_pylist() == list(range(10))
+    (entry,) = shop.table.glob(f"{LOG}/*/*.json")
+    assert json.loads(entry.read_bytes())["staging"].startswith(str(tmp_path / "staging"))
 
 
 async def test_what_is_held_is_written_as_the_app_stops_and_the_next_run_goes_on_behind_it(shop: Shop) -> None:
