@@ -29,6 +29,10 @@ _KEPT = 60.0
 """Seconds that an idle connection is kept. Brokers close theirs after 120."""
 _AT_ONCE = 64
 """Most questions about queues in flight on one connection."""
+_DEFAULT_TOPIC = "TBW102"
+"""Brokers that create topics by themselves have it: a new topic gets queues where it has some."""
+_NEW_QUEUES = 4
+"""Most queues of a topic that a send creates."""
 TRANSIENT = frozenset(
     {
         ResponseCode.SYSTEM_BUSY,
@@ -114,8 +118,15 @@ class Cluster:
         return self._ask_route(topic)[0]
 
     def writable(self, topic: str) -> list[Queue]:
-        """The queues of a topic that may be written. Raises NoRouteError when the cluster does not know the topic."""
-        return self._ask_route(topic)[1]
+        """The queues of a topic that may be written; of a new one, those that its first message creates.
+
+        Raises NoRouteError when the cluster does not know the topic, and none of its brokers creates topics by itself.
+        """
+        try:
+            return self._ask_route(topic)[1]
+        except NoRouteError:
+            default = self._ask_route(topic, as_of=_DEFAULT_TOPIC)[1]
+        return [queue for queue in default if queue.queue_id < _NEW_QUEUES]
 
     def max_offsets(self, queues: Iterable[Queue]) -> dict[Queue, int]:
         """By queue the offset that its next message will get."""
@@ -190,12 +201,14 @@ class Cluster:
         """Wait before the next attempt."""
         threading.Event().wait(self._reach.retry_interval)
 
-    def _ask_route(self, topic: str) -> tuple[list[Queue], list[Queue]]:
-        """The queues that may be read, and those that may be written. Keeps the addresses of the brokers."""
+    def _ask_route(self, topic: str, *, as_of: str | None = None) -> tuple[list[Queue], list[Queue]]:
+        """The queues that may be read, and those that may be written. Keeps the addresses of the brokers.
+
+        `as_of`: another topic, whose queues are meant.
+        """
         try:
-            reply = self._ask_name_server(
-                RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequest(self.wire_name(topic)).to_fields()
-            )
+            fields = RouteRequest(as_of or self.wire_name(topic)).to_fields()
+            reply = self._ask_name_server(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 raise NoRouteError(topic, "the name server does not know it") from None

@@ -72,6 +72,12 @@ def test_rows_go_where_they_say_and_keep_their_order(topics: Topics) -> None:
             assert bodies == [n for n in range(40) if n % 2 == index and n // 2 % 2 == queue_id]
 
 
+def test_a_topic_that_is_not_there_is_created_by_its_first_message(topics: Topics) -> None:
+    topic = f"new-{topics.new()}"
+    assert write(topics.name_server, [{"body": str(n).encode()} for n in range(10)], topic=topic) == 10
+    assert sorted(int(row["body"]) for row in stored(topics, topic, 10)) == list(range(10))
+
+
 def test_a_stamp_can_be_left_out(here: Topics) -> None:
     topic = here.new()
     write(here.name_server, [{"body": b"x"}], topic=topic, stamp="false")
