@@ -10,12 +10,13 @@ export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench faults simulation clean
+.PHONY: help run test check pipeline java bench faults simulation clean
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
 	@echo "make test    style, types, layers and every test, in two processes; JOBS=0 runs them in one"
 	@echo "make check   style, types and layers only"
+	@echo "make pipeline  orders, a table, a Spark stream and a picture, on this machine; ARGS='--orders 100000'"
 	@echo "make bench   ours beside the peers, one table with ratios; ARGS selects"
 	@echo "make faults  the long fault runs with their figures; ARGS selects"
 	@echo "make simulation  seeds of the simulated cluster; ARGS='--seeds 0 10000'"
@@ -34,6 +35,17 @@ check: .venv/.dev-stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The project that it makes stays in .cache/pipeline, with the picture and the logs of its run.
+pipeline: java .venv/.dev-stamp
+	@rm -rf .cache/pipeline
+	@$(BIN)/copier copy --quiet --defaults templates/pipeline .cache/pipeline
+	@cd .cache/pipeline && exec $(CURDIR)/$(BIN)/python -m shop $(ARGS)
+
+# Before anything is installed: what is missing is said at once.
+java:
+	@command -v "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" >/dev/null || { echo "java is missing: install a JDK 17 or newer" \
+		"(apt install openjdk-17-jdk-headless; brew install openjdk@17)" >&2; exit 2; }
 
 bench: .venv/.dev-stamp
 	$(BIN)/python -m benchmarks $(ARGS)

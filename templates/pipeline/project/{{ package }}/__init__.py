@@ -1,0 +1,1 @@
+"""Orders become a table, and revenue per half hour."""
