@@ -110,11 +110,14 @@ def of_the_sink(directory: Path, broker: Apache, count: int, size: int) -> Cost:
     fill_topic(broker, WARM, WARM_ROWS, size)
     fill_topic(broker, TOPIC, count, size)
     app = App(directory, broker.name_server, 30.0)
+    own_before = cpu_of(app.process, below=False)
     before, began = cpu_of(app.process, below=True), time.perf_counter()
     app.go()
     wait(lambda: rows_in(directory / TOPIC, TOPIC) == count, "every row")
     cpu, seconds = cpu_of(app.process, below=True) - before, time.perf_counter() - began
+    own = cpu_of(app.process, below=False) - own_before
     app.end()
+    print(f"of {cpu:.1f} CPU-s the app used {own:.1f}, {own / count * 1e6:.1f} us a message, and Spark the rest")
     return Cost("topic -> sink -> Parquet", count * size / 1e6, cpu, seconds)
 
 
