@@ -8,6 +8,8 @@
     python kills.py --kills 3 --format arrow        without Spark, for a quick run
     python kills.py --kills 30 --format jdbc        into a PostgreSQL of its own
     python kills.py --kills 30 --compact            while its small files are put together several times a second
+    python kills.py --kills 30 --format delta       into a Delta table; `arrow-delta` without Spark
+    python kills.py --kills 30 --format iceberg     into an Iceberg table; `arrow-iceberg` without Spark
 
 The last line is a JSON object; the exit code is 1 when a message is lost or twice there (with --naive: when none is
 twice). The broker is an embedded one in this process. The app is a process group of its own, killed as a whole.
@@ -43,11 +45,14 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.testing.broker import serving
 from rocketapp_pyspark import SparkPlugin, register_format
 from rocketapp_pyspark.database import Database, JdbcOptions
+from rocketapp_pyspark.delta import DeltaStore
 from rocketapp_pyspark.formats import TableOptions
+from rocketapp_pyspark.iceberg import IcebergStore, catalog_of
 from rocketapp_pyspark.jdbc import JdbcStore
 from rocketapp_pyspark.loading import Loading
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.staging import Staging
 from rocketapp_pyspark.writing import by_spark
 
 TOPIC = "orders"
@@ -72,13 +77,46 @@ def arrow(about: TableOptions, spark: Spark) -> ParquetStore:
     return ParquetStore(about.table, about.sink, write=by_arrow)
 
 
+def arrow_delta(about: TableOptions, spark: Spark) -> DeltaStore:
+    return DeltaStore(about.table, about.sink, write=by_arrow)
+
+
+def arrow_iceberg(about: TableOptions, spark: Spark) -> IcebergStore:
+    return IcebergStore(*catalog_of(str(about.table)), about.sink, write=by_arrow)
+
+
 def die() -> None:
     os.killpg(0, signal.SIGKILL)
 
 
 def die_at(how: str, point: str) -> None:
     """The second commit of this process ends at this point."""
-    (die_at_sql if how == "jdbc" else die_at_file)(point)
+    if how.endswith(("delta", "iceberg")):
+        die_at_lake(point)
+    else:
+        (die_at_sql if how == "jdbc" else die_at_file)(point)
+
+
+def die_at_lake(point: str) -> None:
+    staging: Any = Staging
+    move, forget = staging.move, staging.forget
+    calls: Counter[str] = Counter()
+
+    def is_due(at: str) -> bool:
+        calls[at] += 1
+        return at == point and calls[at] == 2
+
+    def dying_move(self: Any, *given: Any) -> None:
+        move(self, *given)
+        if is_due("moved"):
+            die()
+
+    def dying_forget(self: Any, batch: str) -> None:
+        if is_due("committed"):
+            die()
+        forget(self, batch)
+
+    staging.move, staging.forget = dying_move, dying_forget
 
 
 def die_at_sql(point: str) -> None:
@@ -168,6 +206,8 @@ def run_app(how: str, point: str, is_naive: bool) -> None:
     logging.basicConfig(level=logging.INFO)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     register_format("arrow", arrow)
+    register_format("arrow-delta", arrow_delta)
+    register_format("arrow-iceberg", arrow_iceberg)
     if point:
         die_at(how, point)
     plugins = [] if entry_points(group="rocketapp", name="spark") else [SparkPlugin()]
@@ -186,7 +226,7 @@ def appending(how: str, options: dict[str, Any]) -> Callable[[pa.Table], None]:
     if how == "jdbc":
         database = Database(Spark("local[2]", {"spark.jars": str(postgres.driver())}), JdbcOptions(**options))
         return lambda rows: Loading(database, rows).into(table)
-    write = by_arrow if how == "arrow" else by_spark(Spark("local[2]", {}))
+    write = by_arrow if how.startswith("arrow") else by_spark(Spark("local[2]", {}))
     return lambda rows: write(rows, Path(table) / f"{time.time_ns()}")
 
 

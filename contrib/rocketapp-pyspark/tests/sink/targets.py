@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +10,12 @@ from typing import Any, Protocol
 
 import postgres
 import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import Table as IcebergTable
 
+from rocketapp_pyspark.delta_log import sink_id
+from rocketapp_pyspark.iceberg import newest_of
 from rocketapp_pyspark.parquet import LOG, ParquetStore
 
 SINK = "shop/orders"
@@ -106,13 +112,70 @@ class Table:
         return self._connection.execute(sql).fetchall()  # type: ignore[call-overload,no-any-return]
 
 
+class Delta:
+    """In a directory."""
+
+    points = ("moved", "committed")
+    """When its files are in the table, and behind the commit, before it is read back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def options(self) -> dict[str, Any]:
+        return {"table": str(self.path)}
+
+    def commits(self) -> int:
+        return 0 if not self._is_there() else DeltaTable(self.path).transaction_version(sink_id(SINK)) or 0
+
+    def rows(self) -> list[dict[str, Any]]:
+        if not self._is_there():
+            return []
+        found: list[dict[str, Any]] = DeltaTable(self.path).to_pyarrow_table(columns=COLUMNS).to_pylist()
+        return found
+
+    def _is_there(self) -> bool:
+        return DeltaTable.is_deltatable(str(self.path))
+
+
+class Iceberg:
+    """In a catalog on SQLite, which apps know by the settings of pyiceberg."""
+
+    points = Delta.points
+
+    def __init__(self, path: Path) -> None:
+        where = {"uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}"}
+        for name, value in where.items():
+            os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
+        self._catalog = SqlCatalog("lake", **where)
+
+    def options(self) -> dict[str, Any]:
+        return {"table": "lake.shop.orders"}
+
+    def commits(self) -> int:
+        newest = newest_of(self._table()).get(SINK) if self._catalog.table_exists("shop.orders") else None
+        return 0 if newest is None else newest.sequence
+
+    def rows(self) -> list[dict[str, Any]]:
+        if not self.commits():
+            return []
+        found: list[dict[str, Any]] = self._table().scan(selected_fields=tuple(COLUMNS)).to_arrow().to_pylist()
+        return found
+
+    def _table(self) -> IcebergTable:
+        return self._catalog.load_table("shop.orders")
+
+
 _COMMITS = "SELECT count(*) AS n FROM rmq_commits WHERE part = 0"
 
 
 @contextmanager
 def target(directory: Path, format: str, is_naive: bool, is_compacted: bool) -> Iterator[Target]:
-    if format != "jdbc":
+    if format.endswith("delta") and not is_naive:
+        yield Delta(directory / "table")
+    elif format.endswith("iceberg") and not is_naive:
+        yield Iceberg(directory)
+    elif format != "jdbc":
         yield Directory(directory / "table", is_naive, is_compacted)
-        return
-    with postgres.serving() as server:
-        yield Table(server, is_naive)
+    else:
+        with postgres.serving() as server:
+            yield Table(server, is_naive)

@@ -61,3 +61,12 @@ def test_deaths_before_in_and_behind_a_transaction_lose_and_double_nothing(java:
     found = run("--points", "--format", "jdbc")
     assert (found["lost"], found["duplicates"], found["foreign"]) == (0, 0, 0)
     assert (found["points"], found["messages"] > 0) == (3, True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("format", ["arrow-delta", "arrow-iceberg"])
+def test_a_death_around_the_commit_of_a_lake_loses_and_doubles_nothing(format: str) -> None:
+    found = run("--points", "--format", format)
+    assert (found["lost"], found["duplicates"], found["foreign"]) == (0, 0, 0)
+    assert (found["points"], found["messages"] > 0) == (2, True)
