@@ -86,29 +86,18 @@ class ParquetStore:
 
     def compact(self, target_file_size: int) -> Compacted:
         """See rocketapp_pyspark.store.Compacts. Files that another sink has added to the directory are its own."""
-        head = self.load()
+        head, batch = self.load(), uuid.uuid4().hex
         live = self._live(head.sequence)
-        sizes = [(place, (self.path / place).stat().st_size) for place in live]
-        found = [group for small in small_files(sizes, target_file_size) for group in alike(self.path, small)]
-        if not found:
-            return Compacted()
-        staged = self._merged(found)
-        removed = {place for group in found for place in group}
-        kept = [place for place in live if place not in removed]
-        while True:
-            now = self.load()
-            between = [self._entry(number) or {} for number in range(head.sequence + 1, now.sequence + 1)]
-            if any(entry.get("kind") == "compact" for entry in between):
-                break  # another owner was faster: its files are not to be put together twice
-            kept += [place for entry in between for _, place in entry.get("files", ())]
-            head = now
-            try:
-                self._publish(_compaction(self.sink, head, staged), staged, {"removed": sorted(removed), "kept": kept})
-            except FencedError:
-                continue
-            return Compacted(len(removed), len(found), staged.bytes)
-        self._staging.forget(staged.batch)
-        return Compacted()
+        try:
+            sizes = [(place, (self.path / place).stat().st_size) for place in live]
+            groups = [group for small in small_files(sizes, target_file_size) for group in alike(self.path, small)]
+            staged = self._merged(batch, groups) if groups else None
+        except FileNotFoundError:
+            self._staging.forget(batch)
+            if any(entry.get("kind") == "compact" for entry in self._between(head, self.load())):
+                return Compacted()  # another owner was faster, and has removed them
+            raise
+        return Compacted() if staged is None else self._swap(head, live, groups, staged)
 
     @staticmethod
     def log_of(path: str | os.PathLike[str], sink: str) -> Iterator[Commit]:
@@ -144,6 +133,29 @@ class ParquetStore:
         entry = {**encode(commit), "files": files, **staging, **(extra or {})}
         self._create(commit.sequence, to_json(entry))
         self._complete_to(commit.sequence, entry, is_ours=True)
+
+    def _swap(self, head: Head, live: Sequence[str], groups: Sequence[Sequence[str]], staged: Staged) -> Compacted:
+        """Publish the merged files in place of the small ones. `head`, `live`: what these were chosen from."""
+        removed = {place for group in groups for place in group}
+        kept = [place for place in live if place not in removed]
+        while True:
+            now = self.load()
+            between = self._between(head, now)
+            if any(entry.get("kind") == "compact" for entry in between):
+                self._staging.forget(staged.batch)  # another owner was faster: they are not put together twice
+                return Compacted()
+            kept += [place for entry in between for _, place in entry["files"]]
+            head = now
+            try:
+                self._publish(_compaction(self.sink, head, staged), staged, {"removed": sorted(removed), "kept": kept})
+            except FencedError:
+                continue
+            return Compacted(len(removed), len(groups), staged.bytes)
+
+    def _between(self, head: Head, now: Head) -> list[dict[str, Any]]:
+        """The commits behind one and up to the other."""
+        entries = map(self._entry, range(head.sequence + 1, now.sequence + 1))
+        return [entry for entry in entries if entry is not None]
 
     def _newest(self) -> int:
         return max((int(entry.stem) for entry in self._log.glob("*.json")), default=0)
@@ -214,8 +226,7 @@ class ParquetStore:
             for folder in {file.parent for file in left}:
                 sync(folder)
 
-    def _merged(self, groups: Iterable[Sequence[str]]) -> Staged:
-        batch = uuid.uuid4().hex
+    def _merged(self, batch: str, groups: Iterable[Sequence[str]]) -> Staged:
         out = self._staging.path / batch / OUT
         for number, group in enumerate(groups):
             target = out / Path(group[0]).parent / f"part-{number:05d}.parquet"

@@ -182,8 +182,8 @@ def die_at_file(point: str) -> None:
 
     merged, remove = store._merged, store._remove
 
-    def dying_merged(self: Any, groups: Any) -> Any:
-        staged = merged(self, groups)
+    def dying_merged(self: Any, *given: Any) -> Any:
+        staged = merged(self, *given)
         if is_due("merged"):
             die()
         return staged

@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -248,6 +248,22 @@ def test_an_append_that_comes_between_stays_and_is_not_put_together(
 
 def test_of_two_that_compact_at_once_one_changes_nothing(table: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
     racing(monkeypatch, lambda: table.store().compact(LARGE))
+    assert table.store().compact(LARGE) == Compacted()
+    assert table.seen() == table.listed() == list(range(12))
+    assert (table.store().load().sequence, list((table.path / STAGING).iterdir())) == (4, [])
+
+
+def test_one_that_finds_its_files_removed_by_another_one_changes_nothing(
+    table: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alike, left = parquet.alike, [1]
+
+    def late(root: Path, places: Sequence[str]) -> Iterator[list[str]]:
+        if left and left.pop():
+            table.store().compact(LARGE)
+        return alike(root, places)
+
+    monkeypatch.setattr(parquet, "alike", late)
     assert table.store().compact(LARGE) == Compacted()
     assert table.seen() == table.listed() == list(range(12))
     assert (table.store().load().sequence, list((table.path / STAGING).iterdir())) == (4, [])
