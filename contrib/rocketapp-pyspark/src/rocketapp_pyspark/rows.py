@@ -27,7 +27,7 @@ _NO_ARRAY = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
 class BadRow(NamedTuple):
-    """A message that is no row."""
+    """A message that cannot be a row."""
 
     lane: Lane
     message: Message

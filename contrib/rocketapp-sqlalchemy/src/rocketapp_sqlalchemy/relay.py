@@ -60,7 +60,7 @@ class Relay:
 
     def committed(self, session: Session) -> None:
         """A session has committed: look now, if there were messages in it. May be called from any thread."""
-        # A savepoint is no commit: what was written in it waits for that of the transaction.
+        # A savepoint does not commit: what was written in it waits for the transaction.
         if not session.in_nested_transaction() and session.info.pop(WRITTEN, None):
             # What is committed must not fail because the app has ended.
             with contextlib.suppress(RuntimeError):
