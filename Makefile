@@ -10,7 +10,7 @@ export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check pipeline java bench faults simulation clean
+.PHONY: help run test check pipeline java bench faults simulation spark clean
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
@@ -20,6 +20,7 @@ help:
 	@echo "make bench   ours beside the peers, one table with ratios; ARGS selects"
 	@echo "make faults  the long fault runs with their figures; ARGS selects"
 	@echo "make simulation  seeds of the simulated cluster; ARGS='--seeds 0 10000'"
+	@echo "make spark   ARGS=cluster: spark-submit on two workers; ARGS=versions: every version of Spark"
 	@echo "make clean   remove .venv, .cache and what tools left; never .rocketapp, which holds messages"
 
 run: .venv/.run-stamp
@@ -55,6 +56,9 @@ faults: .venv/.dev-stamp
 
 simulation: .venv/.dev-stamp
 	$(BIN)/python -m tests.simulation $(ARGS)
+
+spark: .venv/.dev-stamp
+	$(BIN)/python -m tests.spark $(ARGS)
 
 clean:
 	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -70,11 +70,13 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session; its workers run the interpreter of the tests."""
+    """A local session, through Connect with `ROCKETAPP_TESTS_SPARK=connect`; workers run the tests' interpreter."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("tests")
+    remote = os.environ.get("ROCKETAPP_TESTS_SPARK") == "connect"
+    builder = SparkSession.builder.remote("local[2]") if remote else SparkSession.builder.master("local[2]")
+    builder = builder.appName("tests")
     for name, value in {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -87,6 +89,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     }.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    if not remote:
+        session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()

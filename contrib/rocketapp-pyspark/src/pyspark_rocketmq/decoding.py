@@ -1,8 +1,8 @@
 """Stored records into Arrow, column by column.
 
-Records are read with the layout of `rocketapp.wire`: of each record its fixed part, its body and its properties are cut
-out, and the columns of the fixed part are taken from many records at once. What makes a record unusual (compression,
-IPv6 hosts, long topics, inner batches) is left to `decode_records`. Every batch is built with one schema.
+One by one only the lengths of records are read; the rest is `records`. What makes a record unusual (compression, IPv6
+hosts, long topics, inner batches) is left to `decode_records`, and its messages are written as usual records. Every
+batch is built with one schema.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pyspark_rocketmq import records
 from pyspark_rocketmq.columns import BY_NAME, PROPERTIES
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.problems import RecordError
+from pyspark_rocketmq.records import Entries, Records
 from rocketapp import Message, ProtocolError
 from rocketapp.wire import properties as names
 from rocketapp.wire.compression import COMPRESSED
@@ -26,30 +30,12 @@ from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.record import decode_records
 
 _UNUSUAL = COMPRESSED | BORN_IPV6 | STORE_IPV6 | NEED_UNWRAP | INNER_BATCH
-_CUT = struct.Struct(">ii12xq8xi44xI")
-"""Of the fixed part what is needed for cutting: size, magic, queue offset, sys flag, body length."""
+_CUT = struct.Struct(">ii28xi")
+"""Of the fixed part what is needed for cutting: size, magic, sys flag."""
 _PLACE = struct.Struct(">28xq28x4si")
 """Of the fixed part where the record is: physical offset, the broker's address and port."""
-_PARTS = np.dtype(
-    {
-        "names": [
-            "queue_id",
-            "flag",
-            "queue_offset",
-            "physical",
-            "sys_flag",
-            "born",
-            "born_host",
-            "stored",
-            "place",
-            "times",
-        ],
-        "formats": [">i4", ">i4", ">i8", ">i8", ">i4", ">i8", ">u8", ">i8", "V8", ">i4"],
-        "offsets": [12, 16, 20, 28, 36, 40, 48, 56, 64, 72],
-        "itemsize": FIXED.size,
-    }
-)
-"""The fixed part, as `rocketapp.wire.layout.FIXED` has it."""
+_BEHIND_BODY = struct.Struct(">BH")
+"""The lengths of an empty topic, and of the properties."""
 _TYPES = {
     "string": pa.string(),
     "int": pa.int32(),
@@ -82,67 +68,64 @@ class Rows:
     ) -> None:
         """`tags`: only messages with one of these; empty: all. Brokers compare hashes of tags, this compares tags."""
         self._queue, self._columns, self._schema = queue, tuple(columns), arrow_schema(columns)
-        self._tags = frozenset(tag.encode() for tag in tags)
+        self._tags = pa.array([tag.encode() for tag in sorted(tags)], pa.binary())
         self._max_rows, self._max_bytes, self._max_inflated = max_rows, max_bytes, max_inflated_bytes
         self._with_body = "body" in columns
         self._begin()
 
     def _begin(self) -> None:
-        self._fixed: list[bytes] = []
-        """The fixed part of each record."""
-        self._bodies: list[bytes] = []
-        self._properties: list[bytes] = []
+        self._pieces: list[bytes] = []
+        self._starts: list[int] = []
+        """Where each record begins in the joined pieces."""
+        self._spans: list[tuple[int, int, int]] = []
+        """How many of them came together, and the offsets of those that are wanted."""
         self._unusual: dict[int, Message] = {}
-        """Unusual records by row. Their fixed part has no hosts."""
+        """The messages of unusual records, by where they begin. What is written for them has no hosts."""
         self._bytes = 0
 
     @property
     def are_enough(self) -> bool:
         """Whether they make a batch."""
-        return len(self._fixed) >= self._max_rows or self._bytes >= self._max_bytes
+        return len(self._starts) >= self._max_rows or self._bytes >= self._max_bytes
 
     def __len__(self) -> int:
-        return len(self._fixed)
+        """How many records were taken; some may be outside of the range or have other tags."""
+        return len(self._starts)
 
     def add(self, data: bytes, low: int, high: int) -> None:
         """Take the records with `low <= offset < high`. Raises ProtocolError or RecordError for a damaged one."""
         at, end = 0, len(data)
-        unpack, tag_of, tags, first = _CUT.unpack_from, names.tag_of, self._tags, FIXED.size
-        fixed, bodies, properties = self._fixed, self._bodies, self._properties
-        while at + first < end:
-            size, magic, offset, sys_flag, length = unpack(data, at)
-            stop = at + size
-            if magic != MAGIC_V1 or sys_flag & _UNUSUAL:
-                if size <= 0:
-                    raise ProtocolError(f"record of {size} bytes")
-                self._add_unusual(data[at:stop], low, high)
-                at = stop
+        kept, shift = 0, self._bytes
+        """Where the next piece begins in `data`, and how far it lies further on in the joined pieces."""
+        unpack, starts, before = _CUT.unpack_from, self._starts, len(self._starts)
+        last = end - records.SMALLEST
+        while at <= last:
+            size, magic, sys_flag = unpack(data, at)
+            if magic == MAGIC_V1 and not sys_flag & _UNUSUAL and size >= records.SMALLEST:
+                starts.append(at + shift)
+                at += size
                 continue
-            body = at + first
-            body_end = body + length
-            start = body_end + 3 + data[body_end] if body_end < end else end + 1
-            if start > stop or stop > end:
-                raise ProtocolError(f"record at byte {at} of {end} is cut short or longer than it says")
-            if low <= offset < high:
-                raw = data[start:stop]
-                if not tags or tag_of(raw) in tags:
-                    fixed.append(data[at:body])
-                    bodies.append(data[body:body_end])
-                    properties.append(raw)
-            at = stop
+            if size <= 0:
+                raise ProtocolError(f"record of {size} bytes")
+            self._pieces.append(data[kept:at])
+            place = self._add_unusual(data[at : at + size], at + shift, low, high)
+            at += size
+            kept, shift = at, place - at
         if at != end:
-            raise ProtocolError(f"{end - at} bytes behind the last record")
-        self._bytes += end
+            raise ProtocolError(f"record at byte {at} of {end} is cut short or longer than it says")
+        self._pieces.append(data[kept:])
+        self._spans.append((len(starts) - before, low, high))
+        self._bytes = end + shift
 
-    def _add_unusual(self, record: bytes, low: int, high: int) -> None:
+    def _add_unusual(self, record: bytes, place: int, low: int, high: int) -> int:
+        """Write the messages of a record as usual ones; return where they end."""
         for message in decode_records(record, None, max_inflated_bytes=self._max_inflated):
-            if not low <= message.offset < high or (self._tags and message.raw_tag() not in self._tags):
-                continue
-            self._unusual[len(self._fixed)] = message
-            self._fixed.append(_fixed_of(message))
-            self._properties.append(message.raw_properties)
-            self._bodies.append(self._body_of(message))
-            self._bytes += len(self._bodies[-1])
+            if low <= message.offset < high:
+                self._starts.append(place)
+                self._unusual[place] = message
+                self._pieces.append(_usual(message, self._body_of(message)))
+                place += len(self._pieces[-1])
+        return place
 
     def _body_of(self, message: Message) -> bytes:
         if not self._with_body:
@@ -153,33 +136,74 @@ class Rows:
             raise RecordError(f"{self._queue} offset {message.offset}: {error}") from None
 
     def take(self) -> pa.RecordBatch:
-        """The gathered rows as one batch; forgets them."""
-        parts = np.frombuffer(b"".join(self._fixed), _PARTS)
-        arrays = [_BUILD[name](self, parts) for name in self._columns]
+        """The gathered rows as one batch, perhaps an empty one; forgets them. Raises ProtocolError for damaged ones."""
+        counts, low, high = zip(*self._spans, strict=True) if self._spans else ((), (), ())
+        found = Records(b"".join(self._pieces), np.array(self._starts, np.int64))
+        offsets = found.field(records.QUEUE_OFFSET)
+        found = found.where((offsets >= np.repeat(low, counts)) & (offsets < np.repeat(high, counts)))
+        batch = _Batch(self._queue, found, self._unusual)
+        if len(self._tags):
+            has_tag = pc.is_in(batch.value_of(names.TAGS), self._tags).to_numpy(zero_copy_only=False)
+            batch = _Batch(self._queue, found.where(has_tag), self._unusual)
         self._begin()
+        arrays = [_BUILD[name](batch) for name in self._columns]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _constant(self, value: str) -> pa.Array:
-        return pa.repeat(pa.scalar(value, pa.string()), len(self._fixed))
 
-    def _texts(self, values: list[bytes | None]) -> pa.Array:
-        """Text as UTF-8; broken bytes are replaced, as elsewhere."""
+class _Batch:
+    """The columns of some records."""
+
+    def __init__(self, queue: Queue, found: Records, unusual: dict[int, Message]) -> None:
+        self.queue, self.records = queue, found
+        self._unusual = (
+            {row: unusual[start] for row, start in enumerate(found.starts.tolist()) if start in unusual}
+            if unusual
+            else {}
+        )
+
+    @cached_property
+    def _properties(self) -> pa.Array:
+        return self.records.properties()
+
+    @cached_property
+    def _entries(self) -> Entries:
+        return Entries(self._properties)
+
+    def value_of(self, name: str) -> pa.Array:
+        return self._entries.values(name)
+
+    def constant(self, value: str) -> pa.Array:
+        return pa.repeat(pa.scalar(value, pa.string()), len(self.records))
+
+    def text_of(self, name: str) -> pa.Array:
+        """The property as UTF-8; broken bytes are replaced, as elsewhere."""
+        values = self.value_of(name)
         try:
-            return pa.array(values, pa.binary()).cast(pa.string())
+            return values.cast(pa.string())
         except pa.ArrowInvalid:
-            return pa.array([None if value is None else value.decode("utf-8", "replace") for value in values])
+            texts = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
+            return pa.array(texts, pa.string())
 
-    def _ids(self) -> pa.Array:
+    def ids(self) -> pa.Array:
         """The producers' ids; those of the broker where a message has none."""
-        found = [names.unique_id_of(raw) for raw in self._properties]
-        for row, unique in enumerate(found):
-            if unique is None:
-                message = self._unusual.get(row)
-                found[row] = _place(self._fixed[row]) if message is None else message.offset_message_id
-        return pa.array(found, pa.string())
+        found = self.text_of(names.UNIQ_KEY)
+        if not found.null_count:
+            return found
+        return pa.array(
+            [self._place(row) if unique is None else unique for row, unique in enumerate(found.to_pylist())],
+            pa.string(),
+        )
 
-    def _hosts(self, parts: Any) -> pa.Array:
-        different, which = np.unique(parts["born_host"], return_inverse=True)
+    def _place(self, row: int) -> str:
+        """The broker's id of a message."""
+        message = self._unusual.get(row)
+        if message is not None:
+            return message.offset_message_id
+        physical, host, port = _PLACE.unpack(self.records.fixed(row)[: _PLACE.size])
+        return offset_id(host, port, physical)
+
+    def hosts(self) -> pa.Array:
+        different, which = np.unique(self.records.field(records.BORN_HOST), return_inverse=True)
         texts = [_host(int(host)) for host in different]
         if not self._unusual:
             return pa.array(texts, pa.string()).take(pa.array(which))
@@ -188,22 +212,21 @@ class Rows:
             found[row] = message.born_host
         return pa.array(found, pa.string())
 
-    def _maps(self) -> pa.Array:
-        return pa.array([list(names.decode(raw).items()) for raw in self._properties], _TYPES["map<string,string>"])
+    def maps(self) -> pa.Array:
+        return pa.array(
+            [list(names.decode(raw).items()) for raw in self._properties.to_pylist()], _TYPES["map<string,string>"]
+        )
 
 
-def _fixed_of(message: Message) -> bytes:
-    """The fixed part of an unusual record, with 0 for what no column uses or what does not fit."""
-    return FIXED.pack(
-        *(message.size, 0, 0, message.queue_id, message.flag, message.offset, message.physical_offset),
-        *(message.sys_flag, message.born_ms, bytes(8), message.stored_ms, bytes(8), message.reconsume_times, 0, 0),
+def _usual(message: Message, body: bytes) -> bytes:
+    """A usual record of an unusual message, with 0 for what no column uses or what does not fit."""
+    raw = message.raw_properties
+    fixed = FIXED.pack(
+        *(records.SMALLEST + len(body) + len(raw), MAGIC_V1, 0, message.queue_id, message.flag, message.offset),
+        *(message.physical_offset, message.sys_flag, message.born_ms, bytes(8), message.stored_ms, bytes(8)),
+        *(message.reconsume_times, 0, len(body)),
     )
-
-
-def _place(fixed: bytes) -> str:
-    """The broker's id of a usual record."""
-    physical, host, port = _PLACE.unpack_from(fixed)
-    return offset_id(host, port, physical)
+    return b"".join((fixed, body, _BEHIND_BODY.pack(0, len(raw)), raw))
 
 
 def _times(milliseconds: Any) -> pa.Array:
@@ -218,25 +241,20 @@ def _host(value: int) -> str:
     return f"{ipaddress.IPv4Address(value >> 32)}:{PORT.unpack((value & 0xFFFF_FFFF).to_bytes(4, 'big'))[0]}"
 
 
-def _ints(column: Any, kind: Any) -> pa.Array:
-    return pa.array(column.astype(kind))
-
-
-_Build = Callable[[Rows, Any], pa.Array]
-_BUILD: dict[str, _Build] = {
-    "topic": lambda rows, _: rows._constant(rows._queue.topic),
-    "broker": lambda rows, _: rows._constant(rows._queue.broker),
-    "queue_id": lambda _, parts: _ints(parts["queue_id"], np.int32),
-    "queue_offset": lambda _, parts: _ints(parts["queue_offset"], np.int64),
-    "body": lambda rows, _: pa.array(rows._bodies, pa.binary()),
-    "tags": lambda rows, _: rows._texts([names.tag_of(raw) for raw in rows._properties]),
-    "keys": lambda rows, _: rows._texts([names.keys_of(raw) for raw in rows._properties]),
-    "msg_id": lambda rows, _: rows._ids(),
-    "born_timestamp": lambda _, parts: _times(parts["born"]),
-    "store_timestamp": lambda _, parts: _times(parts["stored"]),
-    "born_host": lambda rows, parts: rows._hosts(parts),
-    "flag": lambda _, parts: _ints(parts["flag"], np.int32),
-    "sys_flag": lambda _, parts: _ints(parts["sys_flag"], np.int32),
-    "reconsume_times": lambda _, parts: _ints(parts["times"], np.int32),
-    PROPERTIES: lambda rows, _: rows._maps(),
+_BUILD: dict[str, Callable[[_Batch], pa.Array]] = {
+    "topic": lambda batch: batch.constant(batch.queue.topic),
+    "broker": lambda batch: batch.constant(batch.queue.broker),
+    "queue_id": lambda batch: pa.array(batch.records.field(records.QUEUE_ID)),
+    "queue_offset": lambda batch: pa.array(batch.records.field(records.QUEUE_OFFSET)),
+    "body": lambda batch: batch.records.bodies(),
+    "tags": lambda batch: batch.text_of(names.TAGS),
+    "keys": lambda batch: batch.text_of(names.KEYS),
+    "msg_id": lambda batch: batch.ids(),
+    "born_timestamp": lambda batch: _times(batch.records.field(records.BORN)),
+    "store_timestamp": lambda batch: _times(batch.records.field(records.STORED)),
+    "born_host": lambda batch: batch.hosts(),
+    "flag": lambda batch: pa.array(batch.records.field(records.FLAG)),
+    "sys_flag": lambda batch: pa.array(batch.records.field(records.SYS_FLAG)),
+    "reconsume_times": lambda batch: pa.array(batch.records.field(records.TIMES)),
+    PROPERTIES: lambda batch: batch.maps(),
 }

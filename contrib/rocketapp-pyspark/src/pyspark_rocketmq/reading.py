@@ -36,9 +36,14 @@ def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[
     for data, low, high in puller.replies():
         rows.add(data, low, high)
         if rows.are_enough:
-            yield rows.take()
-    if len(rows):
-        yield rows.take()
+            yield from _batch_of(rows)
+    yield from _batch_of(rows)
+
+
+def _batch_of(rows: Rows) -> Iterator[pa.RecordBatch]:
+    batch = rows.take()
+    if batch.num_rows:
+        yield batch
 
 
 def partitions_of(options: ReadOptions, whole: list[Range]) -> list[InputPartition]:

@@ -1,0 +1,46 @@
+"""`python -m tests.spark cluster|versions`: the data source on a cluster of processes, and on each version of Spark."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.spark import cluster, versions
+
+
+def on_cluster(arguments: argparse.Namespace) -> bool:
+    right = True
+    for kind in arguments.kind or ("batch", "stream"):
+        with tempfile.TemporaryDirectory(prefix="rocketapp-cluster-") as directory:
+            figures = cluster.run(Path(directory), kind, arguments.count, apache=arguments.broker == "apache")
+        print(json.dumps(figures), flush=True)
+        right = cluster.is_right(figures) and right
+    return right
+
+
+def on_versions(arguments: argparse.Namespace) -> bool:
+    return versions.run(arguments.only or versions.VERSIONS, arguments.mode or versions.MODES, arguments.pytest)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.spark", description=__doc__)
+    parts = parser.add_subparsers(required=True)
+    one = parts.add_parser("cluster", help="spark-submit on two workers, one executor killed; the rows of local mode")
+    one.add_argument("--count", type=int, default=400_000, help="messages of 256 bytes (400000)")
+    one.add_argument("--broker", choices=("embedded", "apache"), default="embedded")
+    one.add_argument("--kind", choices=("batch", "stream"), action="append", help="may be given again (both)")
+    one.set_defaults(run=on_cluster)
+    other = parts.add_parser("versions", help="the tests of the source on each version of Spark, below .cache/spark")
+    other.add_argument("--only", action="append", metavar="VERSION", help="may be given again (all)")
+    other.add_argument("--mode", choices=versions.MODES, action="append", help="may be given again (all)")
+    other.add_argument("pytest", nargs="*", help="arguments for pytest, behind --")
+    other.set_defaults(run=on_versions)
+    arguments = parser.parse_args()
+    return 0 if arguments.run(arguments) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The tests of the data source on several versions of Spark, classic and Connect.
+
+Each version has an environment of its own below `.cache/spark`, made by pip when it is asked for first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.peers.toolchain import CACHE, ROOT
+
+VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
+MODES = ("classic", "connect")
+CONTRIB = ROOT / "contrib" / "rocketapp-pyspark"
+TESTS = CONTRIB / "tests" / "source"
+_FREE = ("pyspark", "py4j", "protobuf", "googleapis-common-protos", "opentelemetry-proto")
+"""What each version of Spark chooses itself, against the project's constraints."""
+_BESIDE = ("lz4", "zstandard", "psutil", "pytest", "pytest-asyncio", "pytest-timeout", "hypothesis")
+
+
+def run(versions: Sequence[str], modes: Sequence[str], more: Sequence[str]) -> bool:
+    """Run the tests on each; print a line for each, and return whether all passed."""
+    right = True
+    for version in versions:
+        python = environment(version)
+        for mode in modes:
+            began = time.monotonic()
+            done = tests(python, mode, more)
+            log = CACHE / "spark" / f"{version}-{mode}.log"
+            log.write_text(done.stdout)
+            summary = (done.stdout.strip().splitlines() or ["nothing"])[-1].strip("= ")
+            right = right and done.returncode == 0
+            print(f"Spark {version:6} {mode:8} {summary}  ({time.monotonic() - began:.0f} s, {log})", flush=True)
+    return right
+
+
+def environment(version: str) -> Path:
+    """The interpreter of the environment of that version."""
+    home = CACHE / "spark" / version
+    python, stamp = home / "bin" / "python", home / "installed.txt"
+    wanted = [f"pyspark[connect]=={version}", *requirements(), *_BESIDE]
+    if stamp.exists() and stamp.read_text() == "\n".join(wanted):
+        return python
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, timeout=300)
+    constraints = home / "constraints.txt"
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    constraints.write_text("\n".join(line for line in lines if line.partition("==")[0] not in _FREE))
+    command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", str(constraints)]
+    subprocess.run([*command, *wanted], check=True, timeout=1800)
+    stamp.write_text("\n".join(wanted))
+    return python
+
+
+def requirements() -> list[str]:
+    """What the project and its Spark distribution need, without Spark and without each other."""
+    found = []
+    for folder in (ROOT, CONTRIB):
+        found += tomllib.loads((folder / "pyproject.toml").read_text())["project"]["dependencies"]
+    return [one for one in found if re.split(r"[><=\[~! ]", one)[0] not in ("pyspark", "rocketapp")]
+
+
+def tests(python: Path, mode: str, more: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join(map(str, (ROOT, CONTRIB / "src")))
+    how = ("-q", "-c", "pyproject.toml", "--rootdir", ".", "-W", "default", "-p", "no:cacheprovider")
+    return subprocess.run(
+        [str(python), "-m", "pytest", *how, *(more or [str(TESTS)])],
+        env={**os.environ, "PYTHONPATH": paths, "ROCKETAPP_TESTS_SPARK": mode},
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=3600,
+    )
