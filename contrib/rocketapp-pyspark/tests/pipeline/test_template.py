@@ -35,7 +35,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Program:
-    """A Python program in the folder of the project; whatever it leaves behind ends with the test."""
+    """A Python program in the folder of the project; what it leaves behind ends with the test."""
 
     def __init__(self, project: Path, *module: str, environment: Mapping[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
