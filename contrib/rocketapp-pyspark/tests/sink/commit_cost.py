@@ -20,7 +20,7 @@ from typing import Any
 
 import postgres
 import pyarrow as pa
-from targets import target
+from targets import SINK, target
 
 from rocketapp_pyspark.formats import TableOptions, known
 from rocketapp_pyspark.lanes import Lane, Span
@@ -50,7 +50,7 @@ def commit_once(store: Any, number: int) -> dict[str, float]:
     loaded = time.perf_counter()
     end = start + ROWS
     spans, vector = {LANE: Span(start, end)}, {LANE: end}
-    store.publish(Commit(sink="one", sequence=number + 1, batch=batch, spans=spans, vector=vector, rows=ROWS), staged)
+    store.publish(Commit(sink=SINK, sequence=number + 1, batch=batch, spans=spans, vector=vector, rows=ROWS), staged)
     published = time.perf_counter()
     assert store.who_committed(number + 1) == batch
     read = time.perf_counter()
@@ -66,7 +66,7 @@ def main() -> int:
     spark, format = Spark("local[2]", conf), known()[given.format]
     with tempfile.TemporaryDirectory() as directory, target(Path(directory), given.format, False) as table:
         keywords = table.options()
-        about = TableOptions(table=keywords.pop("table"), sink="one", options=format.make_options(keywords, ()))
+        about = TableOptions(table=keywords.pop("table"), sink=SINK, options=format.make_options(keywords, ()))
         store = format.new_store(about, spark)
         costs = [commit_once(store, number) for number in range(given.commits)][3:]
         there = len(table.rows())

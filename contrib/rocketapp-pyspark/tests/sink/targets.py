@@ -11,11 +11,8 @@ from typing import Any, Protocol
 import postgres
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table as IcebergTable
 
 from rocketapp_pyspark.delta_log import sink_id
-from rocketapp_pyspark.iceberg import newest_of
 from rocketapp_pyspark.parquet import LOG, ParquetStore
 
 SINK = "shop/orders"
@@ -146,13 +143,19 @@ class Iceberg:
         where = {"uri": f"sqlite:///{path}/catalog.db", "warehouse": f"file://{path}"}
         for name, value in where.items():
             os.environ[f"PYICEBERG_CATALOG__LAKE__{name.upper()}"] = value
+        # It reads them when it is imported.
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        from rocketapp_pyspark.iceberg import newest_of
+
+        self._newest_of = newest_of
         self._catalog = SqlCatalog("lake", **where)
 
     def options(self) -> dict[str, Any]:
         return {"table": "lake.shop.orders"}
 
     def commits(self) -> int:
-        newest = newest_of(self._table()).get(SINK) if self._catalog.table_exists("shop.orders") else None
+        newest = self._newest_of(self._table()).get(SINK) if self._catalog.table_exists("shop.orders") else None
         return 0 if newest is None else newest.sequence
 
     def rows(self) -> list[dict[str, Any]]:
@@ -161,7 +164,7 @@ class Iceberg:
         found: list[dict[str, Any]] = self._table().scan(selected_fields=tuple(COLUMNS)).to_arrow().to_pylist()
         return found
 
-    def _table(self) -> IcebergTable:
+    def _table(self) -> Any:
         return self._catalog.load_table("shop.orders")
 
 
@@ -169,7 +172,7 @@ _COMMITS = "SELECT count(*) AS n FROM rmq_commits WHERE part = 0"
 
 
 @contextmanager
-def target(directory: Path, format: str, is_naive: bool, is_compacted: bool) -> Iterator[Target]:
+def target(directory: Path, format: str, is_naive: bool, is_compacted: bool = False) -> Iterator[Target]:
     if format.endswith("delta") and not is_naive:
         yield Delta(directory / "table")
     elif format.endswith("iceberg") and not is_naive:
