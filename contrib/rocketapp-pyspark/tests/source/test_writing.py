@@ -75,6 +75,9 @@ def test_rows_go_where_they_say_and_keep_their_order(topics: Topics) -> None:
 def test_a_topic_that_is_not_there_is_created_by_its_first_message(topics: Topics) -> None:
     topic = f"new-{topics.new()}"
     assert write(topics.name_server, [{"body": str(n).encode()} for n in range(10)], topic=topic) == 10
+    view = topics.view(topics.options(subscribe=topic))
+    # The broker tells the name server of it after it has answered.
+    wait_until(lambda: topic in view.topics(), within=60, what=f"the name server knows {topic}")
     assert sorted(int(row["body"]) for row in stored(topics, topic, 10)) == list(range(10))
 
 
