@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +63,47 @@ def test_a_stream_ends_with_what_was_there_in_batches_of_the_limit_and_goes_on_a
     found = spark.read.parquet(rows).collect()
     assert sorted(int(row.body) for row in found) == [*range(250), *range(251, 321)]
     assert len({(row.queue_id, row.queue_offset) for row in found}) == 320
+
+
+@contextmanager
+def live_load(topics: Topics, topic: str) -> Iterator[list[int]]:
+    """Sends to both queues of a topic, a few hundred a second, until the end; yields the numbers that are sent."""
+    sent: list[int] = []
+    ended = threading.Event()
+
+    def feed() -> None:
+        while not ended.wait(0.05):
+            some = range(len(sent), len(sent) + 20)
+            topics.loader.send(topic, len(sent) // 20 % 2, [Sent(str(n).encode()) for n in some])
+            sent.extend(some)
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    try:
+        yield sent
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_available_now_ends_under_live_load_and_keeps_to_its_limit(
+    spark: SparkSession, here: Topics, tmp_path: Path
+) -> None:
+    topic = here.new(queues=2)
+    with live_load(here, topic) as sent:
+        wait_until(lambda: len(sent) >= 400, within=60, what="400 messages are sent")
+        frame = stream(spark, here, subscribe=topic, maxOffsetsPerTrigger=150, columns="queue_id,queue_offset")
+        writer = frame.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start(str(tmp_path / "rows"))
+        assert query.awaitTermination(300)
+        after = len(sent)
+        wait_until(lambda: len(sent) > after, within=60, what="the load goes on")
+    sizes = [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+    assert before_4_2(spark) or (max(sizes) == 150 and len(sizes) >= 3)
+    places = sorted((row.queue_id, row.queue_offset) for row in spark.read.parquet(str(tmp_path / "rows")).collect())
+    read = [sum(queue_id == number for queue_id, _ in places) for number in (0, 1)]
+    assert 400 <= sum(read) < len(sent)
+    assert places == [(number, offset) for number in (0, 1) for offset in range(read[number])]
 
 
 def before_4_2(spark: SparkSession) -> bool:
