@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import click
 
-from rocketapp_pyspark.operating import NAME, TABLE, compact, files, rebase
+from rocketapp_pyspark.operating import JARS, NAME, TABLE, URL, USER, compact, files, rebase
 from rocketapp_pyspark.records import Commit
 from rocketapp_pyspark.showing import Shown, left_over, meant, shown
 
@@ -25,9 +25,9 @@ command.add_command(rebase)
 @TABLE
 @NAME
 @click.option("--commits", default=0, show_default=True, help="How many of the newest commits to show as well.")
-@click.option("--url", help="The database of the table, as jdbc:...; the password is in ROCKETAPP_SINK_PASSWORD.")
-@click.option("--user", help="Who logs in there.")
-@click.option("--jars", default="", help="The jar of its JDBC driver.")
+@URL
+@USER
+@JARS
 def show(*, table: str, name: str | None, commits: int, url: str | None, user: str | None, jars: str) -> None:
     """Where the sinks of a table stand: newest commit, and the next offset of each queue.
 
@@ -37,9 +37,10 @@ def show(*, table: str, name: str | None, commits: int, url: str | None, user: s
     if url is None:
         found, staged = shown(table, name), left_over(table)
     else:
-        from rocketapp_pyspark.showing_jdbc import shown_in_database
+        from rocketapp_pyspark.showing_jdbc import database_of, shown_in_database
 
-        all_sinks, staged = shown_in_database(table, url, user, jars)
+        with database_of(url, user, jars) as database:
+            all_sinks, staged = shown_in_database(table, database)
         found = meant(table, all_sinks, name)
     for one in found:
         _show(one, commits)

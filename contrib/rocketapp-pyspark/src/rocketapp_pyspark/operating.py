@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -12,11 +12,14 @@ from rocketapp_pyspark.lanes import Lane
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.rebasing import lane_from
 from rocketapp_pyspark.rebasing import rebase as set_positions
-from rocketapp_pyspark.showing import is_delta, is_iceberg, shown
+from rocketapp_pyspark.showing import is_delta, is_iceberg, meant, shown
 from rocketapp_pyspark.store import TARGET_FILE_SIZE, Compacts, Store
 
 MIB = 1024 * 1024
 TABLE = click.argument("table")
+URL = click.option("--url", help="The database of the table, as jdbc:...; the password is in ROCKETAPP_SINK_PASSWORD.")
+USER = click.option("--user", help="Who logs in there.")
+JARS = click.option("--jars", default="", help="The jar of its JDBC driver.")
 NAME = click.option("--name", default=None, help="One sink; without it, all sinks of the table.")
 
 
@@ -78,18 +81,48 @@ def compact(table: str, name: str | None, target_file_size: int, sort_by: tuple[
     help="Where a queue goes on, as orders@broker-a:0=5000; may be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
-def rebase(table: str, name: str | None, positions: tuple[str, ...], dry_run: bool) -> None:
+@URL
+@USER
+@JARS
+def rebase(
+    *,
+    table: str,
+    name: str | None,
+    positions: tuple[str, ...],
+    dry_run: bool,
+    url: str | None,
+    user: str | None,
+    jars: str,
+) -> None:
     """Set where queues of a sink go on, by a commit of its own; queues that are not named stay.
 
     Set back, messages are stored again; set forward, those between are left out. Running apps notice it.
     """
-    names = names_of(table, name)
+    to = _positions(positions)
+    if url is None:
+        _rebase(table, names_of(table, name), store_of, to, dry_run=dry_run)
+        return
+    from rocketapp_pyspark.jdbc import JdbcStore
+    from rocketapp_pyspark.showing_jdbc import database_of, shown_in_database
+
+    with database_of(url, user, jars) as database:
+        names = [one.name for one in meant(table, shown_in_database(table, database)[0], name)]
+        _rebase(table, names, lambda path, sink: JdbcStore(path, sink, database), to, dry_run=dry_run)
+
+
+def _rebase(
+    table: str,
+    names: Sequence[str],
+    open_store: Callable[[str, str], Store],
+    to: Mapping[Lane, int],
+    *,
+    dry_run: bool,
+) -> None:
     if len(names) > 1:
         raise click.UsageError(f"{table} has several sinks: say --name with one of {', '.join(names)}")
-    (sink,), to = names, _positions(positions)
-    now = datetime.now(UTC).timestamp()
+    (sink,), now = names, datetime.now(UTC).timestamp()
     for path, one in ((f"{table}_bad", f"{sink}/bad"), (table, sink)):
-        store = store_of(path, one)
+        store = open_store(path, one)
         head = store.load()
         if not head.sequence:
             continue  # bad rows have no table of their own

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
@@ -17,8 +18,9 @@ PASSWORD = "ROCKETAPP_SINK_PASSWORD"
 """The variable of the environment with the password: others see the arguments of a command."""
 
 
-def shown_in_database(table: str, url: str, user: str | None, jars: str) -> tuple[Sequence[Shown], int]:
-    """The sinks of a table, and how many batches are staged. `jars`: the driver, several with commas.
+@contextmanager
+def database_of(url: str, user: str | None, jars: str) -> Iterator[Database]:
+    """Within: a database for a command. `jars`: its driver, several with commas.
 
     Raises ClickException when the database cannot be asked.
     """
@@ -27,15 +29,18 @@ def shown_in_database(table: str, url: str, user: str | None, jars: str) -> tupl
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     spark = Spark("local[1]", {"spark.jars": jars})
-    database = Database(spark, options)
     try:
-        any_sink = JdbcStore(table, "", database)
-        found = [_shown(JdbcStore(table, name, database)) for name in any_sink.sinks()]
-        return found, any_sink.left_over()
+        yield Database(spark, options)
     except (DatabaseError, SinkError) as error:
         raise click.ClickException(str(error)) from None
     finally:
         spark.stop()
+
+
+def shown_in_database(table: str, database: Database) -> tuple[Sequence[Shown], int]:
+    """The sinks of a table, and how many batches are staged."""
+    any_sink = JdbcStore(table, "", database)
+    return [_shown(JdbcStore(table, name, database)) for name in any_sink.sinks()], any_sink.left_over()
 
 
 def _shown(store: JdbcStore) -> Shown:

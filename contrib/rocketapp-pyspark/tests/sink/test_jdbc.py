@@ -259,6 +259,18 @@ def test_the_command_shows_the_sinks_of_a_table(shop: Shop, monkeypatch: pytest.
     assert (other.exit_code, "others is not the table of a sink" in other.output) == (2, True)
 
 
+def test_the_command_sets_positions(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(shop.store("shop/orders"), "a", 0, 1, sink="shop/orders")
+    monkeypatch.setenv("ROCKETAPP_SINK_PASSWORD", postgres.PASSWORD)
+    arguments = ["rebase", "orders", "--url", shop.options.url, "--user", postgres.USER]
+    dry = CliRunner().invoke(command, [*arguments, "--to", "orders@broker-a:0=1", "--dry-run"])
+    assert dry.output.splitlines()[-1] == "nothing was changed: --dry-run"
+    assert shop.store("shop/orders").load().sequence == 1
+    done = CliRunner().invoke(command, [*arguments, "--to", "orders@broker-a:0=1"])
+    assert done.output.splitlines() == ["shop/orders:", "  orders@broker-a:0  #2 -> #1", "  commit 2"]
+    assert dict(shop.store("shop/orders").load().vector) == {LANE: 1}
+
+
 # Secrets.
 
 
