@@ -130,6 +130,9 @@ class Delta:
         found: list[dict[str, Any]] = DeltaTable(self.path).to_pyarrow_table(columns=COLUMNS).to_pylist()
         return found
 
+    def end(self) -> None:
+        """A commit of a log is there or not."""
+
     def _is_there(self) -> bool:
         return DeltaTable.is_deltatable(str(self.path))
 
@@ -163,6 +166,9 @@ class Iceberg:
             return []
         found: list[dict[str, Any]] = self._table().scan(selected_fields=tuple(COLUMNS)).to_arrow().to_pylist()
         return found
+
+    def end(self) -> None:
+        """A commit of a catalog is done or not."""
 
     def _table(self) -> Any:
         return self._catalog.load_table("shop.orders")
