@@ -186,6 +186,7 @@ class Assignment:
             offset = await self._beginning.offset(lock)
             if offset is not None:
                 process_queue: ProcessQueue[Message] = ProcessQueue(self.queue, offset, next(self._context.epochs))
+                at_rest = False  # until it is known: a lock is not given back beside a running handler
                 at_rest = await self._consume(process_queue, lock, is_contested=is_contested)
         finally:
             if lock is not None and at_rest:
