@@ -93,7 +93,7 @@ class Assignment:
         """`handed_over`: another member lives, and may still be finishing what it started."""
         self.queue = queue
         self._subscription, self._way, self._context = subscription, way, context
-        self._handed_over = handed_over
+        self._handed_over = self._is_contested = handed_over
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._beginning = Beginning(
@@ -178,28 +178,34 @@ class Assignment:
 
     async def _session(self) -> None:
         lock = await self._beginning.locked() if self._way.needs_lock else None
-        at_rest, is_contested = True, self._handed_over
+        at_rest = True
         try:
-            if is_contested and lock is None:
+            if self._handed_over and lock is None:
                 await previous_owner_is_through(self._context.brokers, self.queue, self._ended)
                 self._handed_over = self.is_ending
             offset = await self._beginning.offset(lock)
             if offset is not None:
                 process_queue: ProcessQueue[Message] = ProcessQueue(self.queue, offset, next(self._context.epochs))
                 at_rest = False  # until it is known: a lock is not given back beside a running handler
-                at_rest = await self._consume(process_queue, lock, is_contested=is_contested)
+                at_rest, correction = await self._consume(process_queue, lock)
+                if correction is not None and not self.is_ending:
+                    self._context.pull.observe(LoopFailed(f"pull {self.queue}", correction.reason))
+                    await self._context.store.commit(self.queue, correction.offset)
         finally:
             if lock is not None and at_rest:
                 await self._context.leases.give_back(lock)
             elif lock is not None:
                 self._context.leases.drop(lock)
 
-    async def _consume(self, process_queue: ProcessQueue[Message], lock: Lock | None, *, is_contested: bool) -> bool:
-        """Pull and deliver until the session ends; whether no handler of it runs any more."""
+    async def _consume(self, process_queue: ProcessQueue[Message], lock: Lock | None) -> tuple[bool, Correction | None]:
+        """Pull and deliver until the session ends.
+
+        Whether no handler of it runs any more, and where to go on if the broker moved the offset.
+        """
         context, pull = self._context, self._context.pull
         delivery = self._way.open(process_queue, lock)
         lease = None if lock is None else lock.lease
-        session = context.offsets.begin(process_queue, lease, is_contested=is_contested)
+        session = context.offsets.begin(process_queue, lease, is_contested=self._is_contested)
         limits = self._way.limits(context.config)
         pauses = context.pausing.pauses
         flow = context.flow_control.open(context.group, process_queue, context.config, limits, pauses=pauses)
@@ -223,10 +229,7 @@ class Assignment:
         pull.observe(Released(context.group, self.queue, correction.reason if correction else why.value))
         if why is SessionEnd.FAILED:
             await self._wait(timeout=_TRY_AGAIN)
-        if correction is not None and not self.is_ending:
-            pull.observe(LoopFailed(f"pull {self.queue}", correction.reason))
-            await context.store.commit(self.queue, correction.offset)
-        return at_rest
+        return at_rest, correction
 
     async def _pull(
         self, session: Session, delivery: Delivery, flow: QueueFlow, lock: Lock | None
@@ -252,7 +255,7 @@ class Assignment:
         if session.overtaken.done():
             why = SessionEnd.OVERTAKEN
             # That member may not be through.
-            self._handed_over = True
+            self._handed_over = self._is_contested = True
         elif correction is not None:
             why = SessionEnd.MOVED
         else:

@@ -254,8 +254,9 @@ class PushConsumer:
         try:
             await self._group.starts.fix(queue)
         except RocketAppError as error:
-            # The assignment asks again, and pulls nothing before it knows.
-            self._group.stall_reasons.still(queue, f"its offset cannot be read: {error}", kind="offset")
+            # The assignment asks again, and pulls nothing before it knows. It may be gone by now.
+            if queue in self._rebalancer.owned:
+                self._group.stall_reasons.still(queue, f"its offset cannot be read: {error}", kind="offset")
 
 
 def _brokers(route: TopicRoute) -> set[str]:

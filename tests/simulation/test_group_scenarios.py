@@ -180,6 +180,8 @@ async def test_a_member_that_waits_for_a_frozen_broker_as_it_joins_hears_of_the_
     assert len(began) == len(set(began)), began
     frozen.thaw()
     await stage.calm(60)
+    for member in stage.members:
+        assert member.consumer.standing_still() == {}
     await stage.end()
 
 

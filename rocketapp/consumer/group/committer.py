@@ -23,6 +23,8 @@ from rocketapp.state.trust import Trust, went_on
 
 PATIENCE = 1.0
 """Seconds that a broker may take to answer while a queue waits for it: one that is in doubt, or one that is left."""
+_AT_ONCE = 0.3
+"""Seconds in which a broker answers as long as this process runs."""
 _LOOK_AGAIN = 0.5
 """Seconds until a queue in doubt, whose broker did not answer, is looked at again."""
 _READ_BACK = 4
@@ -185,11 +187,28 @@ class Committer:
 
         `is_early`: the previous owner may have committed after this session began.
         """
-        era, queue = self._trust.era, session.queue
+        era = self._trust.era
         try:
-            stored = await self._store.committed(queue, exact=True, timeout=PATIENCE, dial=False)
+            stored = await self._read(session.queue, PATIENCE)
         except RocketAppError:
             return None
+        return self._judge(session, stored, era, is_early=is_early)
+
+    async def _read(self, queue: MessageQueue, timeout: float | None = None) -> int | None:
+        """The stored offset. Raises RocketAppError.
+
+        When the answer took long, the process may have stood still, and another member committed meanwhile: it is read
+        again. When it takes long again, the way to the broker is slow.
+        """
+        began = self._loop.time()
+        stored = await self._store.committed(queue, exact=True, timeout=timeout, dial=False)
+        if self._loop.time() > began + _AT_ONCE:
+            stored = await self._store.committed(queue, exact=True, timeout=timeout, dial=False)
+        return stored
+
+    def _judge(self, session: Session, stored: int | None, era: int, *, is_early: bool) -> bool | None:
+        """What a stored offset says that was asked for in this era of trust; see `verify`."""
+        queue = session.queue
         if stored is not None and went_on(stored, self._table.sent(queue)):
             process_queue = session.process_queue
             if not is_early or stored > process_queue.end_offset:
@@ -262,12 +281,11 @@ class Committer:
         """Commit with an answer; whether the broker holds what is finished."""
         if session.is_ending:
             return await self.commit_finally(session)
-        asked = self._loop.time()
-        if session.is_careful(asked) and self._unsent(session) is not None:
-            session.read_at = asked
-            if not await self.verify(session, is_early=True) or self._is_stale(asked):
+        if session.is_careful(self._loop.time()) and self._unsent(session) is not None:
+            if not await self._read_first(session):
                 return False
-            session.is_fresh = False
+            if session.is_ending:
+                return await self.commit_finally(session)
         offset = self._unsent(session)
         if offset is None:
             return False
@@ -276,6 +294,19 @@ class Committer:
         except RocketAppError as error:
             self._failed(session, error)
             return False
+        return True
+
+    async def _read_first(self, session: Session) -> bool:
+        """Read the offset, so that ours lowers none; whether ours may be written."""
+        session.read_at, era = self._loop.time(), self._trust.era
+        try:
+            stored = await self._read(session.queue)
+        except RocketAppError as error:
+            self._failed(session, error)
+            return False
+        if not self._judge(session, stored, era, is_early=True):
+            return False
+        session.is_fresh = False
         return True
 
     async def commit_finally(self, session: Session) -> bool:
@@ -302,10 +333,8 @@ class Committer:
 
     async def _last_step(self, session: Session) -> bool | None:
         """Read the stored offset, and write ours if it is higher; None: read again."""
-        process_queue, queue, asked = session.process_queue, session.queue, self._loop.time()
-        stored = await self._store.committed(queue, exact=True, timeout=PATIENCE, dial=False)
-        if self._is_stale(asked):
-            return None
+        process_queue, queue = session.process_queue, session.queue
+        stored = await self._read(queue, PATIENCE)
         if went_on(stored, self._table.sent(queue)):
             self._give_up(session)
             return True
@@ -317,10 +346,6 @@ class Committer:
             return False
         await self._send(session, offset, PATIENCE)
         return None
-
-    def _is_stale(self, asked: float) -> bool:
-        """Whether the process stood still after an offset was asked for: another member may have committed since."""
-        return self._loop.time() > asked + 2 * PATIENCE
 
     async def _send(self, session: Session, offset: int, timeout: float | None) -> None:
         queue, epoch = session.queue, session.process_queue.epoch

@@ -9,7 +9,9 @@ import pytest
 from rocketapp.consumer.group.offset_session import STILL_PULLS
 from rocketapp.model.event import Assigned, DrainCut, Released
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
 from tests.unit.scripted import eventually, in_virtual_time
@@ -118,33 +120,93 @@ def test_the_first_commit_of_a_session_lowers_no_offset_that_its_previous_owner_
     story()
 
 
-@in_virtual_time
-async def test_no_commit_lowers_what_a_previous_owner_commits_while_it_drains() -> None:
-    """The offset was read before the first commit only, and pulls took lower ones along after that."""
+async def taken_over(seconds: float, count: int) -> tuple[FakeCluster, MessageQueue, Member, Member]:
+    """A member with calls that take so long on the only queue, and one that joins and gets that queue."""
 
     async def handler(_: Message) -> None:
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(seconds)
 
     cluster = FakeCluster()
     await cluster.start()
     (queue,) = cluster.create("topic")
-    cluster.send_many(queue, 200)
+    cluster.send_many(queue, count)
     previous = await cluster.member(consumed(handler, concurrency=1)).start()
     await eventually(lambda: bool(previous.events.of(Assigned)))
     member = cluster.member(consumed(handler, concurrency=1))
     member.client.client_id = member.client._members._client_id = "0"
     await member.start()
+    return cluster, queue, previous, member
+
+
+@pytest.mark.parametrize("is_refused", [False, True], ids=["at once", "at the second try"])
+def test_no_commit_lowers_what_a_previous_owner_commits_while_it_drains(is_refused: bool) -> None:
+    """The offset was read before the first commit only, and pulls took lower ones along after that."""
+
+    @in_virtual_time
+    async def story() -> None:
+        cluster, queue, previous, member = await taken_over(0.5, 200)
+        if is_refused:
+            await asyncio.sleep(1.2)
+            cluster.refuse(RequestCode.QUERY_CONSUMER_OFFSET, 2)
+            await asyncio.sleep(0.5)
+            cluster.behave()
+        await eventually(lambda: bool(member.events.of(Assigned)), 10)
+        await eventually(lambda: member.consumer.counters.handled > 15, 20)
+        cluster.offsets["group", queue] = drained = (cluster.committed(queue) or 0) + 60
+        del cluster.commits[:]
+        await eventually(lambda: cluster.committed(queue) == 200, 200)
+        offsets = [offset for _, at, offset in cluster.commits if at == queue]
+        assert offsets == sorted(offsets)
+        assert offsets[0] >= drained
+        assert not member.events.of(Released)
+        await member.stop()
+        await previous.stop()
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_a_broker_that_answers_offset_queries_slowly_still_gets_commits() -> None:
+    """Reads before a commit had a second, and nothing was committed, without a word, while answers took longer."""
+    cluster, _, previous, member = await taken_over(0.05, 4000)
     await eventually(lambda: bool(member.events.of(Assigned)), 10)
-    await eventually(lambda: member.consumer.counters.handled > 15, 20)
-    cluster.offsets["group", queue] = drained = (cluster.committed(queue) or 0) + 60
+    await asyncio.sleep(12)
+    answer = cluster._query_consumer_offset
+
+    def slowly(name: str, connection: Connection, command: Command) -> None:
+        response = answer(name, connection, command)
+        assert response is not None
+        response.version = cluster.version
+        cluster.loop.call_later(1.2, connection.reply, response)
+
+    cluster._query_consumer_offset = slowly  # type: ignore[method-assign]
     del cluster.commits[:]
-    await eventually(lambda: cluster.committed(queue) == 200, 200)
-    offsets = [offset for _, at, offset in cluster.commits if at == queue]
-    assert offsets == sorted(offsets)
-    assert offsets[0] >= drained
-    assert not member.events.of(Released)
+    for _ in range(5):
+        before = len(cluster.commits)
+        await asyncio.sleep(10)
+        assert len(cluster.commits) > before
+    await member.stop(drain_timeout=5)
+    await previous.stop(drain_timeout=5)
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_lock_is_given_back_when_the_offset_that_the_broker_moved_cannot_be_committed() -> None:
+    async def handler(_: Message) -> None: ...
+
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 20)
+    cluster.offsets["group", queue], cluster.first[queue] = 5, 10  # the broker has deleted what is below 10
+    cluster.ignore(RequestCode.UPDATE_CONSUMER_OFFSET)
+    member = await cluster.member(consumed(handler, orderly=True)).start()
+    await eventually(lambda: bool(member.events.of(Assigned)))
+    await asyncio.sleep(1)
     await member.stop()
-    await previous.stop()
+    assert not cluster.locks
+    assert len(cluster.requests(RequestCode.UNREGISTER_CLIENT, consumerGroup="group")) == 1
     await cluster.stop()
 
 
