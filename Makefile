@@ -28,7 +28,7 @@ run: .venv/.run-stamp
 
 test: check .cache/spark-jars/.stamp
 	@mkdir -p .cache
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist loadscope $(ARGS)
 	@.ci/missing-suites
 
 check: .venv/.dev-stamp

@@ -55,17 +55,23 @@ def _need_java() -> None:
     pytest.skip(f"{SUITE}: {problem}")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cheap tests go first: a plain mistake shows itself within seconds.
-
-    With several workers, all tests that share brokers and the JVM run in one of them, all tests with Spark in one, and
-    the tests of each other file together.
-    """
+    """Cheap tests go first: a plain mistake shows itself within seconds."""
     items.sort(key=_needs_real_parts)
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        shared = "spark" if file.startswith("contrib/rocketapp-pyspark/") else file
-        item.add_marker(pytest.mark.xdist_group("brokers" if _needs_real_parts(item) and shared == file else shared))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With several processes: all tests that share brokers in one, all with Spark in one, those of a file together."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            together = ("tests/conformance/", "contrib/rocketapp-pyspark/")
+            return next((room for room in together if nodeid.startswith(room)), nodeid.partition("::")[0])
+
+    return ByFile(config, log)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -18,8 +18,9 @@ from rocketapp.model.message_queue import MessageQueue
 
 CONFIRMED_FOR = 60.0
 """Seconds for which a list of members is relied upon."""
-STOOD_STILL = 5.0
-"""Seconds between two looks at the clock after which the process must have stood still."""
+STOOD_STILL = 1.2
+"""Seconds between two looks at the clock after which the process must have stood still, and may have lost its queues:
+less than a next owner waits before it begins (`hand_over.LONGEST_WAIT`)."""
 
 
 def went_on(stored: int | None, sent: int) -> bool:

@@ -155,6 +155,33 @@ async def test_a_start_position_that_was_looked_up_before_a_freeze_is_not_commit
     await stage.end()
 
 
+@pytest.mark.parametrize("seconds", [2.0, 3.0, 4.5])
+@scenario
+async def test_the_first_pull_after_a_member_stood_still_carries_no_offset_over_that_of_a_next_owner(
+    seconds: float,
+) -> None:
+    """Only five seconds were taken for long, and a next owner begins after 1.4 s."""
+
+    async def behave(message: Message) -> None:
+        await asyncio.sleep(0.05)
+
+    stage = Stage(Topic(name="orders", concurrency=4), behave=behave, latency=0.002)
+    await stage.begin()
+    first = await stage.join()
+    sending = [stage.sender.send_all("orders", f"k{number}", 400, lambda: 0.04) for number in range(4)]
+    await asyncio.sleep(8.03)
+    first.freeze()
+    began = stage.now
+    await stage.join()
+    await asyncio.sleep(began + seconds - stage.now)
+    first.thaw()
+    await asyncio.gather(*sending)
+    await asyncio.sleep(30)
+    assert checks.commits_back(stage.world.history) == []
+    assert checks.lost(stage.world.history) == []
+    await stage.end()
+
+
 @scenario
 async def test_a_member_that_waits_for_a_frozen_broker_as_it_joins_hears_of_the_next_one() -> None:
     """It looked at the group again only when its start offsets were known, and kept queues that another one had."""

@@ -279,13 +279,11 @@ class Committer:
 
     async def commit(self, session: Session) -> bool:
         """Commit with an answer; whether the broker holds what is finished."""
+        is_careful = not session.is_ending and session.is_careful(self._loop.time())
+        if is_careful and self._unsent(session) is not None and not await self._read_first(session):
+            return False
         if session.is_ending:
             return await self.commit_finally(session)
-        if session.is_careful(self._loop.time()) and self._unsent(session) is not None:
-            if not await self._read_first(session):
-                return False
-            if session.is_ending:
-                return await self.commit_finally(session)
         offset = self._unsent(session)
         if offset is None:
             return False

@@ -26,7 +26,7 @@ from rocketapp.state.trust import Trust
 from rocketapp.tasks import Tasks, repeat
 from rocketapp.wire.record import Message
 
-_CLOCK_INTERVAL = 1.0
+_CLOCK_INTERVAL = 0.25
 """Seconds between two looks at the clock."""
 _AGAIN = 1.0
 """Seconds until a rebalance that was not complete is repeated."""
