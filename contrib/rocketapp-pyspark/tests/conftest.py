@@ -85,6 +85,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.sql.session.timeZone": "UTC",
         "spark.jars": ",".join(map(str, sorted(JARS.glob("*.jar")))),
         "spark.sql.shuffle.partitions": "2",
+        "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={tmp_path_factory.mktemp('derby') / 'derby.log'}",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }.items():
         builder = builder.config(name, value)
