@@ -28,7 +28,14 @@ async def take_delayed(message: Message) -> None:
 def _wait_until_offsets_are_written(embedded: Embedded) -> None:
     """Both brokers write committed offsets every 5 s: what a kill takes of them is handled again, on either."""
     file = embedded.store / "config" / "consumerOffset.json"
-    wait_until(lambda: file.exists() and "moving@mover" in file.read_text(), within=10, what="offsets are on disk")
+
+    def is_written() -> bool:
+        try:
+            return "moving@mover" in file.read_text()
+        except FileNotFoundError:  # not there yet, or just being replaced
+            return False
+
+    wait_until(is_written, within=10, what="offsets are on disk")
 
 
 @pytest.mark.timeout(180)

@@ -198,11 +198,12 @@ class Committer:
         """The stored offset. Raises RocketAppError.
 
         When the answer took long, the process may have stood still, and another member committed meanwhile: it is read
-        again. When it takes long again, the way to the broker is slow.
+        again. When it takes long again, the way to the broker is slow. With a `timeout` a next owner may be waiting,
+        and long is what no answer may take.
         """
-        began = self._loop.time()
+        began, long = self._loop.time(), _AT_ONCE if timeout is None else timeout
         stored = await self._store.committed(queue, exact=True, timeout=timeout, dial=False)
-        if self._loop.time() > began + _AT_ONCE:
+        if self._loop.time() > began + long:
             stored = await self._store.committed(queue, exact=True, timeout=timeout, dial=False)
         return stored
 

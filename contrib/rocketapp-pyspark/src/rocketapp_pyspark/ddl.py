@@ -28,7 +28,6 @@ _SCALARS = {
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
     "timestamp_ltz": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
 }
 _DECIMALS = ("decimal", "dec", "numeric")
 _TEXTS = ("varchar", "char", "character")

@@ -212,7 +212,7 @@ def test_what_makes_no_table_is_refused(kind: Any, problem: str) -> None:
 
 
 DDL = """id BIGINT NOT NULL, item: STRING COMMENT 'what, exactly', price DECIMAL(10,2), small TINYINT, share FLOAT,
- at TIMESTAMP, day DATE, local TIMESTAMP_NTZ, raw BINARY, `odd name` INT,
+ at TIMESTAMP, day DATE, raw BINARY, `odd name` INT,
  lines ARRAY<STRUCT<item: STRING, counts: MAP<STRING, INT>>>"""
 
 
@@ -226,7 +226,6 @@ def test_ddl_names_the_columns() -> None:
             pa.field("share", pa.float32()),
             pa.field("at", TIMESTAMP),
             pa.field("day", pa.date32()),
-            pa.field("local", pa.timestamp("us")),
             pa.field("raw", pa.binary()),
             pa.field("odd name", pa.int32()),
             pa.field(
