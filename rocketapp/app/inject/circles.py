@@ -23,7 +23,7 @@ def refuse_circles(arguments: tuple[Argument, ...], place: str) -> None:
 
 
 def circle_of(provider: Any) -> list[str]:
-    """What a provider needs that in the end needs the same again, by name; empty when there is no such circle."""
+    """The names of providers that need each other, the first one again at the end; empty without a circle."""
     done: set[int] = set()
     path: list[Any] = [provider]
     waiting = [_needed_by(provider)]

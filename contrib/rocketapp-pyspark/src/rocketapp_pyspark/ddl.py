@@ -77,7 +77,7 @@ class _Parser:
         if name in _SCALARS:
             return _SCALARS[name]
         if name not in ("array", "map", "struct") or not self._take("<"):
-            raise TypeError(f"{self._text!r}: {name!r} is no type of Spark that bodies become")
+            raise TypeError(f"{self._text!r}: bodies cannot become {name!r}: give another type of Spark")
         if name == "struct":
             inside = self.fields(end=">")
             self._take(">")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, get_args
 
+from rocketapp import SetupError
 from rocketapp.plugin import Start
 from rocketapp_pyspark.batches import Limits
 from rocketapp_pyspark.columns import Columns
@@ -61,6 +62,16 @@ class Sink:
     """The keywords that only this format takes; a password may be among them."""
     transform: Transform | None = field(default=None, init=False)
     """The user's function, when the sink is used as a decorator."""
+
+    def decorate(self, function: Transform) -> Transform:
+        """Take the user's function. Raises SetupError, with the place of the sink."""
+        problem = transform_problem(function)
+        if problem is None and self.transform is not None:
+            problem = "this sink has a function already"
+        if problem is not None:
+            raise SetupError(self.place, problem)
+        self.transform = function
+        return function
 
     @property
     def sets_aside(self) -> bool:

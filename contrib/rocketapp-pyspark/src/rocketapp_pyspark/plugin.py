@@ -199,7 +199,7 @@ class SparkPlugin:
         **options: Any,
     ) -> Callable[[Transform], Transform]:
         """`app.sink(...)`: see `rocketapp_pyspark.sink`."""
-        from rocketapp_pyspark.declared import Sink, transform_problem
+        from rocketapp_pyspark.declared import Sink
 
         place = _place(sys._getframe(1))
         sink = Sink(
@@ -233,17 +233,7 @@ class SparkPlugin:
         except SetupError as error:
             raise SetupError(place, error.problem) from None
         self._sinks[topic, sink.group] = sink
-
-        def decorate(function: Transform) -> Transform:
-            problem = transform_problem(function)
-            if problem is None and sink.transform is not None:
-                problem = "this sink has a function already"
-            if problem is not None:
-                raise SetupError(place, problem)
-            sink.transform = function
-            return function
-
-        return decorate
+        return sink.decorate
 
     def _check(self, app: RocketApp, sink: Sink) -> None:
         from rocketapp_pyspark.declared import problem_of

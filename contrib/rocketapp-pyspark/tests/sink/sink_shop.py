@@ -33,6 +33,14 @@ def by_arrow(rows: pa.Table, directory: Path) -> None:
     pq.write_table(rows, directory / "part.parquet")
 
 
+def by_halves(rows: pa.Table, directory: Path) -> None:
+    """One file in each of two partitions, as Spark would."""
+    for half in range(min(2, rows.num_rows)):
+        target = directory / f"half={half}"
+        target.mkdir(parents=True)
+        pq.write_table(rows.take(list(range(half, rows.num_rows, 2))), target / "part.parquet")
+
+
 def arrow(about: TableOptions, spark: Spark) -> ParquetStore:
     """A format of the tests' own: the Parquet directory without Spark."""
     return ParquetStore(about.table, about.sink, write=by_arrow)
@@ -101,6 +109,18 @@ class Shop:
 
     def ids(self) -> list[int]:
         return sorted(row["id"] for row in self.rows())
+
+    def fails(self, *problems: Exception) -> list[Exception]:
+        """Attempts to write a batch raise these, the first one first; returns those that are left."""
+        left = list(problems)
+
+        @self.decorate
+        def failing(batch: pa.Table) -> pa.Table:
+            if left:
+                raise left.pop(0)
+            return batch
+
+        return left
 
     async def has(self, *numbers: int) -> None:
         await until(lambda: self.ids() == list(numbers))

@@ -119,14 +119,7 @@ async def test_a_copy_carries_what_the_message_has_and_the_default_topic_is_name
 
 async def test_a_bad_row_is_published_before_its_batch_and_once_although_the_batch_fails(shop: Shop) -> None:
     app, topic = shop.app(bad_rows="topic", bad_rows_topic=f"{shop.topic}-x"), f"{shop.topic}-x"
-    received, problems = Received(shop, app, topic), [OSError("no space left")]
-
-    @shop.decorate
-    def failing(batch: pa.Table) -> pa.Table:
-        if problems:
-            raise problems.pop()
-        return batch
-
+    received, problems = Received(shop, app, topic), shop.fails(OSError("no space left"))
     async with app:
         await app.publish_many(shop.topic, [b"{", Order(1, "x")], order_key="one")
         await shop.has(1)

@@ -201,7 +201,7 @@ def test_several_types_are_one_table_with_their_tag() -> None:
         (pa.schema([("at", pa.duration("us"))]), r"column 'at' is duration\[us\]: no body fills it"),
         (pa.schema([("a", pa.int64()), ("a", pa.int64())]), "two columns have the same name"),
         ("id BIGINT, id", "a type is expected at character 13"),
-        ("id NUMBER", "'number' is no type of Spark"),
+        ("id NUMBER", "bodies cannot become 'number': give another type of Spark"),
         ("id BIGINT NOT", "NULL is expected"),
         ("id BIGINT; x INT", "the end or a comma is expected at character 9"),
     ],

@@ -16,6 +16,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from sink_shop import by_halves
 
 from rocketapp.plugin import Tasks
 from rocketapp_pyspark import parquet
@@ -36,14 +37,6 @@ class Death(BaseException):
     """The process ends here."""
 
 
-def write(rows: pa.Table, directory: Path) -> None:
-    """One file in each of two partitions, as Spark would."""
-    for half in range(min(2, rows.num_rows)):
-        target = directory / f"half={half}"
-        target.mkdir(parents=True)
-        pq.write_table(rows.take(list(range(half, rows.num_rows, 2))), target / "part.parquet")
-
-
 class Directory:
     """A table in a directory."""
 
@@ -51,7 +44,7 @@ class Directory:
         self.path = path
 
     def store(self, sink: str = "one", **options: Any) -> ParquetStore:
-        return ParquetStore(self.path, sink, write=write, **options)
+        return ParquetStore(self.path, sink, write=by_halves, **options)
 
     def seen(self) -> list[int]:
         """The ids that a reader of the directory sees, each as often as it is there."""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +13,14 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, TableNotFoundError
+from sink_shop import Order, spark_plugin, until
 
 from rocketapp import RocketApp
-from rocketapp_pyspark import SparkPlugin, delta_log, sink
+from rocketapp_pyspark import delta_log, sink
 from rocketapp_pyspark.commands import command
 from rocketapp_pyspark.conformance import LANE, OTHER, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_pyspark.delta import DeltaStore
 from rocketapp_pyspark.errors import FencedError, SinkError
-
-
-@dataclass
-class Order:
-    id: int
-    item: str
-
 
 Foreign = Callable[["Lake"], object]
 
@@ -359,13 +350,12 @@ async def test_a_topic_lands_in_a_delta_table(
     monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
     monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
     topic = f"delta-{partition_by}"
-    app = RocketApp("shop", plugins=[] if entry_points(group="rocketapp", name="spark") else [SparkPlugin()])
+    app = RocketApp("shop", plugins=spark_plugin())
     sink(app, topic, table=tmp_path, format="delta", schema=Order, flush_seconds=0.2, partition_by=partition_by)
     async with app:
         await app.publish_many(topic, [Order(number, f"item {number}") for number in range(20)])
-        async with asyncio.timeout(200):
-            while len(found := Lake(tmp_path).rows()) < 20:  # noqa: ASYNC110 - it waits for another thread
-                await asyncio.sleep(0.1)
+        await until(lambda: len(Lake(tmp_path).rows()) == 20)
+    found = Lake(tmp_path).rows()
     assert sorted((row["id"], row["item"]) for row in found) == [(number, f"item {number}") for number in range(20)]
     assert all(row["_rmq_store_ts"].utcoffset() == timedelta(0) for row in found)
     days = {f"{row['_rmq_store_ts']:%Y-%m-%d}" for row in found}

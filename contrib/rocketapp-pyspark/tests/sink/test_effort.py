@@ -84,15 +84,9 @@ async def test_metrics_tell_what_the_sink_has_done_and_where_it_stands(shop: Sho
 async def test_metrics_tell_failures_and_what_was_swept(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = ParquetStore.sweep
     monkeypatch.setattr(ParquetStore, "sweep", lambda store, older_than: sweep(store, 0.0))
-    app, problems = shop.app(flush_seconds=0.1), [OSError("no space left")]
+    app = shop.app(flush_seconds=0.1)
+    shop.fails(OSError("no space left"))
     ParquetStore(shop.table, "other", write=lambda rows, directory: directory.mkdir()).stage("orphan", pa.table({}))
-
-    @shop.decorate
-    def failing(batch: pa.Table) -> pa.Table:
-        if problems:
-            raise problems.pop()
-        return batch
-
     async with app:
         await shop.send(app, range(3))
         await until(lambda: figures(shop)["orphans_swept_total"] == 1)
@@ -158,14 +152,7 @@ async def test_a_batch_that_keeps_failing_is_given_up_and_read_again(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = shop.app(commit_retries=2, retry_backoff=(0.01, 0.02))
-    problems = [OSError("second"), OSError("first")]
-
-    @shop.decorate
-    def failing(batch: pa.Table) -> pa.Table:
-        if problems:
-            raise problems.pop()
-        return batch
-
+    shop.fails(OSError("first"), OSError("second"))
     async with app:
         await shop.send(app, range(3))
         await shop.has(*range(3))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +15,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import DayTransform
+from sink_shop import Order, spark_plugin, until
 
 from rocketapp import RocketApp
-from rocketapp_pyspark import SparkPlugin, sink
+from rocketapp_pyspark import sink
 from rocketapp_pyspark.commands import command
 from rocketapp_pyspark.conformance import LANE, OTHER, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_pyspark.errors import FencedError, SinkError
 from rocketapp_pyspark.iceberg import IcebergStore
-
-
-@dataclass
-class Order:
-    id: int
-    item: str
 
 
 def write(rows: pa.Table, directory: Path) -> None:
@@ -318,14 +310,13 @@ async def test_a_topic_lands_in_an_iceberg_table(
     monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
     monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
     monkeypatch.setattr("pyiceberg.catalog.load_catalog", lambda name: table.catalog())
-    app = RocketApp("shop", plugins=[] if entry_points(group="rocketapp", name="spark") else [SparkPlugin()])
+    app = RocketApp("shop", plugins=spark_plugin())
     options: dict[str, Any] = {"format": "iceberg", "schema": Order, "flush_seconds": 0.2, "partition_by": "day"}
     sink(app, "iceberg", table="lake.shop.orders", **options)
     async with app:
         await app.publish_many("iceberg", [Order(number, f"item {number}") for number in range(20)])
-        async with asyncio.timeout(200):
-            while len(found := table.rows()) < 20:  # noqa: ASYNC110 - it waits for another thread
-                await asyncio.sleep(0.1)
+        await until(lambda: len(table.rows()) == 20)
+    found = table.rows()
     assert sorted((row["id"], row["item"]) for row in found) == [(number, f"item {number}") for number in range(20)]
     assert all(row["_rmq_store_ts"].utcoffset() == timedelta(0) for row in found)
     (field,) = table.table().spec().fields

@@ -9,21 +9,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from sink_shop import all_rows
+from sink_shop import all_rows, by_halves
 
 from rocketapp_pyspark.conformance import LANE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_pyspark.errors import SinkError
 from rocketapp_pyspark.parquet import ParquetStore
-
-
-def write(rows: pa.Table, directory: Path) -> None:
-    """Two files in a partition, as Spark would."""
-    for number in range(min(2, rows.num_rows)):
-        target = directory / f"half={number}"
-        target.mkdir(parents=True)
-        pq.write_table(rows.take(list(range(number, rows.num_rows, 2))), target / "part.parquet")
 
 
 class Directory:
@@ -33,7 +24,7 @@ class Directory:
         self.path = path
 
     def store(self, sink: str) -> ParquetStore:
-        return ParquetStore(self.path, sink, write=write)
+        return ParquetStore(self.path, sink, write=by_halves)
 
     def rows(self) -> Sequence[Mapping[str, Any]]:
         return all_rows(self.path)
@@ -148,7 +139,7 @@ class StagedElsewhere(Directory):
         self.staging = path / "staging"
 
     def store(self, sink: str) -> ParquetStore:
-        return ParquetStore(self.path, sink, write=write, staging=self.staging)
+        return ParquetStore(self.path, sink, write=by_halves, staging=self.staging)
 
 
 def test_files_wait_in_the_directory_that_was_given(tmp_path: Path) -> None:
@@ -183,7 +174,7 @@ def test_staging_on_another_file_system_is_refused_before_anything_is_committed(
     if Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("one file system alone")
     with TemporaryDirectory(dir="/dev/shm") as other:
-        store = ParquetStore(tmp_path / "table", "one", write=write, staging=other)
+        store = ParquetStore(tmp_path / "table", "one", write=by_halves, staging=other)
         with pytest.raises(SinkError, match="give a directory on the file system of"):
             store.stage("a", rows_of(0))
     assert store.load().sequence == 0

@@ -169,14 +169,8 @@ async def test_the_table_says_where_a_queue_begins_whatever_the_broker_knows(sho
 
 
 async def test_a_batch_that_fails_stands_still_with_a_reason_and_goes_through_later(shop: Shop) -> None:
-    app, problems = shop.app(), [OSError("no space left")]
-
-    @shop.decorate
-    def failing(batch: pa.Table) -> pa.Table:
-        if problems:
-            raise problems.pop()
-        return batch
-
+    app = shop.app()
+    shop.fails(OSError("no space left"))
     async with app:
         await shop.send(app, range(3))
         await shop.has(*range(3))
@@ -204,15 +198,8 @@ async def test_a_body_of_another_shape_is_a_row_with_its_problem_where_that_is_w
 
 
 async def test_bad_bodies_go_into_a_table_of_their_own_once(shop: Shop) -> None:
-    problems = [OSError("between the two commits")]
     app = shop.app(bad_rows="table")
-
-    @shop.decorate
-    def failing(batch: pa.Table) -> pa.Table:
-        if problems:
-            raise problems.pop()
-        return batch
-
+    shop.fails(OSError("between the two commits"))
     async with app:
         await shop.send(app, [1])
         await app.publish(shop.topic, b"{")
@@ -304,6 +291,7 @@ async def test_a_format_is_given_the_keywords_that_it_names(shop: Shop) -> None:
         await shop.send(app, [1])
         shop.table /= "south"
         await shop.has(1)
+    assert [row["id"] for row in shop.rows()] == [1]
 
 
 def test_a_format_whose_library_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ class Sent:
 
         Raises what removing raises: while nothing can be removed, nothing more is sent.
         """
-        # Before there is no more room: the other slots go on meanwhile.
+        # Remove at half of the limit: the other slots can go on meanwhile.
         if len(self._numbers) * 2 >= self._most and not self._removing.locked():
             await self.remove()
         while self._is_full:
