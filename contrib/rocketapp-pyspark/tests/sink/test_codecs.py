@@ -83,7 +83,7 @@ async def test_an_upcaster_makes_rows_of_old_versions(shop: Shop) -> None:
     [
         ({"codec": "xml"}, "codec='xml' is unknown: give 'json', 'msgpack', 'protobuf', 'avro', or a content type"),
         ({"codec": "msgpack", "schema": None}, "codec='msgpack' needs a schema="),
-        ({"schema": "id NUMBER"}, "'number' is no type of Spark"),
+        ({"schema": "id NUMBER"}, "bodies cannot become 'number': give another type of Spark"),
     ],
 )
 def test_what_cannot_be_decoded_is_refused_where_it_is_declared(
