@@ -34,6 +34,7 @@ from tests.simulation.seeded import (
 SEEDS, KEYED_SEEDS = 200, 20
 LESSONS = [
     (MIXED, 562),
+    (MIXED, 662),
     (CONCURRENT, 910),
     (CONCURRENT, 3780),
     (KEYED, 99),

@@ -34,6 +34,9 @@ _CAREFUL_INTERVAL, _CAREFUL_SHARE = 0.1, 0.002
 for each queue of the broker, so that many queues do not keep it busy with questions."""
 _READ_AGAIN = 60.0
 """Seconds until the offset of an idle queue is read again."""
+_LET_OTHERS_WRITE = 0.3
+"""Seconds for which a careful session writes nothing after its queue was in doubt. A previous owner that could not
+reach the broker either writes its last offset in the same instant, and may have read when we read."""
 
 
 class Committer:
@@ -181,6 +184,10 @@ class Committer:
             # It may be in doubt again before the next regular round.
             self._round_at = 0.0
             self._news.set()
+            now = self._loop.time()
+            for session in doubtful:
+                if session.is_careful(now):
+                    session.writes_from = now + _LET_OTHERS_WRITE
 
     async def verify(self, session: Session, *, is_early: bool = False) -> bool | None:
         """Read the offset: True when the queue is still ours, False when another member went on, None: not known.
@@ -265,6 +272,8 @@ class Committer:
         now = self._loop.time()
         if not session.is_careful(now) or self._unsent(session) is None:
             return False
+        if now < session.writes_from:
+            return False
         interval = max(_CAREFUL_INTERVAL, _CAREFUL_SHARE * len(self.sessions))
         return session.is_fresh or now >= session.read_at + interval
 
@@ -280,7 +289,10 @@ class Committer:
 
     async def commit(self, session: Session) -> bool:
         """Commit with an answer; whether the broker holds what is finished."""
-        is_careful = not session.is_ending and session.is_careful(self._loop.time())
+        now = self._loop.time()
+        is_careful = not session.is_ending and session.is_careful(now)
+        if is_careful and now < session.writes_from:
+            return False
         if is_careful and self._unsent(session) is not None and not await self._read_first(session):
             return False
         if session.is_ending:

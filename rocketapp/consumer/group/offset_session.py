@@ -33,6 +33,8 @@ class Session:
     """When the offset was read last, because the session began or the queue was idle."""
     contested_end: int | None = None
     """No previous owner has pulled, or may commit, more than this; None as long as it is not known."""
+    writes_from: float = 0.0
+    """Until then nothing is written while the session is careful."""
     is_fresh: bool = field(init=False)
     """Without a lease: nothing was committed since the session began."""
     _began: float = field(init=False)

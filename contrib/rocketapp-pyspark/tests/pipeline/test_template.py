@@ -26,12 +26,15 @@ ENVIRONMENT = {
 }
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A generated project."""
-    folder = tmp_path_factory.mktemp("generated") / PACKAGE
+def generate(folder: Path) -> Path:
     copier.run_copy(str(TEMPLATE), folder, data={"package": PACKAGE}, quiet=True)
     return folder
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A generated project; checks and runs leave their files in it."""
+    return generate(tmp_path_factory.mktemp("generated") / PACKAGE)
 
 
 class Program:
@@ -72,8 +75,8 @@ def left_in(folder: Path) -> list[str]:
     return found
 
 
-def test_the_generated_files_hold_the_name_that_was_given_and_no_mark_of_the_template(project: Path) -> None:
-    files = [file for file in sorted(project.rglob("*")) if file.is_file()]
+def test_the_generated_files_hold_the_name_that_was_given_and_no_mark_of_the_template(tmp_path: Path) -> None:
+    files = [file for file in sorted(generate(tmp_path / PACKAGE).rglob("*")) if file.is_file()]
     assert {file.name for file in files} >= {"README.md", "Makefile", "pyproject.toml", "settings.toml", "app.py"}
     assert [file for file in files if re.search(r"\bshop[./]|\{\{", file.read_text())] == []
 
