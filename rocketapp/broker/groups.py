@@ -12,6 +12,7 @@ from typing import Any
 
 from rocketapp.broker.config_table import ConfigTable
 from rocketapp.broker.data_version import DataVersion
+from rocketapp.model.numbers import is_whole
 
 _DEFAULTS: Mapping[str, Any] = {
     "attributes": {},
@@ -87,7 +88,7 @@ class GroupConfig:
 
     def _number(self, name: str) -> int:
         value = self.members[name]
-        if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
+        if not is_whole(value) or not -(2**31) <= value < 2**31:
             raise ValueError(f"{name} of group {self.name}: {value!r} is not a 32-bit number")
         return value
 

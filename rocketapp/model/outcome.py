@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from math import inf
 from typing import Any
 
+from rocketapp.model.numbers import is_number
+
 
 class Outcome(Exception):  # noqa: N818 - raised as well as returned
     """The base class of Retry, Skip, DeadLetter and Stop. A handler may raise or return them."""
@@ -20,7 +22,7 @@ class Retry(Outcome):
     """
 
     def __init__(self, after: float | None = None) -> None:
-        if after is not None and not isinstance(after, int | float):
+        if after is not None and not is_number(after):
             raise TypeError(f"Retry(after={after!r}): give seconds as a number, or None for the usual delays")
         if after is not None and not 0 <= after < inf:
             raise ValueError(f"Retry(after={after}): give seconds, 0 or more")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from sys import float_info
-from typing import TypeGuard
 
 from rocketapp.model.names import DELAY_SECONDS
+from rocketapp.model.numbers import is_number, is_whole
 from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop
 
 OutcomeOrClass = type[Outcome] | Outcome
@@ -41,14 +41,14 @@ class Breaker:
     share: float = 0.5
 
     def __post_init__(self) -> None:
-        if isinstance(self.failures, bool) or not isinstance(self.failures, int) or self.failures < 1:
+        if not is_whole(self.failures) or self.failures < 1:
             raise ValueError(f"Breaker(failures={self.failures!r}): give a whole number, 1 or more")
         if self.failures > _MOST_FAILURES:
             raise ValueError(f"Breaker(failures={self.failures!r}): give {_MOST_FAILURES} at most")
         for name, seconds in (("within", self.within), ("pause", self.pause)):
-            if not _is_number(seconds) or not 0 < seconds <= _MOST:
+            if not is_number(seconds) or not 0 < seconds <= _MOST:
                 raise ValueError(f"Breaker({name}={seconds!r}): give seconds, more than 0")
-        if not _is_number(self.share) or not 0 < self.share <= 1:
+        if not is_number(self.share) or not 0 < self.share <= 1:
             raise ValueError(f"Breaker(share={self.share!r}): give a share of all calls, above 0 and up to 1")
 
 
@@ -109,7 +109,7 @@ def _checked_delays(delays: object) -> tuple[float, ...]:
     if isinstance(delays, str | bytes) or not isinstance(delays, Sequence):
         raise TypeError(f"Policy(delays={delays!r}): give a list of seconds, such as [1, 5, 30]")
     for delay in delays:
-        if not _is_number(delay):
+        if not is_number(delay):
             raise TypeError(f"Policy(delays=...): {delay!r} is not a number of seconds")
         if not 0 <= delay <= _MOST:
             raise ValueError(f"Policy(delays=...): {delay!r}: give seconds, 0 or more")
@@ -133,10 +133,6 @@ def _checked_outcomes(on: object) -> dict[type[BaseException], OutcomeOrClass]:
             shown = answer.__name__ if isinstance(answer, type) else repr(answer)
             raise TypeError(f"Policy(on=...): {kind.__name__}: {shown}: give Retry, Skip, DeadLetter or Stop")
     return dict(on)
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_outcome(answer: object) -> bool:

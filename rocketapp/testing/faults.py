@@ -19,6 +19,7 @@ from rocketapp.client.calls.locks import lock, unlock
 from rocketapp.client.instance import ClientInstance
 from rocketapp.model.event import Event, LoopFailed
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.numbers import is_number
 from rocketapp.producer.producer import Producer
 from rocketapp.tasks import Tasks
 from rocketapp.testing.stage import Stage
@@ -33,7 +34,7 @@ _TIMEOUT = 3.0
 
 def check_number(said: str, value: object, *, least: float = -float_info.max) -> None:
     """Raises TypeError or ValueError unless it is a number that time can have: with nan nothing would ever be over."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         raise TypeError(f"{said}: give a number of seconds, minutes or hours")
     if not least <= value <= float_info.max:
         raise ValueError(f"{said}: give a finite number{' of 0 or more' if least == 0 else ''}")

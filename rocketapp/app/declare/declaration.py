@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NoReturn
 
 from rocketapp.app.call.around import Around
 from rocketapp.app.call.publication import Publication
@@ -18,6 +18,7 @@ from rocketapp.app.declare.options import Inherited
 from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, takes
 from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, group_problem, topic_problem
+from rocketapp.model.numbers import is_number, is_whole
 from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import parse_tags
 
@@ -197,12 +198,12 @@ def _batch_problem(name: str, value: object) -> str | None:
 
 
 def _wait_problem(name: str, value: object) -> str | None:
-    is_right = _is_number(value) and 0 <= value <= _MOST
+    is_right = is_number(value) and 0 <= value <= _MOST
     return None if is_right else f"{name}={value!r}: give seconds, 0 or more"
 
 
 def _timeout_problem(name: str, value: object) -> str | None:
-    is_right = value is None or (_is_number(value) and 0 < value <= _MOST)
+    is_right = value is None or (is_number(value) and 0 < value <= _MOST)
     return None if is_right else f"{name}={value!r}: give seconds, more than 0"
 
 
@@ -217,12 +218,12 @@ def _retries_problem(name: str, value: object) -> str | None:
 def _retry_problem(name: str, value: object) -> str | None:
     if value is None or isinstance(value, Policy):
         return None
-    mend = "write retries= for the number of attempts" if _is_number(value) else "give a Policy(delays=..., on=...)"
+    mend = "write retries= for the number of attempts" if is_number(value) else "give a Policy(delays=..., on=...)"
     return f"{name}={value!r}: {mend}"
 
 
 def _rate_problem(name: str, value: object) -> str | None:
-    is_right = value is None or (_is_number(value) and 0 < value <= _MOST)
+    is_right = value is None or (is_number(value) and 0 < value <= _MOST)
     return None if is_right else f"{name}={value!r}: give messages per second, more than 0"
 
 
@@ -245,13 +246,9 @@ def _key_problem(name: str, function: Callable[..., Any]) -> str | None:
 
 
 def _whole_problem(name: str, value: object, least: int, most: int, of: str = "") -> str | None:
-    if isinstance(value, bool) or not isinstance(value, int):
+    if not is_whole(value):
         return f"{name}={value!r}: give a whole number from {least} to {most}{of}"
     return None if least <= value <= most else f"{name}={value!r} is out of bounds: from {least} to {most}{of}"
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 _CHECKS: Mapping[str, Callable[[str, object], str | None]] = {

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from rocketapp.app.payloads.decode import convert_other
 from rocketapp.app.places import is_async, is_generator, name_of_function, takes
 from rocketapp.errors import SetupError
+from rocketapp.model.numbers import is_whole
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -78,7 +79,7 @@ class Upcasters:
         """Raises SetupError unless it gets a class, a version and a function."""
         if not isinstance(kind, type):
             raise SetupError(place, f"upcaster({kind!r}): give the class of the payload")
-        if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+        if not is_whole(version) or version < 1:
             raise SetupError(place, f"upcaster: version={version!r}: give the old version, a whole number from 1")
         if not callable(upcast):
             raise SetupError(place, f"upcaster decorates functions, and {upcast!r} cannot be called")

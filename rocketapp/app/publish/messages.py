@@ -8,6 +8,7 @@ from typing import Any
 
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.model.names import DELAY_SECONDS, delay_level, delay_level_at_least
+from rocketapp.model.numbers import is_number
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions
 
@@ -21,7 +22,7 @@ def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads 
     _check("topic", topic, isinstance(topic, str), "a str")
     _check("tag", tag, tag is None or isinstance(tag, str), "a str or None")
     _check("order_key", order_key, order_key is None or isinstance(order_key, str), "a str or None")
-    _check("delay", delay, delay is None or isinstance(delay, int | float), "seconds as a number, or None")
+    _check("delay", delay, delay is None or is_number(delay), "seconds as a number, or None")
     _check_tag(tag)
     content_type = options.get("content_type")
     _check("content_type", content_type, content_type is None or isinstance(content_type, str), "a str or None")
@@ -57,7 +58,7 @@ def _level(delay: float | None, rounding: str | None) -> int:
 def timeout_of(options: PublishOptions) -> float | None:
     """Raises TypeError or ValueError for a timeout that is not a number of seconds above 0."""
     timeout = options.get("timeout")
-    _check("timeout", timeout, timeout is None or isinstance(timeout, int | float), "seconds as a number, or None")
+    _check("timeout", timeout, timeout is None or is_number(timeout), "seconds as a number, or None")
     if timeout is not None and not 0 < timeout < math.inf:
         raise ValueError(f"timeout={timeout!r}: give seconds above 0, or None for producer.send_timeout")
     return timeout

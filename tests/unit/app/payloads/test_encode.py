@@ -89,6 +89,7 @@ def test_a_single_key_is_a_key_and_not_its_letters() -> None:
         ({"properties": "a=b"}, "properties takes a mapping of str to str"),
         ({"order_key": 5}, "order_key=5: order_key takes a str or None"),
         ({"delay": "10s"}, "delay='10s': delay takes seconds as a number"),
+        ({"delay": True}, "delay=True: delay takes seconds as a number"),
     ],
 )
 def test_an_argument_of_a_wrong_kind_is_named_with_what_it_takes(arguments: dict[str, Any], text: str) -> None:

@@ -100,9 +100,10 @@ def test_seconds_that_never_come_are_refused(after: float) -> None:
         Retry(after)
 
 
-def test_seconds_are_a_number() -> None:
-    with pytest.raises(TypeError, match=r"Retry\(after='x'\): give seconds as a number"):
-        Retry(after="x")  # type: ignore[arg-type]
+@pytest.mark.parametrize("after", ["x", True, False])
+def test_seconds_are_a_number(after: Any) -> None:
+    with pytest.raises(TypeError, match=rf"Retry\(after={after!r}\): give seconds as a number"):
+        Retry(after=after)
 
 
 def test_an_outcome_class_that_cannot_be_made_is_a_failure() -> None:

@@ -1,0 +1,15 @@
+"""Numbers that users give: True and False are none, although Python counts with them."""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether it is an int or a float, and neither True nor False."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether it is an int, and neither True nor False."""
+    return isinstance(value, int) and not isinstance(value, bool)
