@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from rocketapp.app.call.around import Around
 from rocketapp.app.call.publication import Publications
+from rocketapp.app.declare.calling import called_as
 from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.declared import Declared
 from rocketapp.app.declare.lifecycle_hooks import LifecycleHook, read_hook
@@ -61,6 +62,7 @@ class RocketApp(Subscribing, TwoPhases):
     `subscribe`.
     """
 
+    @called_as('RocketApp takes its name, and keywords: write RocketApp("shop", group="billing")')
     def __init__(
         self,
         name: str,
@@ -91,16 +93,19 @@ class RocketApp(Subscribing, TwoPhases):
         self._run_here: Lifecycle | None = None
         """The run of `async with`."""
 
+    @called_as("on_startup takes the function: write @app.on_startup, without brackets")
     def on_startup(self, function: F) -> F:
         """Run this when the cluster is reached, before the first message; it may publish. Takes nothing, or the app."""
         self._add_hook(LifecycleHook.STARTUP, function)
         return function
 
+    @called_as("on_shutdown takes the function: write @app.on_shutdown, without brackets")
     def on_shutdown(self, function: F) -> F:
         """Run this when no handler runs any more; it may still publish. Takes nothing, or the app."""
         self._add_hook(LifecycleHook.SHUTDOWN, function)
         return function
 
+    @called_as("lifespan takes the function: write @app.lifespan, without brackets")
     def lifespan(self, function: F) -> F:
         """Enter this async context manager at start and leave it at stop; an async generator function will do."""
         self._add_hook(LifecycleHook.LIFESPAN, function)
@@ -139,6 +144,7 @@ class RocketApp(Subscribing, TwoPhases):
             lifecycle, self._run_here = self._run_here, None
             await stop(self, lifecycle)
 
+    @called_as("upcaster takes a class and the old version: write @app.upcaster(Order, version=1)")
     def upcaster(self, kind: type[Any], *, version: int) -> Callable[[Upcast], Upcast]:
         """This function turns the members of a payload of version `version` into those of the next one.
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 from rocketapp.app.call.around import Around
 from rocketapp.app.call.publication import Publication, Publications
+from rocketapp.app.declare.calling import called_as
 from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.handler_of import HandlerOf
 from rocketapp.app.declare.options import (
@@ -42,6 +43,7 @@ class Subscribing(ABC):
     @overload
     def subscribe(self, topic: str, **options: Unpack[SubscribeOptions]) -> Callable[[F], F]: ...
 
+    @called_as('subscribe takes a topic, and keywords: write @app.subscribe("the-topic", tags="paid")')
     def subscribe(self, topic: str | Topic[Any], **options: Unpack[SubscribeOptions]) -> Any:
         """Make a function the handler of a topic. The function itself is returned unchanged.
 
@@ -91,6 +93,7 @@ class Subscribing(ABC):
 
         return decorate
 
+    @called_as('publishes takes a topic, and keywords: write @app.publishes("the-topic", tag="paid")')
     def publishes(self, topic: str | Topic[Any], **options: Unpack[PublishOptions]) -> Callable[[F], F]:
         """Publish what a handler returns, before its message is done. The function itself is returned unchanged.
 
@@ -134,6 +137,7 @@ class Subscribing(ABC):
 
         return decorate if function is None else decorate(function)
 
+    @called_as("exception_handler takes the class: write @app.exception_handler(ValueError)")
     def exception_handler(self, kind: type[Exception]) -> Callable[[F], F]:
         """Make a function `(message, error)` say what an exception of a handler means.
 
@@ -183,6 +187,7 @@ class Router(Subscribing):
     what they mean in `subscribe`.
     """
 
+    @called_as('Router takes keywords alone: write Router(prefix="shop-")')
     def __init__(self, *, prefix: str = "", **options: Unpack[InheritedOptions]) -> None:
         place = place_of_call()
         if not isinstance(prefix, str):
