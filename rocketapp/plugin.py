@@ -13,6 +13,7 @@ from rocketapp.config.option import option
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.ways.intake import Intake, IntakeWay, NewIntake, QueueSession
 from rocketapp.errors import PluginError, RocketAppError
+from rocketapp.hooks.arguments import CheckedArgument
 from rocketapp.hooks.codec import Codec
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, IdempotencyStore, MarkState, SecondCopy
 from rocketapp.hooks.judged import is_done, outcome_of, outcomes_of
@@ -76,6 +77,7 @@ __all__ = [
     "Begin",
     "Breaker",
     "Calling",
+    "CheckedArgument",
     "Claim",
     "ClientConfig",
     "Codec",

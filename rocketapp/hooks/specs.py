@@ -141,7 +141,7 @@ def argument_provider(kind: Any) -> Callable[[], Any] | None:
 
     Called once per argument that the framework and the container do not fill, while handlers
     are declared. The function runs per message, before the handler and inside of all wrappers;
-    for an async handler it may be async.
+    for an async handler it may be async. A CheckedArgument also says which handlers cannot have it.
     """
 
 

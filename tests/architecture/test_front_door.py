@@ -30,7 +30,7 @@ NAMES = {
     # Work in the background.
     "Tasks",
     # Around remote calls.
-    "RemoteCall", "RemoteAnswer", "Calling", "Answered",
+    "CheckedArgument", "RemoteCall", "RemoteAnswer", "Calling", "Answered",
     # Ways of consuming.
     "Intake", "NewIntake", "QueueSession", "IntakeWay", "Begin", "QueueStart",
     # What the app does now.

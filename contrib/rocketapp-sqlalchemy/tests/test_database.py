@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Column, Engine, Integer, MetaData, Table, create_engine, insert, select
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
@@ -228,16 +228,48 @@ def test_a_handler_without_an_engine_of_its_kind_is_refused_at_start(engine: Eng
         pass
 
 
-def test_a_session_without_a_transaction_is_an_error_that_says_so(database: Database) -> None:
+@pytest.mark.parametrize("options", [{}, {"idempotent": True}], ids=["not idempotent", "by another store"])
+def test_a_session_without_a_transaction_is_refused_at_start(options: dict[str, Any]) -> None:
+    app = RocketApp("shop", plugins=[Database(create_engine("sqlite://"))])
+
+    @app.subscribe("orders", **options)
+    def take(message: Message, session: Session) -> None: ...
+
+    problem = r"take: argument 'session': a transaction is missing: say idempotent=database\.once on this handler"
+    with pytest.raises(SetupError, match=problem) as caught, TestApp(app):
+        pass
+    assert caught.value.place.startswith(f"{__file__}:")
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_async", "mend"),
+    [
+        (AsyncSession, False, "AsyncSession is for async handlers, and this one is sync: ask for Session"),
+        (AsyncConnection, False, "AsyncConnection is for async handlers, and this one is sync: ask for Connection"),
+        (Session, True, "Session is for sync handlers, and this one is async: ask for AsyncSession"),
+        (Connection, True, "Connection is for sync handlers, and this one is async: ask for AsyncConnection"),
+    ],
+)
+def test_a_session_of_the_other_kind_is_refused_at_start(kind: Any, is_async: bool, mend: str) -> None:
+    database = Database(create_engine("sqlite://"), create_async_engine("sqlite+aiosqlite://"))
     app = RocketApp("shop", plugins=[database])
 
-    @app.subscribe("orders", retries=0)
-    async def take(message: Message, session: AsyncSession) -> None: ...
+    async def take(message: Message, session: kind) -> None: ...
 
-    with TestApp(app) as t:
-        t.publish("orders", "1")
-        t.settle()
-        assert "a transaction is missing: say idempotent=database.once on this handler" in t.dead[0].reason
+    def take_sync(message: Message, session: kind) -> None: ...
+
+    app.subscribe("orders", idempotent=database.once)(take if is_async else take_sync)
+    with pytest.raises(SetupError) as caught, TestApp(app):
+        pass
+    assert caught.value.problem.endswith(f"argument 'session': {mend}")
+    assert "take" in caught.value.problem
+    assert caught.value.place.startswith(f"{__file__}:")
+
+
+def test_two_databases_in_one_app_are_refused() -> None:
+    app = RocketApp("shop", plugins=[Database(create_engine("sqlite://")), Database(create_engine("sqlite://"))])
+    with pytest.raises(PluginError, match="Database: is registered twice"), TestApp(app):
+        pass
 
 
 def test_a_handler_whose_database_is_not_among_the_plugins_is_refused(database: Database) -> None:

@@ -15,6 +15,7 @@ from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple
 
 from rocketapp.errors import SetupError
+from rocketapp.hooks.arguments import CheckedArgument
 from rocketapp.model.subscription import Subscription
 
 Get = Callable[[Any], Any]
@@ -97,6 +98,11 @@ def getter(
 
     loop: that of the running app. An asynchronous provider is asked there for a handler in a thread.
     """
+    if isinstance(provide, CheckedArgument):
+        problem = provide.problem(subscription)
+        if problem is not None:
+            raise SetupError(subscription.place, f"{subscription.handler_name}: argument {name!r}: {problem}")
+        provide = provide.provide
     if subscription.is_async:
         return lambda _message: provide()
     if is_scoped(provide) and inspect.isasyncgenfunction(getattr(provide, "provides", None)):

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, a
 from sqlalchemy.orm import Session, sessionmaker
 
 from rocketapp.plugin import (
+    CheckedArgument,
     MakeKey,
     Message,
     PluginError,
@@ -114,13 +115,19 @@ class Database:
     @hookimpl
     def argument_provider(self, kind: Any) -> Callable[[], Any] | None:
         """Handlers ask for Session, AsyncSession, Connection or AsyncConnection."""
-        if kind in (Session, AsyncSession):
-            return lambda: _running(kind)
-        if kind is Connection:
-            return lambda: _running(Session).connection()
-        if kind is AsyncConnection:
-            return lambda: _running(AsyncSession).connection()
-        return None
+        provide = _PROVIDED.get(kind) if isinstance(kind, type) else None
+        return None if provide is None else CheckedArgument(provide, partial(self._problem, kind))
+
+    def _problem(self, kind: type[Any], subscription: Subscription) -> str | None:
+        """Why this handler cannot have a session or connection of this kind."""
+        if not _is_of(self, subscription):
+            return "a transaction is missing: say idempotent=database.once on this handler"
+        fitting = _FOR_ASYNC if subscription.is_async else _FOR_SYNC
+        if kind in fitting:
+            return None
+        mine, other = ("async", "sync") if subscription.is_async else ("sync", "async")
+        wanted = fitting[0] if issubclass(kind, Session | AsyncSession) else fitting[1]
+        return f"{kind.__name__} is for {other} handlers, and this one is {mine}: ask for {wanted.__name__}"
 
     @hookimpl
     async def app_startup(self, app: Surface) -> None:
@@ -214,3 +221,12 @@ def _running(kind: type[Any]) -> Any:
     if session is None:
         raise RocketAppError("a transaction is missing: say idempotent=database.once on this handler")
     raise RocketAppError(f"this handler's session is of type {type(session).__name__}: ask for that")
+
+
+_PROVIDED: Mapping[type[Any], Callable[[], Any]] = {
+    Session: lambda: _running(Session),
+    AsyncSession: lambda: _running(AsyncSession),
+    Connection: lambda: _running(Session).connection(),
+    AsyncConnection: lambda: _running(AsyncSession).connection(),
+}
+_FOR_SYNC, _FOR_ASYNC = (Session, Connection), (AsyncSession, AsyncConnection)

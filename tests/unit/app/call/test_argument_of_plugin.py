@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, PluginError, RocketApp, SetupError, hookimpl
+from rocketapp.plugin import CheckedArgument, Subscription
 from tests.unit.app.given import call_of, message
 
 
@@ -49,6 +50,39 @@ async def test_an_async_handler_may_have_an_async_provider() -> None:
         return Session()
 
     app, taken = RocketApp("shop", plugins=[Sessions(provide)]), list[object]()
+
+    @app.subscribe("orders")
+    async def take(message: Message, session: Session) -> None:
+        taken.append(session)
+
+    await call_of(app)(message())
+    assert [type(one) for one in taken] == [Session]
+
+
+class OnlyAsync:
+    """Provides a session for async handlers alone."""
+
+    @hookimpl
+    def argument_provider(self, kind: Any) -> CheckedArgument | None:
+        return CheckedArgument(Session, self.problem) if kind is Session else None
+
+    def problem(self, subscription: Subscription) -> str | None:
+        return None if subscription.is_async else "sessions are for async handlers: make it `async def`"
+
+
+def test_a_plugin_refuses_a_handler_that_cannot_have_its_argument() -> None:
+    app = RocketApp("shop", plugins=[OnlyAsync])
+
+    @app.subscribe("orders")
+    def take(message: Message, session: Session) -> None: ...
+
+    with pytest.raises(SetupError, match=r"take: argument 'session': sessions are for async handlers") as caught:
+        call_of(app)
+    assert caught.value.place.startswith(f"{__file__}:")
+
+
+async def test_a_handler_that_can_have_a_checked_argument_gets_it() -> None:
+    app, taken = RocketApp("shop", plugins=[OnlyAsync]), list[object]()
 
     @app.subscribe("orders")
     async def take(message: Message, session: Session) -> None:
