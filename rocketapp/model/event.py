@@ -179,6 +179,18 @@ class HandlerSlow(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class OrderKeyMissing(Event):
+    """None of a handler's first messages has the property that its `order_by=` names: they share one key."""
+
+    group: str
+    handler: str
+    topic: str
+    property: str
+    count: int
+    """Messages that were looked at."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoopBlocked(Event):
     """Code has blocked the event loop: nothing else of this process ran meanwhile."""
 

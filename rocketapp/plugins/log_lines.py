@@ -80,6 +80,13 @@ _HOW: Final[dict[type[Event], _How]] = {
         lambda e: f"{e.handler} runs for {e.seconds:g} s at {e.topic} {e.message_id}: its queue waits for it",
         is_about_message=True,
     ),
+    events.OrderKeyMissing: _How(
+        logging.WARNING,
+        lambda e: (
+            f"{e.handler}: none of the first {e.count} messages of {e.topic} has the property {e.property!r} that "
+            "order_by= names: they share one key and are handled one by one; correct the name, or publish the property"
+        ),
+    ),
     events.LoopBlocked: _How(
         logging.WARNING,
         lambda e: (

@@ -12,6 +12,7 @@ from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_workers import WayByWorkers
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
+from rocketapp.consumer.ways.key_watches import KeyWatches
 from rocketapp.consumer.ways.keyed_delivery import KeyedContext, KeyedDelivery
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
@@ -43,7 +44,8 @@ class KeyedWay(WayByWorkers):
         `crashes`: where is noted down what is in hand; None: nowhere.
         """
         super().__init__(WorkersOfHandlers(observe, threads, crashes))
-        self._context = KeyedContext(stats, retries, prompt, self._workers.tasks, crashes)
+        key_watches = KeyWatches(retries.group, observe)
+        self._context = KeyedContext(stats, retries, prompt, self._workers.tasks, key_watches, crashes)
         self._tables = self._workers.tables(topic for topic in topics if topic.is_keyed)
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> KeyedDelivery:

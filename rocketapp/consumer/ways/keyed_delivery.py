@@ -17,6 +17,7 @@ from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.suspect_line import SuspectLine
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
+from rocketapp.consumer.ways.key_watches import KeyWatches
 from rocketapp.consumer.ways.keyed_lane import Lane
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
 from rocketapp.consumer.ways.suspects import Suspicion
@@ -38,6 +39,7 @@ class KeyedContext:
     retries: RetryContext
     prompt: Prompt
     tasks: Tasks
+    key_watches: KeyWatches
     crashes: Crashes | None = None
 
 
@@ -57,6 +59,7 @@ class KeyedDelivery:
         self.ended: asyncio.Future[None] = self.loop.create_future()
         self.abandoned: bool = False
         """Cancellations of running calls are ours."""
+        self.key_watches: KeyWatches = context.key_watches
         self.retries: RetriesInPlace = RetriesInPlace(process_queue, self.ended, context.retries)
         crashes, group = context.crashes, context.retries.group
         self.record_of: Callable[[Message], bytes] | None = None

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.suspect_line import Suspected, SuspectLine
 from rocketapp.consumer.ways.by_offset import ByOffset
+from rocketapp.consumer.ways.key_watches import KeyWatches
 from rocketapp.consumer.ways.outcomes import text_of
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
 from rocketapp.consumer.ways.suspects import Suspicion
@@ -21,6 +22,7 @@ from rocketapp.consumer.workers.work import Work, Workers
 from rocketapp.model.subscription import key_function
 from rocketapp.state.keyed import Keyed
 from rocketapp.state.lease import Lease
+from rocketapp.state.missing_keys import MissingKeys
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
@@ -33,6 +35,7 @@ class Session(Protocol):
     lease: Lease
     loop: asyncio.AbstractEventLoop
     ended: asyncio.Future[None]
+    key_watches: KeyWatches
     retries: RetriesInPlace
     abandoned: bool
     """Cancellations of running calls are ours."""
@@ -71,6 +74,8 @@ class Lane:
         handler = workers.handler
         self._handler = handler
         self._key_of: Callable[[Message], Hashable] = key_function(handler.subscription)
+        self._missing: MissingKeys | None = delivery.key_watches.of(handler.subscription)
+        """Sees the first keys; None once it has found out."""
         self._by_offset = ByOffset(delivery.process_queue, handler)
         self._finish = self._by_offset.done
         self._lease, self._now = delivery.lease, delivery.loop.time
@@ -84,7 +89,10 @@ class Lane:
 
     def add(self, messages: Sequence[Message]) -> None:
         """Messages that were pulled."""
-        keyed, key_of, retries = self.keyed, self._key_of, self._delivery.retries
+        if self._missing is not None and self._missing.is_over:
+            self._missing = None
+        keyed, retries = self.keyed, self._delivery.retries
+        key_of = self._key_of if self._missing is None else self._watched_key_of
         suspicion = self._delivery.suspicion
         for message in messages:
             try:
@@ -103,6 +111,12 @@ class Lane:
             if suspicion is not None and message in suspicion:
                 keyed.suspected.add(message.offset)
             keyed.add(message, key)
+
+    def _watched_key_of(self, message: Message) -> Hashable:
+        key = self._key_of(message)
+        if self._missing is not None:
+            self._missing.saw(key)
+        return key
 
     def see_to_suspects(self) -> None:
         """Messages that may have ended a process wait for their turn; one that has is a dead letter."""

@@ -17,7 +17,7 @@ from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.keyed import KeyedWay
 from rocketapp.consumer.ways.retries_in_place import RetryContext
-from rocketapp.model.event import Released, Retried
+from rocketapp.model.event import OrderKeyMissing, Released, Retried
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import dlq_topic
 from rocketapp.model.outcome import DeadLetter, Retry, Skip, Stop
@@ -162,6 +162,31 @@ async def test_messages_without_the_property_share_a_key() -> None:
     member = await cluster.member(keyed(keys)).start()
     await eventually(lambda: keys.count() == 4, 5)
     assert keys.done[""] == [0, 1, 3]
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_property_that_no_message_has_is_told_once_over_all_queues() -> None:
+    cluster, _ = await with_keys(*[""] * 60, queues=5)
+    keys = Keys()
+    member = await cluster.member(keyed(keys)).start()
+    await eventually(lambda: keys.count() == 300, 5)
+    (event,) = member.events.of(OrderKeyMissing)
+    assert isinstance(event, OrderKeyMissing)
+    assert (event.topic, event.property, event.count) == ("topic", "k", 100)
+    assert await member.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("options", [{}, {"order_by": lambda message: None}], ids=["one has it", "a function"])
+@in_virtual_time
+async def test_a_property_that_some_message_has_is_not_told(options: dict[str, Any]) -> None:
+    cluster, _ = await with_keys(*[""] * 60, "a", *[""] * 200)
+    keys = Keys()
+    member = await cluster.member(keyed(keys, **options)).start()
+    await eventually(lambda: keys.count() == 261, 5)
+    assert member.events.of(OrderKeyMissing) == []
     assert await member.stop()
     await cluster.stop()
 
