@@ -75,7 +75,8 @@ def _of_app(target: str, file: str | None) -> list[ShownPlugin]:
     declared = declared_of(load_app(target))
     try:
         # The plugins' own tables are not read: a plugin that fails has to be shown, not to end the command.
-        config = load_settings(file, {}, os.environ, declared.settings, only_known=True).app
+        code, place = declared.settings, declared.place
+        config = load_settings(file, {}, os.environ, code, only_known=True, code_place=place).app
         return _shown(declared.found_plugins(config), config)
     except RocketAppError as error:
         raise CommandError(str(error)) from error

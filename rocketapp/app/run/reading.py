@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -27,9 +28,9 @@ def read_settings(
     They are read twice: which plugins there are is a setting, and the plugins bring tables of their own.
     """
     declared = declared_of(app)
-    prepare(app, load_settings(file, overrides, environ, declared.settings, only_known=True).app)
-    passed_over = declared.disabled_plugins
-    return load_settings(file, overrides, environ, declared.settings, tables=declared.tables, passed_over=passed_over)
+    load = partial(load_settings, file, overrides, environ, declared.settings, code_place=declared.place)
+    prepare(app, load(only_known=True).app)
+    return load(tables=declared.tables, passed_over=declared.disabled_plugins)
 
 
 def prepare(app: TwoPhases, config: AppConfig) -> None:

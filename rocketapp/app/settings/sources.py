@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from rocketapp.app.settings.environments import clusters_in, environment_of, environment_problem, tables_of
+from rocketapp.app.settings.lines import line_of
 from rocketapp.app.settings.settings import TABLES, Settings
 from rocketapp.app.settings.values import checked, fields_of, nearest
 from rocketapp.errors import ConfigError
 from rocketapp.model.names import group_problem
 
 PREFIX: Final = "ROCKETAPP_"
+CODE: Final = "code"
+"""Where options come from that an app was made with."""
 DEFAULT_FILE: Final = "settings.toml"
 
 _GROUPS = (("app", "group"), ("producer", "group"))
@@ -40,6 +44,12 @@ class Given(NamedTuple):
     """The file or variable, for messages and `source_of`."""
     as_text: str | None = None
     """What a variable really holds, for options that are text."""
+    exactly: Callable[[str, str], str] | None = None
+    """(table, key) -> the place with its line, for errors."""
+
+    def wrong(self, problem: str) -> ConfigError:
+        place = self.place if self.exactly is None else self.exactly(self.table, self.key)
+        return ConfigError(place, problem)
 
 
 class _File(NamedTuple):
@@ -59,6 +69,7 @@ def load_settings(
     tables: Tables | None = None,
     only_known: bool = False,
     passed_over: Set[str] = frozenset(),
+    code_place: str = CODE,
 ) -> Settings:
     """Read, layer and check all settings. Raises ConfigError with place and key.
 
@@ -66,12 +77,13 @@ def load_settings(
     overrides: the command line's. code: the app's. tables: those of plugins, by name;
     with `only_known`, for commands without an app, other tables are passed over.
     passed_over: tables that are, in any case: those of disabled plugins.
+    code_place: `file:line` of the app, for errors.
     """
     known: dict[str, type[Any]] = {**TABLES, **(tables or {})}
     environment = environment_of(environ)
     read = _read_file(file)
     given = [
-        *_from_mapping(code, "code"),
+        *_from_mapping(code, CODE, lambda _table, _key: code_place),
         *([] if read is None else _from_file(read, environment, known)),
         *_from_environment(environ, known),
         *_from_mapping(overrides, "command line"),
@@ -94,26 +106,28 @@ def load_settings(
 
 def _checked(one: Given, known: Tables) -> Any:
     if one.table not in known:
-        raise ConfigError(one.place, f"unknown table [{one.table}]; {nearest(one.table, known)}")
+        raise one._replace(key="").wrong(f"unknown table [{one.table}]; {nearest(one.table, known)}")
     fields = fields_of(known[one.table])
     if not one.key:
         return None  # an empty table
     if one.key not in fields:
-        raise ConfigError(one.place, f"unknown key {one.table}.{one.key}; {nearest(one.key, fields)}")
+        raise one.wrong(f"unknown key {one.table}.{one.key}; {nearest(one.key, fields)}")
     value, problem = checked(fields[one.key], one.value, one.as_text)
     if problem is None and value and (one.table, one.key) in _GROUPS:
         problem = group_problem(value)
     if problem is not None:
-        raise ConfigError(one.place, f"{one.table}.{one.key}: {problem}")
+        raise one.wrong(f"{one.table}.{one.key}: {problem}")
     return value
 
 
-def _from_mapping(tables: Mapping[str, Mapping[str, Any]], place: str) -> Iterator[Given]:
+def _from_mapping(
+    tables: Mapping[str, Mapping[str, Any]], place: str, exactly: Callable[[str, str], str] | None = None
+) -> Iterator[Given]:
     for table, options in tables.items():
         if not options:
-            yield Given(table, "", None, place)
+            yield Given(table, "", None, place, exactly=exactly)
         for key, value in options.items():
-            yield Given(table, key, value, place)
+            yield Given(table, key, value, place, exactly=exactly)
 
 
 def _read_file(file: str | None) -> _File | None:
@@ -127,7 +141,8 @@ def _from_file(file: _File, environment: str, known: Tables) -> Iterator[Given]:
     """Plain tables first, then those of the environments: `[default]`, `[global]` and the chosen one."""
     for name, content in file.raw.items():
         if not isinstance(content, dict):
-            raise ConfigError(file.place, f"key {name} stands outside of any table; {_where(name, known)}")
+            alone = f"key {name} stands outside of any table; {_where(name, known)}"
+            raise ConfigError(_place_in(file, None, name, ""), alone)
     tables = tables_of(file.raw, environment, known)
     if (problem := environment_problem(environment, tables.environments)) is not None:
         raise ConfigError(file.place, problem)
@@ -135,18 +150,31 @@ def _from_file(file: _File, environment: str, known: Tables) -> Iterator[Given]:
         if wanted:
             with _evaluating(file.place):
                 found = _dynaconf(file.text, chosen)
-            yield from _of_tables(found, wanted, file.place)
+            yield from _of_tables(found, wanted, file, chosen)
 
 
-def _of_tables(found: Mapping[str, Any], tables: frozenset[str], place: str) -> Iterator[Given]:
+def _of_tables(
+    found: Mapping[str, Any], tables: frozenset[str], file: _File, environment: str | None
+) -> Iterator[Given]:
+    exactly = partial(_place_in, file, environment)
     for table in sorted(tables):
         content = found.get(table)
         if not isinstance(content, dict):
-            raise ConfigError(place, f"{table} is not a table: write [{table}] and the options below it")
+            problem = f"{table} is not a table: write [{table}] and the options below it"
+            raise ConfigError(exactly(table, ""), problem)
         if not content:
-            yield Given(table, "", None, place)
+            yield Given(table, "", None, file.place, exactly=exactly)
         for key, value in content.items():
-            yield Given(table, key, value, place)
+            yield Given(table, key, value, file.place, exactly=exactly)
+
+
+def _place_in(file: _File, environment: str | None, table: str, key: str) -> str:
+    """The file and the line on which this table, or its key, is said; the file alone when it is not to be found."""
+    # What holds of several tables, in dynaconf's order; of a table without a key, or unknown, its header.
+    prefixes = [()] if environment is None else [("global",), (environment,), ("default",)]
+    paths = [(*prefix, table, key) for prefix in prefixes] if key else []
+    line = line_of(file.text, [*paths, *((*prefix, table) for prefix in prefixes)])
+    return file.place if line is None else f"{file.place}:{line}"
 
 
 def _where(key: str, known: Tables) -> str:
