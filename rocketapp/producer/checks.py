@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rocketapp.model.names import DELAY_SECONDS, FORBIDDEN_TOPICS, topic_problem
+from rocketapp.model.numbers import is_whole
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.wire.properties import ENTRY_END, LONGEST, NAME_END
 
@@ -25,7 +26,8 @@ def problem_of(message: Outgoing, max_message_bytes: int) -> str | None:
         return "sending to this system topic is forbidden"
     if problem := topic_problem(message.topic) or _body_problem(message.body, max_message_bytes):
         return problem
-    if not 0 <= message.delay_level <= len(DELAY_SECONDS):
+    level = message.delay_level
+    if level != 0 and not (is_whole(level) and 1 <= level <= len(DELAY_SECONDS)):
         return f"delay level {message.delay_level}: 1 to {len(DELAY_SECONDS)} are legal, 0 is none"
     if message.queue is not None and message.queue.topic != message.topic:
         return f"queue {message.queue} belongs to another topic"

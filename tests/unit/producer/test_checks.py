@@ -33,6 +33,7 @@ def test_an_ordinary_message_has_no_problem() -> None:
         ({"body": bytes(101)}, "101 bytes, at most 100 are legal: see producer.max_message_bytes"),
         ({"delay_level": 19}, "delay level 19"),
         ({"delay_level": -1}, "delay level -1"),
+        ({"delay_level": True}, "delay level True"),
         ({"tag": "a\x02b"}, "separator"),
         ({"keys": ["a", "b\x01"]}, "key 1"),
         ({"keys": ["a b"]}, "blanks"),

@@ -449,7 +449,9 @@ async def test_many_messages_travel_as_batches_and_results_keep_their_order() ->
     async with producing(cluster) as producer:
         broker.answers[BATCH] = store_batch
         messages = [
-            Outgoing(topic="t", body=b"%d" % number, order_key="k" if number % 2 else None, delay_level=number == 6)
+            Outgoing(
+                topic="t", body=b"%d" % number, order_key="k" if number % 2 else None, delay_level=int(number == 6)
+            )
             for number in range(10)
         ]
         results = await producer.send_many(messages)
