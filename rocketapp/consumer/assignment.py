@@ -107,6 +107,7 @@ class Assignment:
         self._cut: asyncio.Future[bool] = self._loop.create_future()
         """Done when no handler is waited for any more: True when the drain was cut, which is not a clean end."""
         self._cutting: asyncio.TimerHandle | None = None
+        self._starts_no_more = False
         self._consuming: tuple[Puller, Delivery] | None = None
         """Of the present session, until it ends."""
         self.process_queue: ProcessQueue[Message] | None = None
@@ -134,6 +135,19 @@ class Assignment:
         self.end()
         if self._way.run_on is not None:
             self._cutting = self._loop.call_later(self._way.run_on, self._wait_no_longer, False)
+
+    def is_of_another(self) -> None:
+        """While it is being given back, another member has got it: when that one begins, nothing more starts here.
+
+        What lies below a started message would start for the sake of the offset, which is no longer ours to move.
+        """
+        if self._way.run_on is not None and not self._starts_no_more:
+            self._starts_no_more = True
+            self._loop.call_later(self._way.run_on, self._start_no_more)
+
+    def _start_no_more(self) -> None:
+        if self._consuming is not None:
+            self._consuming[1].hold()
 
     def cut(self) -> None:
         """Wait for no handler any more: what still runs is lost."""

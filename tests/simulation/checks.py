@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable
 
-from tests.simulation import liveness, ownership
+from tests.simulation import guards, liveness, ownership
 from tests.simulation import repeats as repeated
 from tests.simulation.excuses import UNDER_WAY, Routes
 from tests.simulation.history import (
@@ -31,6 +31,7 @@ from tests.simulation.history import (
     is_copy,
     topic_of,
 )
+from tests.simulation.world import Topic
 
 FORGOTTEN = 6.0
 """Seconds of commits that a broker that crashes may have forgotten: it writes them every 5 s."""
@@ -182,9 +183,20 @@ def stuck(history: History, within: float) -> list[str]:
     return [f"idle {idle[0] - calm:.1f} s after it was calm, allowed are {within:g}"] if idle[0] - calm > within else []
 
 
-def check(history: History, *, orderly: Collection[str] = (), keyed: Collection[str] = (), within: float) -> list[str]:
-    """Everything that is wrong with a history. `orderly`, `keyed`: names of the topics that are consumed so."""
-    locked = {*orderly, *keyed}
+def check(
+    history: History,
+    *,
+    orderly: Collection[str] = (),
+    keyed: Collection[str] = (),
+    guarded: Iterable[Topic] = (),
+    within: float,
+) -> list[str]:
+    """Everything that is wrong with a history. `orderly`, `keyed`: names of the topics that are consumed so.
+
+    `guarded`: those with a rate or a breaker.
+    """
+    locked, guarded = {*orderly, *keyed}, tuple(guarded)
+    names = {topic.name for topic in guarded}
     checks: Iterable[Callable[[], list[str]]] = (
         lambda: lost(history),
         lambda: phantoms(history),
@@ -195,9 +207,10 @@ def check(history: History, *, orderly: Collection[str] = (), keyed: Collection[
         lambda: ownership.overlaps(history, orderly, keyed),
         lambda: ownership.double_sessions(history),
         lambda: ownership.two_owners(history, locked),
-        lambda: repeated.repeats(history, locked, keyed),
+        lambda: repeated.repeats(history, locked, keyed, names),
         lambda: repeated.late_commits(history, orderly),
-        lambda: liveness.starved(history, locked),
+        lambda: liveness.starved(history, locked, names),
+        lambda: [finding for topic in guarded for finding in guards.broken(history, topic)],
         lambda: stuck(history, within),
     )
     return [finding for one in checks for finding in one()]

@@ -22,6 +22,7 @@ from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
 from rocketapp.model import event as events
 from rocketapp.model.outgoing import Outgoing
+from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Subscription, SubscriptionData
 from rocketapp.producer.producer import Producer
 from rocketapp.testing.virtual_time import VirtualClock
@@ -227,6 +228,8 @@ class Member(_Client):
             handler_name=f"simulated:{topic.name}",
             place="",
             order_by="key" if topic.keyed else None,
+            rate=topic.rate,
+            retry=None if topic.breaker is None else Policy(breaker=topic.breaker),
         )
         handler = Handler(subscription, self._handle_sync if topic.sync else self._handle)
         return ConsumedTopic(

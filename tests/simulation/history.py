@@ -25,6 +25,9 @@ HIDE, SHOW = "hide", "show"
 UNANSWERED = "unanswered"
 """A member had no answer in time to the commit of a queue, which stands for `who`: slow networks take so long."""
 
+SERVICE_DOWN, SERVICE_UP = "service down", "service up"
+"""What handlers call fails, so they raise; it answers again."""
+
 DISTURBING = frozenset({CRASH, FREEZE, THAW, CUT, HOLD, RELEASE, BROKER_STOP, BROKER_CRASH})
 """Faults. Joins, clean leaves, changed routes and jumps of the clock are none."""
 REBALANCING = frozenset({JOIN, LEAVE, HIDE, SHOW})

@@ -32,6 +32,7 @@ from tests.simulation.history import (
     Started,
     Stored,
     broker_of,
+    is_copy,
     topic_of,
 )
 
@@ -126,13 +127,14 @@ class _Excuses:
         return min(at, max(self._until.get(scope, 0.0) for scope in scopes))
 
 
-def starved(history: History, orderly: Collection[str] = ()) -> list[str]:
+def starved(history: History, orderly: Collection[str] = (), guarded: Collection[str] = ()) -> list[str]:
     """A message is started within 3 s, and committed within 12 s once all before it are settled.
 
     An orderly queue that has nothing more to do is committed within 3 s.
 
     Not counted is the time in which a handler of the queue runs, or no member is there, or the queue has no owner that
-    could tell. Faults of other brokers excuse nothing; other faults do, for as long as EXCUSED says.
+    could tell. Faults of other brokers excuse nothing; other faults do, for as long as EXCUSED says. Messages of
+    `guarded` topics may wait, for the rate or the breaker of their handler.
     """
     brokers = {broker_of(event.queue) for event in history if isinstance(event, Stored)}
     findings, excuses, settling = [], _Excuses(brokers), Settling()
@@ -144,7 +146,13 @@ def starved(history: History, orderly: Collection[str] = ()) -> list[str]:
         if not owned.get(name):
             queue.idle_since, queue.finished_since = at, at if queue.finished_since is not None else None
             return
-        if queue.started < queue.stored and not queue.running and at - max(queue.idle_since, last) > STARTS:
+        may_wait = topic_of(name) in guarded or (bool(guarded) and is_copy(name))
+        if (
+            queue.started < queue.stored
+            and not may_wait
+            and not queue.running
+            and at - max(queue.idle_since, last) > STARTS
+        ):
             since = max(queue.idle_since, last)
             findings.append(f"{name}: #{queue.started} waits since {since:.3f}, still at {at:.3f}")
             queue.idle_since = at

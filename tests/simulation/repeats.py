@@ -18,6 +18,7 @@ from tests.simulation.history import (
     Started,
     Stored,
     broker_of,
+    is_copy,
     topic_of,
 )
 
@@ -29,7 +30,9 @@ TRUST_RETURNS = 60.0
 """Seconds after a fault in which commits may wait until the group was looked at again."""
 
 
-def repeats(history: History, orderly: Collection[str] = (), keyed: Collection[str] = ()) -> list[str]:
+def repeats(
+    history: History, orderly: Collection[str] = (), keyed: Collection[str] = (), guarded: Collection[str] = ()
+) -> list[str]:
     """A message is handled again only for a reason. The reasons are:
 
     - The attempt failed and its place is not settled: attempts in place are counted in memory, and the next owner of
@@ -46,6 +49,8 @@ def repeats(history: History, orderly: Collection[str] = (), keyed: Collection[s
     - The queue is keyed and changed hands, and a message below it was not settled then: one that is retried holds up
       the committed offset, and is not waited for. Or a call below it ran for more than 1 s: what waits behind that call
       for its key is not started any more.
+    - The queue has messages of a guarded topic and changed hands, and a message below it was not settled then: its
+      handler's rate or breaker let it wait.
     - A message is stored twice (of two sends whose outcome was unknown, or of two send-backs) after a fault: each copy
       is handled.
     """
@@ -87,8 +92,11 @@ def repeats(history: History, orderly: Collection[str] = (), keyed: Collection[s
             has_changed_hands = event.member != earlier.member or session != sessions[event.queue]
             may_be_shared = topic_of(event.queue) not in orderly and has_changed_hands
             is_handed_over = may_be_shared and (is_slow or routes.differ(earlier.at))
-            if topic_of(event.queue) in keyed and has_changed_hands:
-                is_handed_over = is_slow or open_at_end.get(event.queue, event.offset) < event.offset
+            topic, waits = topic_of(event.queue), open_at_end.get(event.queue, event.offset) < event.offset
+            if topic in keyed and has_changed_hands:
+                is_handed_over = is_slow or waits
+            if (topic in guarded or (guarded and is_copy(event.queue))) and has_changed_hands:
+                is_handed_over = is_handed_over or waits
             since = earlier.at - REMEMBERED
             is_disturbed = faults.reached({*by, *owners[event.queue][-4:], broker_of(event.queue)}, since)
             if not is_disturbed and not unanswered.reached({event.queue}, since) and not is_handed_over:

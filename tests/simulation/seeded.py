@@ -11,19 +11,22 @@ from random import Random
 from typing import Any
 
 from rocketapp.model.outcome import DeadLetter, Retry, Skip
+from rocketapp.model.policy import Breaker
 from rocketapp.wire.record import Message
 from tests.simulation.brokers import Broker, RouteServer
 from tests.simulation.checks import check
 from tests.simulation.cluster import Sender, catch_up
 from tests.simulation.disturber import Disturber, Group
 from tests.simulation.excuses import UNDER_WAY
-from tests.simulation.history import REBALANCING, Fault, History
+from tests.simulation.history import REBALANCING, SERVICE_DOWN, SERVICE_UP, Fault, History
 from tests.simulation.processes import run_simulated
 from tests.simulation.threads import block
 from tests.simulation.world import Topic, World
 
 CONCURRENT, ORDERLY, MIXED, PEACEFUL, OUTAGE = "concurrent", "orderly", "mixed", "peaceful", "outage"
 KEYED, KEYED_PEACEFUL, KEYED_OUTAGE = "keyed", "keyed peaceful", "keyed outage"
+GUARDED = "guarded"
+"""A topic whose handler has a rate and a breaker beside a plain one. What that handler calls is down for a while."""
 WORKLOADS = (CONCURRENT, ORDERLY, MIXED, PEACEFUL, OUTAGE)
 """Those that the seeds go round.
 
@@ -32,6 +35,8 @@ nothing else happens. How many brokers there are, and which handlers are sync, t
 
 KEYED_WORKLOADS = (KEYED, KEYED_PEACEFUL, KEYED_OUTAGE)
 """A topic with `order_by=` beside a concurrent one."""
+
+CHARGES, BREAKER = "charges", Breaker(failures=5, within=30.0, pause=6.0)
 
 CATCH_UP = 330.0
 """Seconds that the group may take when everything is calm: a member whose machine is gone is forgotten after
@@ -56,6 +61,12 @@ def workload_of(seed: int) -> str:
 
 def topics_of(workload: str, random: Random) -> tuple[Topic, ...]:
     concurrent, orderly = Topic(name="orders"), Topic(name="moves", orderly=True)
+    if workload == GUARDED:
+        rate, concurrency = random.choice((5.0, 20.0, 200.0)), random.choice((2, 8))
+        charges = Topic(
+            name=CHARGES, orderly=random.random() < 0.4, rate=rate, concurrency=concurrency, breaker=BREAKER
+        )
+        return replace(charges, sync=random.random() < 0.4), concurrent
     topics = {CONCURRENT: (concurrent,), ORDERLY: (orderly,)}.get(workload, (concurrent, orderly))
     if workload in KEYED_WORKLOADS:
         topics = Topic(name="accounts", keyed=True, concurrency=random.choice((20, 64))), concurrent
@@ -78,6 +89,7 @@ class Handlers:
         # Some peaceful runs have only quick handlers: nothing at all is handled twice there.
         is_quick = workload in PEACES and Random(f"{seed}/quick").random() < 0.6
         self._slow, self._very_slow = (0.0, 0.0) if is_quick else long
+        self.service_is_down = False
 
     async def call(self, message: Message) -> Any:
         seconds, result = self._plan(message)
@@ -93,6 +105,8 @@ class Handlers:
 
     def _plan(self, message: Message) -> tuple[float | None, Any]:
         """How long the call takes, and what it returns or raises."""
+        if self.service_is_down and message.topic == CHARGES:
+            return 0.05, ConnectionError("the service is down")
         random = Random(f"{self._seed}/{message.text()}/{message.attempt}")
         luck, seconds = random.random(), None
         if luck < self._very_slow:
@@ -130,7 +144,7 @@ class Run:
 
     def __init__(self, seed: int, workload: str) -> None:
         self._workload = workload
-        handlers = Handlers(seed, workload)
+        self._handlers = handlers = Handlers(seed, workload)
         self._world = world = World(
             seed=seed,
             topics=topics_of(workload, Random(f"{seed}/sync")),
@@ -157,8 +171,9 @@ class Run:
         for _ in range(3 if self._workload in OUTAGES else random.randint(1, 3)):
             self._group.join()
             await asyncio.sleep(random.choice((0.0, 0.1, 2.0)))
+        service = [asyncio.get_running_loop().create_task(self._lose_service())] if self._workload == GUARDED else []
         await self._disturb()
-        await asyncio.gather(*sending)
+        await asyncio.gather(*sending, *service)
         await self._disturber.is_over()
         await asyncio.sleep(UNDER_WAY)  # what was held back arrives, and may be stored still
         if not self._group.members:
@@ -168,10 +183,21 @@ class Run:
         await self._end()
         orderly = {topic.name for topic in world.topics if topic.orderly}
         keyed = {topic.name for topic in world.topics if topic.keyed}
-        findings = check(world.history, orderly=orderly, keyed=keyed, within=CATCH_UP)
+        guarded = [topic for topic in world.topics if topic.is_guarded]
+        findings = check(world.history, orderly=orderly, keyed=keyed, guarded=guarded, within=CATCH_UP)
         if self._workload in PEACES:
             findings += self._unclean()
         return Result(world.history, findings)
+
+    async def _lose_service(self) -> None:
+        """Every call of the guarded handler fails for a while."""
+        random = Random(f"{self._world.seed}/service")
+        await asyncio.sleep(random.uniform(0, 15))
+        self._handlers.service_is_down = True
+        self._world.fault(SERVICE_DOWN)
+        await asyncio.sleep(random.uniform(5, 60))
+        self._handlers.service_is_down = False
+        self._world.fault(SERVICE_UP)
 
     def _unclean(self) -> list[str]:
         """A member that leaves finishes and commits everything, unless it was just giving a queue to another one.

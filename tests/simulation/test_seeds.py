@@ -21,6 +21,7 @@ import pytest
 from tests.simulation import history as facts
 from tests.simulation.seeded import (
     CONCURRENT,
+    GUARDED,
     KEYED,
     KEYED_WORKLOADS,
     MIXED,
@@ -31,13 +32,14 @@ from tests.simulation.seeded import (
     workload_of,
 )
 
-SEEDS, KEYED_SEEDS = 200, 20
+SEEDS, KEYED_SEEDS, GUARDED_SEEDS = 200, 20, 20
 LESSONS = [
     (MIXED, 562),
     (MIXED, 662),
     (CONCURRENT, 910),
     (CONCURRENT, 3780),
     (KEYED, 99),
+    (GUARDED, 215),
 ]
 """Workloads and seeds past these that found something."""
 
@@ -88,6 +90,12 @@ def test_a_seed_that_found_something_finds_it_no_more(workload: str, seed: int, 
 def test_order_per_key_holds_whatever_happens(workload: str, seed: int, runs: Runs) -> None:
     again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload '{workload}' --show"
     assert runs.result_of(seed, workload).findings == [], again
+
+
+@pytest.mark.parametrize("seed", range(GUARDED_SEEDS))
+def test_rates_and_breakers_hold_whatever_happens(seed: int, runs: Runs) -> None:
+    again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload {GUARDED} --show"
+    assert runs.result_of(seed, GUARDED).findings == [], again
 
 
 def test_the_same_seed_is_the_same_history_in_every_process() -> None:

@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.model import event as events
+from rocketapp.model.policy import Breaker
 from rocketapp.model.subscription import Start
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.wire.record import Message
@@ -36,6 +37,13 @@ class Topic:
     retries: int = 2
     start: Start = "first"
     concurrency: int = 64
+    rate: float | None = None
+    breaker: Breaker | None = None
+
+    @property
+    def is_guarded(self) -> bool:
+        """Its messages may wait by the will of its handler."""
+        return self.rate is not None or self.breaker is not None
 
 
 @dataclass(kw_only=True)

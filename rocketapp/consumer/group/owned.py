@@ -30,6 +30,10 @@ class Owned(Protocol):
         """Give it to another living member, which does not wait for long."""
         ...
 
+    def is_of_another(self) -> None:
+        """While it is being given back, another member has got it."""
+        ...
+
     def cut(self) -> None:
         """Wait for no handler any more."""
         ...

@@ -184,6 +184,8 @@ class Rebalancer:
     ) -> None:
         self.wanted[topic] = mine
         if self._stopped:
+            for queue in there & self._of_topic.get(topic, {}).keys() - mine:
+                self.owned[queue].is_of_another()
             return
         active = [queue for queue, each in self._of_topic.get(topic, {}).items() if not each.is_ending]
         difference = change(active, mine)
@@ -219,8 +221,10 @@ class Rebalancer:
         """
         self._stopped = True
         assignments = list(self.owned.values())
-        for assignment in assignments:
+        for queue, assignment in self.owned.items():
             assignment.end()
+            if queue not in self.wanted.get(queue.topic, ()):
+                assignment.is_of_another()
         cutting = self._tasks.start(self._cut(cut, drain_timeout, assignments), "cut the drain")
         if self._running:
             await asyncio.wait(self._running.values())

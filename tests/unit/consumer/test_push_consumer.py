@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.errors import SetupError
 from rocketapp.model.event import Assigned, DrainCut, Handled, HandlerSlow, LoopFailed, Moving, StandingStill, Unmatched
 from rocketapp.model.message_queue import MessageQueue
@@ -648,6 +648,41 @@ async def test_stopping_finishes_what_lies_below_something_that_was_started() ->
     # Message 59 was done by the quick handler, so the slow one had to do everything below.
     assert len(slow.done) == 30
     assert cluster.committed(queue) == 60
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_stopping_starts_nothing_more_when_another_member_begins_with_the_queue() -> None:
+    cluster, quick = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    for number in range(60):
+        cluster.send(queue, str(number).encode(), TAGS="quick" if number % 2 else "slow")
+
+    def handlers(called: list[bytes]) -> ConsumedTopic:
+        async def slow(message: Message) -> None:
+            called.append(message.body)
+            await asyncio.sleep(0.7)
+
+        return consumed_by(
+            Handler(subscription("slow", tags="slow", concurrency=1), slow),
+            Handler(subscription("quick", tags="quick"), quick),
+        )
+
+    by_first, by_second = list[bytes](), list[bytes]()
+    first = await cluster.member(handlers(by_first)).start()
+    await eventually(lambda: len(quick) == 30)
+    second = cluster.member(handlers(by_second))
+    stopping = asyncio.ensure_future(first.stop())
+    # It sorts before the first, so it gets the queue.
+    second.client.client_id = second.client._members._client_id = "0"
+    await second.start()
+    await eventually(lambda: len(by_second) == 1)
+    before = len(by_first)
+    assert await stopping
+    assert len(by_first) == before
+    await eventually(lambda: cluster.committed(queue) == 60, 60)
+    assert len(by_first) + len(by_second) <= 30 + 1
+    await second.stop()
     await cluster.stop()
 
 
