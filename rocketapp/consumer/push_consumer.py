@@ -75,10 +75,16 @@ class PushConsumer:
         for topic in self._group.subscriptions:
             if routes.get(topic) is None:
                 routes.refresh_soon(topic)
+        self._cover_retry_topic()
         self._rebalancer.wake()
 
     def routes_changed(self) -> None:
         """Queues or brokers of some topic are others than before."""
+        self._cover_retry_topic()
+        self._rebalancer.wake()
+
+    def _cover_retry_topic(self) -> None:
+        """Ask for its route while it lacks a broker of the topics: members with other routes share it otherwise."""
         routes = self._client.routes
         retry = routes.get(retry_topic(self._name))
         covered = _brokers(retry) if retry is not None else set()
@@ -88,7 +94,6 @@ class PushConsumer:
         ):
             # A broker makes the retry topic when it hears our first heartbeat.
             routes.refresh_soon(retry_topic(self._name))
-        self._rebalancer.wake()
 
     def broker_lost(self, broker_names: Sequence[str]) -> None:
         """Others may get our queues of these brokers: offsets and locks there are in doubt."""

@@ -216,6 +216,30 @@ async def test_a_member_that_waits_for_a_frozen_broker_as_it_joins_hears_of_the_
     await stage.end()
 
 
+@scenario
+async def test_a_retry_topic_that_comes_to_a_broker_later_is_shared_in_seconds() -> None:
+    """A broker makes it at the first heartbeat, and members ask for its route every 30 s."""
+    stage = Stage(ORDERS, brokers=2, latency=0.02)
+    await stage.begin()
+    stage.brokers[1].freeze()
+    await stage.join()
+    await stage.join()
+    await asyncio.sleep(1)
+    stage.brokers[1].thaw()
+    await asyncio.sleep(3)
+    await stage.join()
+    await asyncio.sleep(5)
+    owners: dict[str, set[str]] = {}
+    for event in stage.world.history:
+        if isinstance(event, facts.Assigned):
+            owners.setdefault(event.queue, set()).add(event.member)
+        elif isinstance(event, facts.Released):
+            owners[event.queue].discard(event.member)
+    assert {queue: members for queue, members in owners.items() if len(members) != 1} == {}
+    assert sum(facts.is_copy(queue) for queue in owners) == 2
+    await stage.end()
+
+
 @pytest.mark.parametrize("is_cut", [False, True], ids=["connected", "cut"])
 @pytest.mark.parametrize("seconds", [1.0, 10.0, 40.0, 70.0, 130.0])
 @scenario

@@ -17,7 +17,7 @@ from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.state.rebalance import Membership, membership
 from rocketapp.tasks import Tasks
 
-_GRACE, _LONGEST_GRACE = 0.05, 0.25
+_GRACE, _LONGEST_GRACE = 0.4, 1.0
 """Seconds that other brokers get after the first good answer, and twice the time that this one took."""
 
 _Question = asyncio.Task[list[str] | RocketAppError]

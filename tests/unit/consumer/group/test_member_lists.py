@@ -1,0 +1,52 @@
+"""The members of a group are what all brokers together know; one that does not answer holds nobody up for long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rocketapp.consumer.group.member_lists import MemberLists
+from rocketapp.tasks import Tasks
+from tests.unit.scripted import Events, in_virtual_time
+
+
+class Answering:
+    """Brokers that name these members after these seconds."""
+
+    def __init__(self, **answers: tuple[float, list[str]]) -> None:
+        self._answers = answers
+
+    def brokers_of(self, topic: str) -> list[str]:
+        return list(self._answers)
+
+    def is_connected(self, name: str) -> bool:
+        return True
+
+    async def members(self, name: str) -> list[str]:
+        seconds, members = self._answers[name]
+        await asyncio.sleep(seconds)
+        return members
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_heard"),
+    [(0.01, True), (0.35, True), (30.0, False)],
+    ids=["at once", "over a slow network", "frozen"],
+)
+def test_a_broker_that_answers_a_little_later_is_heard_and_a_frozen_one_is_not_waited_for(
+    seconds: float, is_heard: bool
+) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        brokers: Any = Answering(a=(0.01, ["me"]), b=(seconds, ["me", "frozen"]))
+        tasks = Tasks(Events())
+        began = loop.time()
+        found = await MemberLists(brokers, "me", tasks, lambda _: True).of("topic")
+        assert found == ({"me", "frozen"} if is_heard else {"me"})
+        assert loop.time() - began <= 0.5
+        await tasks.close()
+
+    story()
