@@ -36,6 +36,7 @@ class ProcessQueue(Generic[M]):
         "_highest",
         "_unfinished",
         "_watchers",
+        "answered_at",
         "broker_end",
         "closed",
         "epoch",
@@ -55,6 +56,8 @@ class ProcessQueue(Generic[M]):
         """Bytes of the unfinished messages' records."""
         self.broker_end: int | None = None
         """Where the queue ended when the broker last answered a pull; None before that."""
+        self.answered_at: float = 0.0
+        """When that was: the time of the loop."""
         self.closed: bool = False
         self._watchers: tuple[Callable[[], None], ...] = ()
 

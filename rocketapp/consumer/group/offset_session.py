@@ -52,7 +52,8 @@ class Session:
             return True
         if self.lease is not None or not self.is_contested or now >= self._began + CAREFUL_FOR:
             return False
-        if self.contested_end is None and now >= self._began + STILL_PULLS:
+        # An older answer may be older than the last pull of that owner: a full queue is not pulled.
+        if self.contested_end is None and self.process_queue.answered_at >= self._began + STILL_PULLS:
             self.contested_end = self.process_queue.broker_end
         return self.contested_end is None or self.process_queue.commit_offset < self.contested_end
 

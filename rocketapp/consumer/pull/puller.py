@@ -115,6 +115,7 @@ class Puller:
     ) -> None:
         self._queue, self._subscription, self._deliver = process_queue, subscription, deliver
         self._flow, self._context = flow, context
+        self._now = asyncio.get_running_loop().time
         self._broker_id = MASTER_ID
         self._carried: int | None = None
         """The offset that travels with the pull under way."""
@@ -212,6 +213,7 @@ class Puller:
         self._moves()
         context.counters.pulls += 1
         queue.broker_end = result.max_offset
+        queue.answered_at = self._now()
         self._broker_id = result.suggested_broker_id
         is_at_end = result.next_offset >= result.max_offset
         if result.status != "found":
