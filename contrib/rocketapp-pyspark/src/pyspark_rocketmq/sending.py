@@ -12,7 +12,7 @@ from collections import deque
 
 from pyspark_rocketmq.cluster import CONNECTIONS, TRANSIENT, Cluster
 from pyspark_rocketmq.options import Reach
-from pyspark_rocketmq.outgoing import Payload
+from pyspark_rocketmq.packing import Payload
 from pyspark_rocketmq.problems import WriteError
 from pyspark_rocketmq.remoting import Connection
 from rocketapp import NoRouteError, TransportError

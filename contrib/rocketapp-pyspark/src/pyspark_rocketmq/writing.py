@@ -9,15 +9,19 @@ import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.cluster import Cluster
+from pyspark_rocketmq.encoding import RowError, encode, stamps_of
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import WriteOptions
-from pyspark_rocketmq.outgoing import Packing, Payload, Row, check_schema, chosen, item_of
+from pyspark_rocketmq.outgoing import check_schema
+from pyspark_rocketmq.packing import Packed, Packing, Payload
+from pyspark_rocketmq.placing import Place, batches_of, by_queue, by_topic
 from pyspark_rocketmq.problems import OptionError, WriteError
 from pyspark_rocketmq.sending import BrokerLane
 from rocketapp.wire.message_id import UniqueIds
@@ -40,21 +44,21 @@ class Task:
         self._options, self._columns = options, columns
         self._place = f"{query}/{batch}/{partition}"
         self._cluster = Cluster(options.reach)
-        self._packing = Packing(options.max_batch_bytes)
+        self._packing = Packing[Place](options.max_batch_bytes)
         self._queues: dict[str, list[Queue]] = {}
         self._lanes: dict[str, BrokerLane] = {}
         self._turn = partition
         self._ids = UniqueIds(socket.inet_aton("127.0.0.1"), os.getpid(), uuid.uuid4().int & 0xFFFF_FFFF)
 
-    def write(self, batches: Iterable[Any]) -> int:
+    def write(self, given: Iterable[Any]) -> int:
         """Write Arrow batches or rows; return how many messages the brokers stored. Raises WriteError."""
         count = 0
         try:
-            for row in self._rows(batches):
-                self._write_row(row, count)
-                count += 1
-            for payload in self._packing.rest():
-                self._send(payload)
+            for batch in batches_of(given, self._columns):
+                self._write(dict(zip(self._columns, batch.columns, strict=True)), batch.num_rows, count)
+                count += batch.num_rows
+            for place, packed in self._packing.rest():
+                self._send(place, packed)
             for lane in self._lanes.values():
                 lane.settle()
         except BaseException:
@@ -63,47 +67,47 @@ class Task:
             raise
         return count
 
-    def _rows(self, batches: Iterable[Any]) -> Iterator[Row]:
-        for batch in batches:
-            if hasattr(batch, "columns"):
-                for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                    yield Row(**dict(zip(self._columns, values, strict=True)))
-            else:
-                yield Row(**dict(zip(self._columns, batch, strict=True)))
-
-    def _write_row(self, row: Row, number: int) -> None:
-        topic = row.topic or self._options.topic
+    def _write(self, columns: dict[str, Any], count: int, first: int) -> None:
+        """Rows from the number `first` of the task on."""
+        now, next_id = time.time_ns() / 1e9, self._ids.next
+        stamps = stamps_of(self._place, first, count) if self._options.stamp else None
+        delayed = columns["deliver_at"].is_valid().to_numpy(zero_copy_only=False) if "deliver_at" in columns else None
         try:
-            if not topic:
-                raise WriteError("its topic is null, and no option names one")
-            queue = chosen(row, self._writable(topic), self._turn)
-            item = item_of(
-                row,
-                unique_id=self._ids.next(time.time_ns() / 1e9),
-                stamp=f"{self._place}/{number}" if self._options.stamp else None,
-            )
-        except WriteError as error:
-            raise WriteError(f"row {number} of {self._place}: {error}") from None
-        for payload in self._packing.add(queue, item, alone=row.deliver_at is not None):
-            self._send(payload)
-            self._turn += 1
+            items = encode(columns, [next_id(now) for _ in range(count)], stamps)
+            for place, rows in self._places(columns, count):
+                some = items if len(rows) == count else items.take(pa.array(rows))
+                for packed in self._packing.add(place, some, alone=None if delayed is None else delayed[rows]):
+                    self._send(place, packed)
+        except RowError as error:
+            raise WriteError(f"row {first + error.row} of {self._place}: {error.problem}") from None
+
+    def _places(self, columns: dict[str, Any], count: int) -> Iterator[tuple[Place, Any]]:
+        """Where rows go, each place with the numbers of its rows in order."""
+        for topic, rows in by_topic(columns.get("topic"), count, default=self._options.topic):
+            queues = self._writable(topic)
+            if not queues:
+                raise RowError(int(rows[0]), f"topic {topic} has no queue that may be written")
+            for queue, some in by_queue(columns, rows, queues):
+                yield (topic, queue), some
 
     def _writable(self, topic: str) -> list[Queue]:
         queues = self._queues.get(topic)
         if queues is None:
             queues = self._queues[topic] = self._cluster.writable(topic)
-            if not queues:
-                raise WriteError(f"topic {topic} has no queue that may be written")
         return queues
 
-    def _send(self, payload: Payload) -> None:
-        broker = payload.queue.broker
-        lane = self._lanes.get(broker)
+    def _send(self, place: Place, packed: Packed) -> None:
+        topic, queue = place
+        if queue is None:
+            queues = self._queues[topic]
+            queue = queues[self._turn % len(queues)]
+            self._turn += 1
+        lane = self._lanes.get(queue.broker)
         if lane is None:
             options = self._options
-            lane = BrokerLane(self._cluster, options.reach, broker, group=options.group, depth=options.depth)
-            self._lanes[broker] = lane
-        lane.send(payload)
+            lane = BrokerLane(self._cluster, options.reach, queue.broker, group=options.group, depth=options.depth)
+            self._lanes[queue.broker] = lane
+        lane.send(Payload(queue, packed))
 
 
 def _checked(options: WriteOptions, schema: StructType, overwrite: bool) -> list[str]:
