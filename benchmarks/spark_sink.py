@@ -23,7 +23,8 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.spark_read import QUEUES, cpu_of, fill
+from benchmarks.processes import cpu_of
+from benchmarks.spark_read import QUEUES, fill
 from rocketapp import RocketApp
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.session import Spark
