@@ -1,4 +1,4 @@
-"""`python -m tests.spark cluster|versions`: the data source on a cluster of processes, and on each version of Spark."""
+"""`python -m tests.spark cluster|writes|versions`: the data source on a cluster, under kills, on every Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.spark import cluster, versions
+from tests.spark import cluster, versions, writes
 
 
 def on_cluster(arguments: argparse.Namespace) -> bool:
@@ -19,6 +19,13 @@ def on_cluster(arguments: argparse.Namespace) -> bool:
         print(json.dumps(figures), flush=True)
         right = cluster.is_right(figures) and right
     return right
+
+
+def under_kills(arguments: argparse.Namespace) -> bool:
+    with tempfile.TemporaryDirectory(prefix="rocketapp-writes-") as directory:
+        figures = writes.run(Path(directory), arguments.count, apache=arguments.broker == "apache")
+    print(json.dumps(figures), flush=True)
+    return writes.is_right(figures)
 
 
 def on_versions(arguments: argparse.Namespace) -> bool:
@@ -33,6 +40,10 @@ def main() -> int:
     one.add_argument("--broker", choices=("embedded", "apache"), default="embedded")
     one.add_argument("--kind", choices=("batch", "stream"), action="append", help="may be given again (both)")
     one.set_defaults(run=on_cluster)
+    written = parts.add_parser("writes", help="a write of which a task and the broker are killed; every row is there")
+    written.add_argument("--count", type=int, default=400_000, help="messages of 256 bytes (400000)")
+    written.add_argument("--broker", choices=("embedded", "apache"), default="apache")
+    written.set_defaults(run=under_kills)
     other = parts.add_parser("versions", help="the tests of the source on each version of Spark, below .cache/spark")
     other.add_argument("--only", action="append", metavar="VERSION", help="may be given again (all)")
     other.add_argument("--mode", choices=versions.MODES, action="append", help="may be given again (all)")
