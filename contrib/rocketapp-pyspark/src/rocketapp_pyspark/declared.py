@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from rocketapp import SetupError
@@ -62,6 +63,8 @@ class Sink:
     """The keywords that only this format takes; a password may be among them."""
     transform: Transform | None = field(default=None, init=False)
     """The user's function, when the sink is used as a decorator."""
+    folder: Path = field(default_factory=Path.cwd, init=False)
+    """Where the program is when it declares the sink."""
 
     def decorate(self, function: Transform) -> Transform:
         """Take the user's function. Raises SetupError, with the place of the sink."""
@@ -105,7 +108,12 @@ class Sink:
         """What the store is made of. Raises ValueError for options that the format does not take."""
         options = format.make_options(self.options, SinkOptions.__annotations__)
         return TableOptions(
-            table=self.table, sink=self.name, partition_by=self.partition_by, sort_by=self.sort_by, options=options
+            table=self.table,
+            sink=self.name,
+            folder=self.folder,
+            partition_by=self.partition_by,
+            sort_by=self.sort_by,
+            options=options,
         )
 
 

@@ -56,7 +56,8 @@ class DeltaStore:
 
         `is_set_back`: a table that was restored to an older version is taken as it is, with the positions of its rows.
         """
-        self.path, self.sink, self._is_set_back = Path(path), sink, is_set_back
+        # A program may go to another folder meanwhile.
+        self.path, self.sink, self._is_set_back = Path(path).absolute(), sink, is_set_back
         self._staging, self._partition_columns = Staging(self.path, write), list(partition_columns)
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from rocketapp_pyspark.database import Database, JdbcOptions
@@ -28,6 +29,8 @@ class TableOptions:
     """Its place, as the user wrote it."""
     sink: str
     """The name of the sink: positions belong to it."""
+    folder: str | os.PathLike[str] = ""
+    """Where the program was when it declared the sink: a relative `table` that is a directory lies below it."""
     partition_by: PartitionBy | None = None
     """Rows are kept apart by the time at which brokers stored them, in UTC."""
     sort_by: tuple[str, ...] = ()
@@ -88,7 +91,9 @@ class ParquetOptions:
 
 def parquet(about: TableOptions, spark: Spark) -> Store:
     write = by_spark(spark, about.partition_by, about.sort_by)
-    return ParquetStore(about.table, about.sink, write=write, sort_by=about.sort_by, staging=about.options.staging)
+    staging = about.options.staging and Path(about.folder, about.options.staging)
+    table = Path(about.folder, about.table)
+    return ParquetStore(table, about.sink, write=write, sort_by=about.sort_by, staging=staging)
 
 
 def delta(about: TableOptions, spark: Spark) -> Store:
@@ -96,7 +101,7 @@ def delta(about: TableOptions, spark: Spark) -> Store:
 
     columns = () if about.partition_by is None else (partition_column(about.partition_by),)
     write = by_spark(spark, about.partition_by, about.sort_by)
-    return DeltaStore(about.table, about.sink, write=write, partition_columns=columns)
+    return DeltaStore(Path(about.folder, about.table), about.sink, write=write, partition_columns=columns)
 
 
 def iceberg(about: TableOptions, spark: Spark) -> Store:

@@ -264,7 +264,13 @@ def _directory(table: Table) -> Path:
     place = urlsplit(table.location())
     if place.scheme not in ("", "file"):
         raise SinkError(f"{table.location()}: the files of the table have to be on a local or network file system")
-    return Path(unquote(place.path) if place.scheme else table.location())
+    found = Path(unquote(place.path) if place.scheme else table.location())
+    if place.netloc or not found.is_absolute():
+        raise SinkError(
+            f"{table.location()}: the location of the table depends on where a program runs: "
+            f"give its catalog a warehouse with its full path, as file:///lake"
+        )
+    return found
 
 
 def _is_alike(has: pa.DataType, rows: pa.DataType) -> bool:

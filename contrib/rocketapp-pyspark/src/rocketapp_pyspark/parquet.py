@@ -47,7 +47,8 @@ class ParquetStore:
         staging: str | os.PathLike[str] | None = None,
     ) -> None:
         """`sort_by`: the columns by which `write` sorts the rows of a file. `staging`: for files of commits to come."""
-        self.path, self.sink, self._sort_by = Path(path), sink, sort_by
+        # A program may go to another folder meanwhile.
+        self.path, self.sink, self._sort_by = Path(path).absolute(), sink, sort_by
         self._log = _log(self.path, sink)
         self._staging = Staging(self.path, write, None if staging is None else Path(staging))
         self._complete = 0

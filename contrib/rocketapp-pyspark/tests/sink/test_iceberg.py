@@ -264,7 +264,15 @@ def test_the_first_commit_may_be_without_rows(table: Lake) -> None:
     assert (table.rows(), dict(table.store("one").load().vector)) == ([], {LANE: 1})
 
 
-def test_files_elsewhere_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("place", "problem"),
+    [
+        ("s3://bucket/orders", "have to be on a local or network file system"),
+        ("lake/orders", "depends on where a program runs"),
+        ("file://lake/orders", "depends on where a program runs"),
+    ],
+)
+def test_files_elsewhere_are_refused(place: str, problem: str) -> None:
     class Bucket:
         properties: Mapping[str, str] = {}
 
@@ -272,10 +280,10 @@ def test_files_elsewhere_are_refused() -> None:
             return self
 
         def location(self) -> str:
-            return "s3://bucket/orders"
+            return place
 
     store = IcebergStore(Bucket, "shop.orders", "one", write=write)  # type: ignore[arg-type]
-    with pytest.raises(SinkError, match=r"s3://bucket/orders: .* on a local or network file system"):
+    with pytest.raises(SinkError, match=f"{place}: .* {problem}"):
         store.stage("a", rows_of(0))
 
 
