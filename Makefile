@@ -20,7 +20,8 @@ help:
 	@echo "make bench   ours beside the peers, one table with ratios; ARGS selects"
 	@echo "make faults  the long fault runs with their figures; ARGS selects"
 	@echo "make simulation  seeds of the simulated cluster; ARGS='--seeds 0 10000'"
-	@echo "make spark   ARGS=cluster: spark-submit on two workers; ARGS=versions: every version of Spark"
+	@echo "make spark   ARGS=cluster: spark-submit on two workers; ARGS=versions: every version of Spark;"
+	@echo "             ARGS=landing: 1,000,000 messages of Apache RocketMQ into Parquet files, the app killed on the way"
 	@echo "make clean   remove .venv, .cache and what tools left; never .rocketapp, which holds messages"
 
 run: .venv/.run-stamp

@@ -1,4 +1,4 @@
-"""`python -m tests.spark cluster|writes|versions`: the data source on a cluster, under kills, on every Spark."""
+"""`python -m tests.spark cluster|writes|versions|landing`: on a cluster, under kills, on every Spark."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.spark import cluster, versions, writes
+from tests.spark import cluster, landing, versions, writes
 
 
 def on_cluster(arguments: argparse.Namespace) -> bool:
@@ -32,6 +32,19 @@ def on_versions(arguments: argparse.Namespace) -> bool:
     return versions.run(arguments.only or versions.VERSIONS, arguments.mode or versions.MODES, arguments.pytest)
 
 
+def on_landing(arguments: argparse.Namespace) -> bool:
+    with tempfile.TemporaryDirectory(prefix="rocketapp-landing-") as directory:
+        figures = landing.run(
+            Path(directory),
+            count=arguments.count,
+            kills=arguments.kills,
+            format=arguments.format,
+            is_naive=arguments.naive,
+        )
+    print(json.dumps(figures), flush=True)
+    return landing.is_right(figures)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark", description=__doc__)
     parts = parser.add_subparsers(required=True)
@@ -49,6 +62,14 @@ def main() -> int:
     other.add_argument("--mode", choices=versions.MODES, action="append", help="may be given again (all)")
     other.add_argument("pytest", nargs="*", help="arguments for pytest, behind --")
     other.set_defaults(run=on_versions)
+    last = parts.add_parser(
+        "landing", help="many messages of Apache RocketMQ into Parquet files, the app killed on the way"
+    )
+    last.add_argument("--count", type=int, default=1_000_000, help="messages of 256 bytes (1000000)")
+    last.add_argument("--kills", type=int, default=3, help="of the process group (3)")
+    last.add_argument("--format", choices=("parquet", "arrow"), default="parquet", help="`arrow` does without Spark")
+    last.add_argument("--naive", action="store_true", help="the control: a handler that appends its batches")
+    last.set_defaults(run=on_landing)
     arguments = parser.parse_args()
     return 0 if arguments.run(arguments) else 1
 

@@ -57,6 +57,11 @@ class QueueSession(Protocol):
         """The handler behind its wrappers: an intake may call it, or do without. One of a sync handler blocks."""
         ...
 
+    @property
+    def position(self) -> int:
+        """Everything below is done, or did not match the subscription: what is committed to the broker."""
+        ...
+
     def done(self, messages: Sequence[Message]) -> None:
         """These are done: in any order, the committed offset passes them when all below are done."""
         ...

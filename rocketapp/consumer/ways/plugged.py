@@ -208,6 +208,10 @@ class _Session:
     def call(self) -> Callable[[Any], Any]:
         return self._way.handler.call
 
+    @property
+    def position(self) -> int:
+        return self._process_queue.commit_offset
+
     def done(self, messages: Sequence[Message]) -> None:
         if not self._process_queue.closed:
             self._completion.done_all(messages)

@@ -166,6 +166,7 @@ class Aside:
         self._last = batch, bad
         if bad:
             await self._outlet.put(batch, bad)
+        self._rows.forget()
 
     def published(self) -> None:
         """The batch is in the table."""
@@ -221,4 +222,4 @@ def _tag(message: Message) -> str | None:
 def _counted(batch: Batch[Message], bad: Sequence[BadRow]) -> list[tuple[Lane, int, int]]:
     """Rows and bad rows by lane."""
     of_lane = Counter(one.lane for one in bad)
-    return [(lane, len(rows), of_lane[lane]) for lane, rows in batch.rows.items()]
+    return [(lane, len(rows), of_lane[lane]) for lane, rows in batch.rows.items() if rows]

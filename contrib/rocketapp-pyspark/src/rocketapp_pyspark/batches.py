@@ -20,7 +20,7 @@ class Row(Protocol):
 
 
 R = TypeVar("R", bound=Row)
-Reason = Literal["rows", "bytes", "age", "drain"]
+Reason = Literal["rows", "bytes", "age", "drain", "idle"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,10 @@ class Batch(Generic[R]):
                 spans[lane] = Span(start, span.end)
                 rows[lane] = [row for row in self.rows[lane] if row.offset >= start]
         return Batch(rows, spans, self.reason)
+
+    def beside(self, spans: Mapping[Lane, Span]) -> Batch[R]:
+        """The same with spans without rows, of lanes that it does not have."""
+        return Batch({**self.rows, **dict.fromkeys(spans, ())}, {**self.spans, **spans}, self.reason)
 
     def without(self, lanes: Iterable[Lane]) -> Batch[R]:
         """The same without these lanes."""

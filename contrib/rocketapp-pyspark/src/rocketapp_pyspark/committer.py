@@ -114,6 +114,18 @@ class Attempt(Generic[R]):
             head, is_old = self._store.load(), False
         raise SinkError(f"sink {self._sink}: {MOST_FENCES} races lost in a row: too many publish to it")
 
+    def prepare(self, head: Head | None = None) -> None:
+        """Trim and stage, as `run` would do it: raises what is wrong with the rows before anything is published."""
+        if self._published is not None:
+            return
+        if head is None or fit(self.batch.spans, head.vector) != Fit():
+            head = self._store.load()
+        self._trim(head)
+        if self.batch.spans:
+            _, _, schema = self._stage()
+            if schema is not None:
+                grown(self._sink, head.schema, schema, self._evolution)
+
     def drop(self, batch: Batch[R]) -> None:
         """Go on with this part of it."""
         if batch.spans.keys() != self.batch.spans.keys():
@@ -138,7 +150,7 @@ class Attempt(Generic[R]):
 
     def _stage(self) -> tuple[str, Staged | None, pa.Schema | None]:
         if self._staged is None:
-            name, table = uuid.uuid4().hex, self._to_table(self.batch)
+            name, table = uuid.uuid4().hex, self._to_table(self.batch) if len(self.batch) else None
             if table is None or not table.num_rows:
                 self._staged = name, None, None
             else:

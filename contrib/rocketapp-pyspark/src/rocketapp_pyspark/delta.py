@@ -28,7 +28,7 @@ from rocketapp_pyspark.columns import COORDINATES
 from rocketapp_pyspark.errors import FencedError, SinkError
 from rocketapp_pyspark.lanes import Vector
 from rocketapp_pyspark.records import Commit, Head, encode, to_json
-from rocketapp_pyspark.staging import Staging, Write, partition_of, place_of
+from rocketapp_pyspark.staging import Staging, Write, make, partition_of, place_of, sync
 from rocketapp_pyspark.statistics import statistics_of
 from rocketapp_pyspark.store import Compacted
 
@@ -95,11 +95,12 @@ class DeltaStore:
             if files:
                 self._check(table, schema)
             self._staging.move(commit.batch, places)
-            is_placed = True
+            is_placed, version = True, table.version()
             try:
                 self._commit(table, commit, [self._add(place) for _, place in places])
             except CommitFailedError:
                 continue
+            self._sync(version + 1)
             break
         else:
             raise self._too_many()
@@ -195,16 +196,19 @@ class DeltaStore:
 
     def _create(self, schema: pa.Schema) -> DeltaTable:
         """A new table, unless another owner is faster."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        make(self.path)
         try:
-            return DeltaTable.create(
+            table = DeltaTable.create(
                 self.path, Schema.from_arrow(schema), mode="ignore", partition_by=self._partition_columns
             )
         except DeltaError:
-            table = self._open()
-            if table is None:
+            found = self._open()
+            if found is None:
                 raise
-            return table
+            return found
+        self._sync(table.version())
+        sync(self.path)
+        return table
 
     def _schema(self, batch: str, files: Sequence[str]) -> pa.Schema:
         """The columns of staged files; without a file those that every row has."""
@@ -269,3 +273,10 @@ class DeltaStore:
             # The library would go on behind commits of others without a look at what they are.
             commit_properties=CommitProperties(metadata, max_commit_retries=0, app_transactions=transactions),
         )
+
+    def _sync(self, version: int) -> None:
+        """This version survives the machine: Delta's library leaves that to the system."""
+        log = self.path / delta_log.LOG
+        for place in (log / f"{version:020d}.json", log):
+            if place.exists():
+                sync(place)

@@ -101,9 +101,19 @@ def contained(table: Path, newest: int) -> Iterator[Entry]:
 
 
 def transactions(table: Path, newest: int) -> dict[str, int]:
-    """All transactions of a version: those of the newest checkpoint, and of what came after it."""
+    """All transactions of a version: those of the newest checkpoint, and of what came after it.
+
+    Raises SinkError when versions between these are gone: what is left would say that a queue was never seen.
+    """
     at, found = _checkpoint(table, newest)
-    for one in reversed([*_behind(table, newest, at)]):
+    behind = [*_behind(table, newest, at)]
+    oldest = behind[-1].version if behind else newest + 1
+    if oldest > at + 1:
+        raise SinkError(
+            f"{table}: its log lacks version {oldest - 1}, and has no checkpoint behind it that can be read here: "
+            f"write one as Parquet files (delta.checkpointPolicy=classic)"
+        )
+    for one in reversed(behind):
         found |= one.transactions
     return found
 

@@ -58,6 +58,10 @@ class Format:
     """Why a sink cannot have this table; None when it can. Asked where the sink is declared."""
     is_sorted: bool = False
     """Its store minds `sort_by`; otherwise that is refused."""
+    refuses_nul: Callable[[TableOptions], bool] = lambda about: False
+    """Whether the table cannot hold texts with a NUL: such rows are bad ones then."""
+    compaction: str = "the format has none"
+    """For a store without compaction: what does it instead."""
 
     def make_options(self, given: Mapping[str, Any], others: Iterable[str]) -> Any:
         """The options of one sink. Raises ValueError for an unknown keyword, a missing one, or a wrong value.
@@ -128,6 +132,10 @@ def jdbc(about: TableOptions, spark: Spark) -> Store:
     return JdbcStore(os.fspath(about.table), about.sink, Database(spark, about.options))
 
 
+def is_postgresql(about: TableOptions) -> bool:
+    return str(about.options.url).startswith("jdbc:postgresql:")
+
+
 def jdbc_problem(about: TableOptions) -> str | None:
     if about.partition_by is not None:
         return f"partition_by={about.partition_by!r}: a table of a database has the partitions that it was created with"
@@ -142,8 +150,19 @@ def jdbc_problem(about: TableOptions) -> str | None:
 BUILT_IN: dict[str, Format] = {
     "parquet": Format(new_store=parquet, options=ParquetOptions, problem=path_problem, is_sorted=True),
     "delta": Format(new_store=delta, problem=path_problem, is_sorted=True),
-    "iceberg": Format(new_store=iceberg, problem=name_problem, is_sorted=True),
-    "jdbc": Format(new_store=jdbc, options=JdbcOptions, problem=jdbc_problem),
+    "iceberg": Format(
+        new_store=iceberg,
+        problem=name_problem,
+        is_sorted=True,
+        compaction="Spark's procedure rewrite_data_files puts its files together, beside running apps",
+    ),
+    "jdbc": Format(
+        new_store=jdbc,
+        options=JdbcOptions,
+        problem=jdbc_problem,
+        refuses_nul=is_postgresql,
+        compaction="a database sees to its files itself, as PostgreSQL by VACUUM",
+    ),
 }
 EXTRAS = {"delta": "deltalake", "iceberg": "pyiceberg"}
 """The library of a format, which the extra of the same name brings along."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -20,8 +21,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 import pyiceberg.catalog
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
+from pyiceberg.exceptions import CommitFailedException, NoSuchNamespaceError, NoSuchTableError, TableAlreadyExistsError
 from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.transforms import DayTransform, HourTransform, Transform
@@ -29,7 +29,7 @@ from pyiceberg.transforms import DayTransform, HourTransform, Transform
 from rocketapp_pyspark.columns import COORDINATES
 from rocketapp_pyspark.errors import FencedError, SinkError
 from rocketapp_pyspark.records import Commit, Head, decode, encode, to_json
-from rocketapp_pyspark.staging import Staging, Write, place_of
+from rocketapp_pyspark.staging import Staging, Write, place_of, sync
 from rocketapp_pyspark.writing import STORED
 
 if TYPE_CHECKING:
@@ -100,12 +100,13 @@ class IcebergStore:
             staging.move(commit.batch, places)
             is_placed = True
             try:
-                self._transaction(table, commit, [place for _, place in places]).commit_transaction()
+                table = self._transaction(table, commit, [place for _, place in places]).commit_transaction()
             except CommitFailedException:
                 continue
             break
         else:
             raise self._too_many()
+        _sync(table)
         staging.forget(commit.batch)
 
     def who_committed(self, sequence: int) -> str | None:
@@ -160,12 +161,15 @@ class IcebergStore:
         catalog = self._catalog()
         catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
         columns = pa.schema([column.with_nullable(True).remove_metadata() for column in schema])
-        table = catalog.create_table_if_not_exists(self.name, columns)
-        if self._partition_by is not None and table.spec() == UNPARTITIONED_PARTITION_SPEC and not table.snapshots():
+        made = catalog.create_table_transaction(self.name, columns)
+        if self._partition_by is not None:
+            # In the commit that creates it: a table without would stay so when its creator dies.
             transform: Transform[Any, Any] = DayTransform() if self._partition_by == "day" else HourTransform()
-            with table.update_spec() as update:
+            with made.update_spec() as update:
                 update.add_field(STORED, transform, f"rmq_{self._partition_by}")
-        return table
+        with suppress(CommitFailedException, TableAlreadyExistsError):
+            made.commit_transaction()
+        return catalog.load_table(self.name)
 
     def _staging(self, table: Table) -> Staging:
         return Staging(_directory(table), self._write)
@@ -261,16 +265,35 @@ def _commit_of(snapshot: Snapshot) -> Commit | None:
 
 def _directory(table: Table) -> Path:
     """Where its files are. Raises SinkError for another place than a file system."""
-    place = urlsplit(table.location())
-    if place.scheme not in ("", "file"):
+    found = _path(table.location())
+    if found is None:
         raise SinkError(f"{table.location()}: the files of the table have to be on a local or network file system")
-    found = Path(unquote(place.path) if place.scheme else table.location())
-    if place.netloc or not found.is_absolute():
+    if urlsplit(table.location()).netloc or not found.is_absolute():
         raise SinkError(
             f"{table.location()}: the location of the table depends on where a program runs: "
             f"give its catalog a warehouse with its full path, as file:///lake"
         )
     return found
+
+
+def _path(location: str) -> Path | None:
+    """None for another place than a file system."""
+    place = urlsplit(location)
+    if place.scheme not in ("", "file"):
+        return None
+    return Path(unquote(place.path) if place.scheme else location)
+
+
+def _sync(table: Table) -> None:
+    """What the newest commit is made of survives the machine: Iceberg's library leaves that to the system."""
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    own = [one.manifest_path for one in snapshot.manifests(table.io) if one.added_snapshot_id == snapshot.snapshot_id]
+    for location in (*own, snapshot.manifest_list, table.metadata_location):
+        place = _path(location)
+        if place is not None and place.is_file():
+            sync(place)
+            sync(place.parent)
 
 
 def _is_alike(has: pa.DataType, rows: pa.DataType) -> bool:

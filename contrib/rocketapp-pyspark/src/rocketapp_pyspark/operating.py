@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from rocketapp_pyspark.formats import BUILT_IN
 from rocketapp_pyspark.lanes import Lane
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.rebasing import lane_from
@@ -56,12 +57,13 @@ def store_of(table: str, sink: str, sort_by: Sequence[str] = ()) -> Store:
 @click.option("--sort-by", multiple=True, metavar="COLUMN", help="Sort the rows of each new file; may be repeated.")
 def compact(table: str, name: str | None, target_file_size: int, sort_by: tuple[str, ...]) -> None:
     """Put the small files of a Parquet directory or Delta table together. Positions stay as they are."""
+    if not is_iceberg(table) and not Path(table).is_dir():
+        of_database = BUILT_IN["jdbc"].compaction
+        raise click.UsageError(f"{table} is not a directory; if it is a table of a database, {of_database}")
     for one in names_of(table, name):
         store = store_of(table, one, sort_by)
         if not isinstance(store, Compacts):
-            raise click.UsageError(
-                f"{table} is an Iceberg table: put its files together by rewrite_data_files of Spark"
-            )
+            raise click.UsageError(f"{table} is an Iceberg table: {BUILT_IN['iceberg'].compaction}")
         done = store.compact(target_file_size * MIB)
         if done.before:
             click.echo(f"{one}: {done.before} files are {done.after} now, of {done.bytes} bytes")

@@ -1,6 +1,7 @@
 """A directory of Parquet files with a log of its own, on a local or network file system with hard links.
 
     <table>/_rmq_log/<sink>/<sequence>.json   one per commit: created if absent, which is the fence and the commit point
+    <table>/_rmq_log/<sink>/<sequence>.done   beside the newest one: its files are in place
     <table>/_rmq_staging/<batch>/             files that are written and not visible
     <table>/<partitions>/<sequence>-<batch>-<number>.parquet
 
@@ -13,25 +14,22 @@ A compaction is a commit that moves larger files in, and then removes the small 
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from rocketapp_pyspark.errors import FencedError, SinkError
 from rocketapp_pyspark.merging import alike, merge, small_files
+from rocketapp_pyspark.parquet_log import LOG, ParquetLog, read
 from rocketapp_pyspark.records import Commit, Head, decode, encode, to_json
-from rocketapp_pyspark.staging import OUT, STAGING, Staging, Write, place_of, sync
+from rocketapp_pyspark.staging import OUT, STAGING, Staging, Write, make, place_of, sync
 from rocketapp_pyspark.store import Compacted, Staged
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-LOG = "_rmq_log"
 
 
 class ParquetStore:
@@ -49,7 +47,7 @@ class ParquetStore:
         """`sort_by`: the columns by which `write` sorts the rows of a file. `staging`: for files of commits to come."""
         # A program may go to another folder meanwhile.
         self.path, self.sink, self._sort_by = Path(path).absolute(), sink, sort_by
-        self._log = _log(self.path, sink)
+        self._log = ParquetLog(self.path, sink)
         self._staging = Staging(self.path, write, None if staging is None else Path(staging))
         self._complete = 0
         """All files up to this commit are in place."""
@@ -58,12 +56,14 @@ class ParquetStore:
         return f"<ParquetStore {self.path} of {self.sink}>"
 
     def load(self) -> Head:
-        newest = self._newest()
+        newest = self._log.newest()
+        if newest < self._complete:
+            self._complete = 0  # the directory was restored to an older state
         if not newest:
             return Head()
-        entry = self._entry(newest)
+        entry = self._log.entry(newest)
         if entry is None:
-            raise SinkError(f"{self._log}: commit {newest} has vanished: is the log being removed?")
+            raise SinkError(f"{self._log.path}: commit {newest} has vanished: is the log being removed?")
         self._complete_to(newest, entry)
         commit = decode(entry)
         return Head(sequence=newest, batch=commit.batch, vector=commit.vector, schema=commit.schema)
@@ -78,7 +78,7 @@ class ParquetStore:
         self._publish(commit, staged)
 
     def who_committed(self, sequence: int) -> str | None:
-        entry = self._entry(sequence)
+        entry = self._log.entry(sequence)
         return None if entry is None else str(entry["batch"])
 
     def sweep(self, older_than: float) -> int:
@@ -93,9 +93,9 @@ class ParquetStore:
             sizes = [(place, (self.path / place).stat().st_size) for place in live]
             groups = [group for small in small_files(sizes, target_file_size) for group in alike(self.path, small)]
             staged = self._merged(batch, groups) if groups else None
-        except FileNotFoundError:
+        except Exception as error:
             self._staging.forget(batch)
-            if any(entry.get("kind") == "compact" for entry in self._between(head, self.load())):
+            if isinstance(error, FileNotFoundError) and self._was_compacted(head, self.load()):
                 return Compacted()  # another owner was faster, and has removed them
             raise
         return Compacted() if staged is None else self._swap(head, live, groups, staged)
@@ -103,16 +103,18 @@ class ParquetStore:
     @staticmethod
     def log_of(path: str | os.PathLike[str], sink: str) -> Iterator[Commit]:
         """Every commit of a sink, oldest first. It reads alone, and completes nothing."""
-        for entry in sorted(_log(Path(path), sink).glob("*.json")):
-            yield decode(json.loads(entry.read_bytes()))
+        for file in sorted(ParquetLog(Path(path), sink).path.glob("*.json")):
+            entry = read(file)
+            if entry is not None:
+                yield decode(entry)
 
     @staticmethod
     def files_of(path: str | os.PathLike[str], sink: str) -> list[Path]:
         """The files that hold each row of a sink once, as of its newest commit that is in place. It reads alone."""
         store = ParquetStore(path, sink, write=_refuse)
-        newest = store._newest()
-        entry = store._entry(newest) if newest else None
-        if entry is not None and not all((store.path / place).exists() for _, place in entry["files"]):
+        newest = store._log.newest()
+        entry = store._log.entry(newest) if newest else None
+        if entry is not None and not store._log.is_done(newest) and not store._is_in_place(entry):
             newest -= 1  # its owner is moving its files, or has died meanwhile
         return [store.path / place for place in store._live(newest)]
 
@@ -121,9 +123,9 @@ class ParquetStore:
     def _publish(self, commit: Commit, staged: Staged | None, extra: dict[str, Any] | None = None) -> None:
         before = commit.sequence - 1
         if before:
-            entry = self._entry(before)
+            entry = self._log.entry(before)
             if entry is None:
-                raise FencedError(f"{self._log}: the table is not at commit {before}")
+                raise FencedError(f"{self._log.path}: the table is not at commit {before}")
             self._complete_to(before, entry)
         stem = f"{commit.sequence:020d}-{commit.batch}"
         files = [] if staged is None else [[name, place_of(name, stem)] for name in staged.content]
@@ -132,8 +134,8 @@ class ParquetStore:
                 raise self._staging.lost(self._staging.path / commit.batch / name)
         staging = {"staging": str(self._staging.path)} if self._staging.is_elsewhere else {}
         entry = {**encode(commit), "files": files, **staging, **(extra or {})}
-        self._create(commit.sequence, to_json(entry))
-        self._complete_to(commit.sequence, entry, is_ours=True)
+        self._log.create(commit.sequence, to_json(entry))
+        self._complete_to(commit.sequence, entry)
 
     def _swap(self, head: Head, live: Sequence[str], groups: Sequence[Sequence[str]], staged: Staged) -> Compacted:
         """Publish the merged files in place of the small ones. `head`, `live`: what these were chosen from."""
@@ -141,11 +143,10 @@ class ParquetStore:
         kept = [place for place in live if place not in removed]
         while True:
             now = self.load()
-            between = self._between(head, now)
-            if any(entry.get("kind") == "compact" for entry in between):
+            if self._was_compacted(head, now):
                 self._staging.forget(staged.batch)  # another owner was faster: they are not put together twice
                 return Compacted()
-            kept += [place for entry in between for _, place in entry["files"]]
+            kept += [place for entry in self._between(head, now) for _, place in entry["files"]]
             head = now
             try:
                 self._publish(_compaction(self.sink, head, staged), staged, {"removed": sorted(removed), "kept": kept})
@@ -155,77 +156,56 @@ class ParquetStore:
 
     def _between(self, head: Head, now: Head) -> list[dict[str, Any]]:
         """The commits behind one and up to the other."""
-        entries = map(self._entry, range(head.sequence + 1, now.sequence + 1))
+        entries = map(self._log.entry, range(head.sequence + 1, now.sequence + 1))
         return [entry for entry in entries if entry is not None]
 
-    def _newest(self) -> int:
-        return max((int(entry.stem) for entry in self._log.glob("*.json")), default=0)
+    def _was_compacted(self, head: Head, now: Head) -> bool:
+        return any(entry.get("kind") == "compact" for entry in self._between(head, now))
 
-    def _name(self, sequence: int) -> Path:
-        return self._log / f"{sequence:020d}.json"
-
-    def _entry(self, sequence: int) -> dict[str, Any] | None:
-        try:
-            found: dict[str, Any] = json.loads(self._name(sequence).read_bytes())
-        except FileNotFoundError:
-            return None
-        return found
-
-    def _create(self, sequence: int, content: bytes) -> None:
-        """The commit point. Raises FencedError if this number is taken."""
-        if not self._log.is_dir():
-            self._log.mkdir(parents=True, exist_ok=True)
-            sync(self._log.parent)
-            sync(self.path)
-        name = self._name(sequence)
-        coming = name.with_name(f".{name.name}.{os.getpid()}.{time_ns()}")
-        with coming.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(coming, name)
-        except FileExistsError:
-            raise FencedError(f"{name}: another owner has committed it") from None
-        finally:
-            coming.unlink(missing_ok=True)
-        sync(self._log)
-
-    def _complete_to(self, sequence: int, entry: dict[str, Any], *, is_ours: bool = False) -> None:
+    def _complete_to(self, sequence: int, entry: Mapping[str, Any]) -> None:
         """Move the files of a commit into the table, as far as they are not there."""
         if sequence <= self._complete:
             return
+        if not self._log.is_done(sequence):
+            self._log.sync()
+            self._move(sequence, entry)
+            self._remove(entry)
+            self._log.done(sequence)
+        self._staging.forget(entry["batch"])
+        self._complete = sequence
+
+    def _move(self, sequence: int, entry: Mapping[str, Any]) -> None:
         # Where its owner has staged it, which need not be where this one does.
         directory, folders = Path(entry.get("staging", self.path / STAGING)) / entry["batch"], set()
         for name, place in entry["files"]:
             target = self.path / place
-            if not target.exists() and (is_ours or directory.exists()):
-                target.parent.mkdir(parents=True, exist_ok=True)
+            if not target.exists():
+                make(target.parent)
                 try:
                     (directory / name).replace(target)
                 except FileNotFoundError:
-                    # Another owner has moved it meanwhile; or it was, and has been removed from the table since.
-                    if not target.exists() and (is_ours or directory.exists()) and self._entry(sequence + 1) is None:
-                        raise SinkError(f"{directory / name} of commit {sequence} is lost: restore it") from None
+                    # Another owner has moved it meanwhile; or it did, and it was removed from the table since.
+                    if not target.exists() and not self._log.is_done(sequence):
+                        raise SinkError(
+                            f"{directory / name} of commit {sequence} is lost: restore it, or create "
+                            f"{self._log.mark(sequence)} to go on without its rows"
+                        ) from None
                     continue
             folders |= {target.parent, target.parent.parent} if target.parent != self.path else {self.path}
         for folder in folders:
             sync(folder)
-        self._remove(sequence, entry)
-        self._staging.forget(entry["batch"])
-        self._complete = sequence
 
-    def _remove(self, sequence: int, entry: dict[str, Any]) -> None:
-        """The files that a compaction has put together: not before all of the new ones are in place."""
+    def _remove(self, entry: Mapping[str, Any]) -> None:
+        """The files that a compaction has put together, when all of the new ones are in place."""
         left = [self.path / place for place in entry.get("removed", ()) if (self.path / place).exists()]
-        lost = [place for _, place in entry["files"] if not (self.path / place).exists()]
-        if left and lost and self._entry(sequence + 1) is None:
-            raise SinkError(f"{self.path / lost[0]} of commit {sequence} is lost: restore it")
-        if left and not lost:
+        if left and self._is_in_place(entry):
             for file in left:
                 file.unlink(missing_ok=True)
             for folder in {file.parent for file in left}:
                 sync(folder)
+
+    def _is_in_place(self, entry: Mapping[str, Any]) -> bool:
+        return all((self.path / place).exists() for _, place in entry["files"])
 
     def _merged(self, batch: str, groups: Iterable[Sequence[str]]) -> Staged:
         out = self._staging.path / batch / OUT
@@ -238,7 +218,7 @@ class ParquetStore:
         """The files that hold the rows up to a commit; those that were removed from the table later are left out."""
         found, removed = list[str](), set[str]()
         for number in range(sequence, 0, -1):
-            entry = self._entry(number)
+            entry = self._log.entry(number)
             if entry is None:
                 break
             found += [place for _, place in entry["files"]]
@@ -253,8 +233,9 @@ class ParquetStore:
         found = set()
         for log in (self.path / LOG).iterdir() if (self.path / LOG).is_dir() else ():
             newest = max(log.glob("*.json"), default=None)
-            if newest is not None:
-                found.add(str(json.loads(newest.read_bytes())["batch"]))
+            entry = None if newest is None else read(newest)
+            if entry is not None:
+                found.add(str(entry["batch"]))
         return found
 
 
@@ -273,7 +254,3 @@ def _compaction(sink: str, head: Head, staged: Staged) -> Commit:
 
 def _refuse(rows: pa.Table, directory: Path) -> None:
     raise SinkError(f"{directory}: opened to be read, not to be written")
-
-
-def _log(path: Path, sink: str) -> Path:
-    return path / LOG / quote(sink, safe="")

@@ -37,7 +37,7 @@ class Parts:
         if sink.evolution == "add" and not isinstance(self.store, Growing):
             raise SetupError(sink.place, f'evolution="add": format={sink.format!r} has no add_columns')
         try:
-            self.rows = sink.rows(surface.reader)
+            self.rows = sink.rows(surface.reader, refuses_nul=format.refuses_nul(about))
         except (TypeError, ValueError) as error:
             raise SetupError(sink.place, str(error)) from None
 

@@ -272,12 +272,16 @@ def _place(frame: FrameType) -> str:
 def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Counts) -> Compaction | None:
     """Raises SetupError for tables that cannot be compacted."""
     from rocketapp_pyspark.compaction import Compaction
+    from rocketapp_pyspark.formats import known
 
     if sink.compact_every is None:
         return None
     tables = [store for store in stores if isinstance(store, Compacts)]
     if len(tables) < len(stores):
-        raise SetupError(sink.place, f"compact_every={sink.compact_every:g}: format {sink.format!r} has no compaction")
+        instead = known()[sink.format].compaction
+        raise SetupError(
+            sink.place, f"compact_every={sink.compact_every:g} does nothing with format={sink.format!r}: {instead}"
+        )
     return Compaction(
         sink.name,
         tables,

@@ -14,6 +14,7 @@ from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns
 from rocketapp_pyspark.errors import SinkError
 from rocketapp_pyspark.lanes import Lane
+from rocketapp_pyspark.nul import rows_with_nul, without_nul
 
 BadRows = Literal["fail", "column", "table", "topic"]
 SET_ASIDE = ("table", "topic")
@@ -53,11 +54,14 @@ class Rows:
         read: Read | None,
         bad_rows: BadRows,
         transform: Callable[[], Transform | None],
+        *,
+        refuses_nul: bool = False,
     ) -> None:
         """`columns`: of the declared type, or None for the bodies themselves, which `read` is not needed for.
 
-        `transform` gives the user's function, if any.
+        `transform` gives the user's function, if any. `refuses_nul`: the table cannot hold texts with a NUL.
         """
+        self._refuses_nul = refuses_nul
         self._columns, self._read, self._bad_rows, self._transform = columns, read, bad_rows, transform
         own = PLAIN if columns is None else columns.schema
         problem = PROBLEM if bad_rows == "column" else ()
@@ -74,12 +78,13 @@ class Rows:
         Raises SinkError for a body that cannot be decoded, if bad rows fail.
         """
         decoded = self.decoded(batch)
-        self.forget()
+        if self._bad_rows not in SET_ASIDE:
+            self.forget()
         transform = self._transform()
         return decoded.table if transform is None else _checked(transform(decoded.table))
 
     def decoded(self, batch: Batch[Message]) -> Decoded:
-        """The rows of a batch. The last batch is kept until `table` or `forget`, as two ask for it in turn."""
+        """The rows of a batch. The last batch is kept until `forget`: where bad rows are set aside two ask for it."""
         if self._last is None or self._last[0] is not batch:
             self._last = batch, self._decode(batch)
         return self._last[1]
@@ -117,7 +122,8 @@ class Rows:
         except RocketAppError:
             return None
         texts = [message.tag for message in messages], [_keys(message) for message in messages]
-        return [pa.array(bodies, pa.binary()), *(pa.array(one, pa.string()) for one in texts)]
+        arrays = [pa.array(bodies, pa.binary()), *(pa.array(one, pa.string()) for one in texts)]
+        return None if self._refuses_nul and rows_with_nul(arrays, self._own) else arrays
 
     def _values(self, messages: Sequence[Message], problems: dict[int, str]) -> list[Any]:
         """The values of each row. Of what is none the reason is noted down by its number."""
@@ -128,7 +134,7 @@ class Rows:
                 values.append(read(message))
             except (ValueError, RocketAppError) as error:
                 values.append(empty)
-                problems[number] = str(error)
+                problems[number] = without_nul(str(error))
         return values
 
     def _reading(self) -> Callable[[Message], Any]:
@@ -143,7 +149,10 @@ class Rows:
         columns = list(zip(*values, strict=True)) or [() for _ in self._own]
         plain = [self._plain(number, column) for number, column in enumerate(columns)]
         try:
-            return [pa.array(column, field.type) for column, field in zip(plain, self._own, strict=True)]
+            arrays = [pa.array(column, field.type) for column, field in zip(plain, self._own, strict=True)]
+            found = rows_with_nul(arrays, self._own) if self._refuses_nul else []
+            if not found:
+                return arrays
         except _NO_ARRAY:
             found = [one for column, field in zip(plain, self._own, strict=True) for one in _misfits(column, field)]
             if not found:
@@ -216,7 +225,7 @@ def _misfits(column: Sequence[Any], field: pa.Field) -> list[tuple[int, str]]:
         try:
             pa.array([value], field.type)
         except _NO_ARRAY as error:
-            found.append((number, f"field {field.name}: {error}"))
+            found.append((number, without_nul(f"field {field.name}: {error}")))
     return found
 
 

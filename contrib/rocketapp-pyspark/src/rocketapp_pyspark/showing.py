@@ -10,7 +10,8 @@ from urllib.parse import unquote
 import click
 
 from rocketapp_pyspark.lanes import Vector
-from rocketapp_pyspark.parquet import LOG, ParquetStore
+from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_pyspark.parquet_log import LOG
 from rocketapp_pyspark.records import Commit
 from rocketapp_pyspark.staging import STAGING
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Container, Iterable
+from itertools import takewhile
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING
 from urllib.parse import quote
+
+import pyarrow.parquet as pq
 
 from rocketapp_pyspark.errors import SinkError
 from rocketapp_pyspark.store import Staged
@@ -43,17 +46,33 @@ class Staging:
         """Write the files."""
         directory = self.path / batch
         shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
-        self._check()
-        self.write(rows, directory / OUT)
-        return self.durable(batch, rows.num_rows)
+        make(directory)
+        try:
+            self._check()
+            self.write(rows, directory / OUT)
+            staged = self.durable(batch, rows.num_rows)
+            self._count(staged)
+        except Exception:
+            # The next attempt has another name: on a full disk, files of many would keep it full.
+            self.forget(batch)
+            raise
+        return staged
 
     def _check(self) -> None:
         """That files can be moved into the table has to be known before they are committed."""
         if self.is_elsewhere:
-            self.table.mkdir(parents=True, exist_ok=True)
+            make(self.table)
             if self.path.stat().st_dev != self.table.stat().st_dev:
                 raise SinkError(f"staging={self.path.parent}: give a directory on the file system of {self.table}")
+
+    def _count(self, staged: Staged) -> None:
+        """What wrote the files may have lost some of them, or have written some twice."""
+        files = [self.path / staged.batch / name for name in staged.content]
+        there = sum(pq.read_metadata(file).num_rows for file in files)
+        if there != staged.rows:
+            raise OSError(
+                f"{there} rows of {staged.rows} are in the files of batch {staged.batch}: they are written again"
+            )
 
     def durable(self, batch: str, rows: int) -> Staged:
         """What is written survives the machine. `content` has the names of the files below the batch."""
@@ -80,7 +99,7 @@ class Staging:
         for name, target in places:
             if target.exists():
                 continue
-            target.parent.mkdir(parents=True, exist_ok=True)
+            make(target.parent)
             try:
                 (self.path / batch / name).replace(target)
             except FileNotFoundError:
@@ -104,7 +123,11 @@ class Staging:
         """Remove what was staged more than this many seconds ago; how many batches that were. `kept`: names of some."""
         limit, swept = time_ns() / 1e9 - older_than, 0
         for directory in (one for root in {self.path, self.table / STAGING} for one in root.glob("*")):
-            if directory.stat().st_mtime <= limit and directory.name not in kept:
+            try:
+                is_old = directory.stat().st_mtime <= limit
+            except FileNotFoundError:
+                continue  # another owner has published it meanwhile
+            if is_old and directory.name not in kept:
                 shutil.rmtree(directory, ignore_errors=True)
                 swept += 1
         return swept
@@ -118,6 +141,14 @@ def place_of(name: str, stem: str) -> str:
 def partition_of(name: str) -> dict[str, str]:
     """The values in the names of its directories."""
     return dict(part.split("=", 1) for part in Path(name).parent.parts[1:])
+
+
+def make(directory: Path) -> None:
+    """Create a directory and those above it that are missing; they survive the machine."""
+    new = list(takewhile(lambda one: not one.exists(), (directory, *directory.parents)))
+    directory.mkdir(parents=True, exist_ok=True)
+    for one in reversed(new):
+        sync(one.parent)
 
 
 def sync(path: Path) -> None:

@@ -22,11 +22,12 @@ from rocketapp_pyspark.counts import Counts
 from rocketapp_pyspark.errors import GapError, SinkError, TooManyBadRowsError
 from rocketapp_pyspark.evolution import Evolution
 from rocketapp_pyspark.intake import SinkIntake
-from rocketapp_pyspark.lanes import Lane, lane_of, lost
+from rocketapp_pyspark.lanes import Lane, Span, lane_of, lost
 from rocketapp_pyspark.pacing import STUBBORN, Pace, Retries
 from rocketapp_pyspark.rebasing import rebase
 from rocketapp_pyspark.records import Head
 from rocketapp_pyspark.store import Store
+from rocketapp_pyspark.sweeping import Sweeping
 from rocketapp_pyspark.worker import Worker
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("rocketapp.spark")
 
 OnOffsetReset = Literal["fail", "new_epoch"]
-SWEEP_AFTER = 86_400.0
-"""Seconds after which what was staged and never published is removed."""
+IDLE = 3600.0
+"""Seconds after which queues that have no rows, but other messages, are moved on in the table."""
 
 
 class Writer:
@@ -87,7 +88,7 @@ class Writer:
         """The batch that is being written has failed for a reason that does not pass by itself."""
         self._timer: asyncio.TimerHandle | None = None
         self._changed = asyncio.Event()
-        self._has_swept = False
+        self._sweeping = Sweeping(name, store, self._reader, counts)
 
     def __repr__(self) -> str:
         return f"<Writer {self.name}: {self._filling!r}, {'writing' if self._writing else 'idle'}>"
@@ -113,6 +114,7 @@ class Writer:
     def new_intake(self, session: QueueSession) -> SinkIntake:
         lane = lane_of(session.queue)
         intake = self._intakes[lane] = SinkIntake(self, lane, session, self._starts[lane])
+        self._look()
         return intake
 
     def take(self, intake: SinkIntake, messages: Sequence[Message]) -> None:
@@ -175,12 +177,36 @@ class Writer:
         limits = self.pace.limits
         reason = reason or self._filling.reason(limits, self._loop.time())
         if reason is not None:
-            self._writing_bytes = self._filling.bytes
-            batch = self._filling.cut(reason)
-            self._writing = {lane: self._intakes[lane] for lane in batch.spans}
-            self._tasks.start(self._write(batch, self._writing), f"sink {self.name} writes")
+            self._begin_to_write(reason)
         elif (due := self._filling.due_at(limits)) is not None:
             self._timer = self._loop.call_at(due, self._look)
+        elif self._intakes:
+            self._timer = self._loop.call_later(IDLE, self._move_on)
+
+    def _begin_to_write(self, reason: Reason) -> None:
+        passed = self._passed()
+        self._writing_bytes = self._filling.bytes
+        batch = self._filling.cut(reason).beside(passed)
+        for lane, span in passed.items():
+            self._intakes[lane].next = span.end
+        self._writing = {lane: self._intakes[lane] for lane in batch.spans}
+        self._tasks.start(self._write(batch, self._writing), f"sink {self.name} writes")
+
+    def _passed(self) -> dict[Lane, Span]:
+        """What was read of queues without a row: of other tags, so that the table stands where the queue does."""
+        return {
+            lane: Span(intake.next, intake.session.position)
+            for lane, intake in self._intakes.items()
+            if intake.is_alive and lane not in self._filling and intake.session.position > intake.next
+        }
+
+    def _move_on(self) -> None:
+        """No row has come for a long time."""
+        self._timer = None
+        if self._passed():
+            self._begin_to_write("idle")
+        else:
+            self._look()
 
     def _disarm(self) -> None:
         if self._timer is not None:
@@ -211,9 +237,7 @@ class Writer:
             self._changed.set()
             self._look()
             self._weigh()
-        if not self._has_swept:
-            self._has_swept = True
-            await self._sweep()
+        await self._sweeping.committed()
 
     async def _until_published(
         self, batch: Batch[Message], intakes: Mapping[Lane, SinkIntake]
@@ -231,6 +255,8 @@ class Writer:
             began = self._loop.time()
             try:
                 if self._aside is not None:
+                    # What is wrong with the rows has to be known before any of them is put aside.
+                    await self._worker.run(partial(attempt.prepare, self._head))
                     await self._aside.put(attempt.batch)
                 done = await self._worker.run(partial(attempt.run, self._head))
             except TooManyBadRowsError as error:
@@ -282,13 +308,3 @@ class Writer:
             if str(lane) == error.lane:
                 intake.is_over = True
                 intake.session.broken(error)
-
-    async def _sweep(self) -> None:
-        try:
-            swept = await self._reader.run(partial(self._store.sweep, SWEEP_AFTER))
-        except Exception as error:
-            log.warning("sink %s: what was never published cannot be removed: %s", self.name, error)
-        else:
-            self.counts.swept += swept
-            if swept:
-                log.info("sink %s: removed %d batches that were never published", self.name, swept)

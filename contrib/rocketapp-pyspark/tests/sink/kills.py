@@ -21,6 +21,7 @@ import argparse
 import asyncio
 import json
 import logging
+import math
 import os
 import random
 import re
@@ -51,6 +52,7 @@ from rocketapp_pyspark.iceberg import IcebergStore, catalog_of
 from rocketapp_pyspark.jdbc import JdbcStore
 from rocketapp_pyspark.loading import Loading
 from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_pyspark.parquet_log import ParquetLog
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.staging import Staging
 from rocketapp_pyspark.writing import by_spark
@@ -148,7 +150,8 @@ def die_at_sql(point: str) -> None:
 
 def die_at_file(point: str) -> None:
     store: Any = ParquetStore
-    stage, publish, create, complete = store.stage, store.publish, store._create, store._complete_to
+    log: Any = ParquetLog
+    stage, publish, create, done = store.stage, store.publish, log.create, log.done
     calls: Counter[str] = Counter()
 
     def is_due(at: str) -> bool:
@@ -175,10 +178,10 @@ def die_at_file(point: str) -> None:
         if is_due("linked"):
             die()
 
-    def dying_complete(self: Any, sequence: int, entry: Any, *, is_ours: bool = False) -> None:
-        complete(self, sequence, entry, is_ours=is_ours)
-        if is_ours and is_due("moved"):
+    def dying_done(self: Any, sequence: int) -> None:
+        if is_due("moved"):
             die()
+        done(self, sequence)
 
     merged, remove = store._merged, store._remove
 
@@ -188,17 +191,13 @@ def die_at_file(point: str) -> None:
             die()
         return staged
 
-    def dying_remove(self: Any, sequence: int, entry: Any) -> None:
+    def dying_remove(self: Any, entry: Any) -> None:
         if "removed" in entry and is_due("swapping"):
             die()
-        remove(self, sequence, entry)
+        remove(self, entry)
 
-    store.stage, store.publish, store._create, store._complete_to = (
-        dying_stage,
-        dying_publish,
-        dying_create,
-        dying_complete,
-    )
+    store.stage, store.publish = dying_stage, dying_publish
+    log.create, log.done = dying_create, dying_done
     store._merged, store._remove = dying_merged, dying_remove
 
 
@@ -216,7 +215,7 @@ def run_app(how: str, point: str, is_naive: bool) -> None:
     if is_naive:
         append(app, appending(how, options))
     else:
-        app.sink(TOPIC, format=how, flush_seconds=0.3, **options)
+        app.sink(TOPIC, format=how, **{"flush_seconds": 0.3, **options})
     asyncio.run(until_killed(app))
 
 
@@ -351,8 +350,10 @@ async def produce(app: RocketApp, sent: set[bytes], stop: asyncio.Event) -> None
         await asyncio.sleep(0.05)
 
 
-async def measure(run: Run, kills: int, points: bool, freezes: int, jvm_kills: int) -> dict[str, Any]:
+async def measure(run: Run, kills: int, points: bool, freezes: int, jvm_kills: int, within: float) -> dict[str, Any]:
     sent: set[bytes] = set()
+    until = time.monotonic() + within
+    killed = frozen = 0
     stop, producer = asyncio.Event(), RocketApp("producer")
     async with producer:
         async with asyncio.TaskGroup() as group:
@@ -361,9 +362,10 @@ async def measure(run: Run, kills: int, points: bool, freezes: int, jvm_kills: i
                 for point in run.table.points if points else ():
                     await run.die_at(point)
                     progress(f"died at {point}", run)
-                for number in range(kills):
+                while killed < kills and time.monotonic() < until:
                     await run.kill_at_random()
-                    progress(f"kill {number + 1}", run)
+                    killed += 1
+                    progress(f"kill {killed}", run)
                 if jvm_kills:
                     run.start()
                 for number in range(jvm_kills):
@@ -372,9 +374,10 @@ async def measure(run: Run, kills: int, points: bool, freezes: int, jvm_kills: i
                 if freezes:
                     run.start()
                     run.start_second()
-                for number in range(freezes):
-                    await run.freeze(number)
-                    progress(f"freeze {number + 1}", run)
+                while frozen < freezes and time.monotonic() < until:
+                    await run.freeze(frozen)
+                    frozen += 1
+                    progress(f"freeze {frozen}", run)
             finally:
                 stop.set()
         if not freezes and not jvm_kills:
@@ -388,9 +391,9 @@ async def measure(run: Run, kills: int, points: bool, freezes: int, jvm_kills: i
     return {
         "format": run.how,
         "naive": run.is_naive,
-        "kills": kills,
+        "kills": killed,
         "points": len(run.table.points) if points else 0,
-        "freezes": freezes,
+        "freezes": frozen,
         "jvm_kills": jvm_kills,
         "compactions": len(re.findall(r"files are \d+ now", run.errors.read_text())),
         "messages": len(sent),
@@ -410,6 +413,7 @@ def main() -> int:
     parser.add_argument("--freezes", type=int, default=0)
     parser.add_argument("--jvm-kills", type=int, default=0)
     parser.add_argument("--naive", action="store_true")
+    parser.add_argument("--within", type=float, default=math.inf, help="seconds after which no other kill begins")
     parser.add_argument("--compact", action="store_true")
     parser.add_argument("--format", default="parquet")
     parser.add_argument("--seed", type=int, default=1)
@@ -433,7 +437,7 @@ def main() -> int:
         os.environ["KILLS_SINK"] = json.dumps(table.options())
         run = Run(Path(directory), given.format, table, given.seed, given.naive)
         try:
-            result = asyncio.run(measure(run, given.kills, given.points, given.freezes, given.jvm_kills))
+            result = asyncio.run(measure(run, given.kills, given.points, given.freezes, given.jvm_kills, given.within))
         finally:
             if run.process is not None:
                 run.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
+import pytest
 
 from rocketapp import RocketApp
 from rocketapp.plugin import Event, Observe, StandingStill, Surface, hookimpl
@@ -130,3 +132,16 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(200):
         while not holds():  # noqa: ASYNC110 - it waits for files and other threads
             await asyncio.sleep(0.05)
+
+
+def commits_fail(patch: pytest.MonkeyPatch, problem: Exception, times: int) -> list[Exception]:
+    """Commits of Parquet directories raise this so often; returns what is left of it."""
+    left, link = [problem] * times, os.link
+
+    def failing(source: Path, target: Path) -> None:
+        if left:
+            raise left.pop()
+        link(source, target)
+
+    patch.setattr(os, "link", failing)
+    return left

@@ -13,7 +13,8 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
 from rocketapp_pyspark.delta_log import sink_id
-from rocketapp_pyspark.parquet import LOG, ParquetStore
+from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_pyspark.parquet_log import LOG
 
 SINK = "shop/orders"
 COLUMNS = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset", "body"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from sink_shop import Order, Shop, all_rows, until
+from sink_shop import Order, Shop, all_rows, commits_fail, until
 
 from rocketapp import Message, SetupError
 from rocketapp_pyspark.aside import LEAST_ROWS
@@ -117,9 +117,11 @@ async def test_a_copy_carries_what_the_message_has_and_the_default_topic_is_name
     assert int(copy.properties["rocketapp.stored_ms"]) > 0
 
 
-async def test_a_bad_row_is_published_before_its_batch_and_once_although_the_batch_fails(shop: Shop) -> None:
+async def test_a_bad_row_is_published_before_its_batch_and_once_although_the_batch_fails(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app, topic = shop.app(bad_rows="topic", bad_rows_topic=f"{shop.topic}-x"), f"{shop.topic}-x"
-    received, problems = Received(shop, app, topic), shop.fails(OSError("no space left"))
+    received, problems = Received(shop, app, topic), commits_fail(monkeypatch, OSError("no space left"), 1)
     async with app:
         await app.publish_many(shop.topic, [b"{", Order(1, "x")], order_key="one")
         await shop.has(1)
@@ -128,17 +130,16 @@ async def test_a_bad_row_is_published_before_its_batch_and_once_although_the_bat
     assert [message.body for message in received.messages] == [b"{"]
 
 
-async def test_a_run_that_ends_between_the_two_publishes_again_and_repeats_have_the_same_place(shop: Shop) -> None:
+async def test_a_run_that_ends_between_the_two_publishes_again_and_repeats_have_the_same_place(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = f"{shop.topic}-x"
     first = shop.app(bad_rows="topic", bad_rows_topic=topic)
-
-    @shop.decorate
-    def failing(batch: pa.Table) -> pa.Table:
-        raise SinkError("no")
-
-    async with first:
-        await first.publish_many(shop.topic, [b"{", Order(1, "x")], order_key="one")
-        await until(lambda: bool(shop.watch.reasons()))
+    with monkeypatch.context() as patch:
+        commits_fail(patch, SinkError("no"), 100)
+        async with first:
+            await first.publish_many(shop.topic, [b"{", Order(1, "x")], order_key="one")
+            await until(lambda: bool(shop.watch.reasons()))
     second = shop.app(bad_rows="topic", bad_rows_topic=topic)
     received = Received(shop, second, topic)
     async with second:
@@ -178,3 +179,25 @@ def test_options_that_cannot_work_are_refused(shop: Shop, options: dict[str, Any
     with pytest.raises(SetupError) as caught:
         shop.app(**options)
     assert problem in caught.value.problem
+
+
+@dataclass
+class Renamed:
+    """What a newer version of the app calls it."""
+
+    id: int
+    name: str
+
+
+async def test_nothing_is_put_aside_by_a_type_that_the_table_does_not_take(shop: Shop) -> None:
+    async with shop.app(bad_rows="table") as app:
+        await shop.send(app, [0])
+        await shop.has(0)
+    async with shop.app(bad_rows="table", schema=Renamed, flush_rows=2, flush_seconds=3600.0) as app:
+        await app.publish_many(shop.topic, [Order(1, "x"), Renamed(2, "y")])
+        await until(lambda: any("and the table has (id int64, item string" in one for one in shop.watch.reasons()))
+    async with shop.app(bad_rows="table") as app:
+        await shop.send(app, [3])
+        await shop.has(0, 1, 3)
+    bad = Shop(shop.topic, shop.table.with_name("table_bad")).rows()
+    assert [row["_rmq_body"] for row in bad] == [b'{"id":2,"name":"y"}']

@@ -56,3 +56,12 @@ def test_an_unknown_sink_is_refused_with_those_that_are_there(table: Path) -> No
 def test_a_directory_without_a_sink_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(command, ["show", str(tmp_path)])
     assert (done.exit_code, "is not the table of a sink" in done.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [("shop.orders", "if it is a table of a database, a database sees to its files itself, as PostgreSQL by VACUUM")],
+)
+def test_a_table_that_has_no_compaction_says_what_does_it_instead(table: str, problem: str) -> None:
+    done = CliRunner().invoke(command, ["compact", table])
+    assert (done.exit_code, problem in " ".join(done.output.split())) == (2, True)

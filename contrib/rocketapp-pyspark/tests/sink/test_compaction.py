@@ -26,7 +26,8 @@ from rocketapp_pyspark.conformance import LANE, OTHER, put
 from rocketapp_pyspark.counts import Counts
 from rocketapp_pyspark.errors import FencedError
 from rocketapp_pyspark.merging import merge, small_files
-from rocketapp_pyspark.parquet import LOG, ParquetStore
+from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_pyspark.parquet_log import LOG, ParquetLog
 from rocketapp_pyspark.staging import STAGING
 from rocketapp_pyspark.store import Compacted
 
@@ -212,20 +213,20 @@ def test_readers_of_the_directory_miss_no_row_and_readers_of_the_log_see_each_on
     for place, what in ((os, "link"), (Path, "replace"), (Path, "unlink")):
         looking(place, what)
     table.store().compact(LARGE)
-    assert len(seen) == 2 * (1 + 2 + 7)
+    assert len(seen) == 2 * (1 + 2 + 8)
     assert all(found == (set(range(12)), list(range(12))) for found in seen)
 
 
 def racing(monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]) -> None:
     """Another owner does this once, when the larger files are written and not published."""
-    create, left = ParquetStore._create, [1]
+    create, left = ParquetLog.create, [1]
 
-    def late(store: ParquetStore, sequence: int, content: bytes) -> None:
+    def late(log: ParquetLog, sequence: int, content: bytes) -> None:
         if left and left.pop():
             other()
-        create(store, sequence, content)
+        create(log, sequence, content)
 
-    monkeypatch.setattr(ParquetStore, "_create", late)
+    monkeypatch.setattr(ParquetLog, "create", late)
 
 
 def test_an_append_that_comes_between_stays_and_is_not_put_together(

@@ -289,17 +289,17 @@ def test_the_first_commit_may_be_without_rows(table: Lake) -> None:
 
 def test_a_directory_per_day_is_a_partition(tmp_path: Path) -> None:
     def by_day(rows: pa.Table, directory: Path) -> None:
-        for day in ("2026-11-21", "2026-11-22"):
-            write(rows, directory / f"rmq_day={day}")
+        for number, day in enumerate(("2026-11-21", "2026-11-22")):
+            write(rows.slice(number, 1), directory / f"rmq_day={day}")
 
     store = DeltaStore(tmp_path, "one", write=by_day, partition_columns=["rmq_day"])
-    put(store, "a", 0)
+    put(store, "a", 0, 1)
     table = DeltaTable(tmp_path)
     assert table.metadata().partition_columns == ["rmq_day"]
     found = table.to_pyarrow_table(filters=[("rmq_day", "=", "2026-11-22")]).to_pylist()
-    assert found == [{"id": 0, "text": "row 0", "rmq_day": "2026-11-22"}]
+    assert found == [{"id": 1, "text": "row 1", "rmq_day": "2026-11-22"}]
     with pytest.raises(SinkError, match=r"is partitioned by \['rmq_day'\], and this sink writes \[\]"):
-        put(DeltaStore(tmp_path, "one", write=write), "b", 1)
+        put(DeltaStore(tmp_path, "one", write=write), "b", 2)
 
 
 def test_small_files_are_put_together_and_positions_stay(table: Lake) -> None:
@@ -360,3 +360,20 @@ async def test_a_topic_lands_in_a_delta_table(
     assert all(row["_rmq_store_ts"].utcoffset() == timedelta(0) for row in found)
     days = {f"{row['_rmq_store_ts']:%Y-%m-%d}" for row in found}
     assert {row.get("rmq_day") for row in found} == (days if partition_by else {None})
+
+
+def test_a_commit_survives_a_power_cut(tmp_path: Path, synced: set[Path]) -> None:
+    lake = Lake(tmp_path / "lake" / "orders")
+    put(lake.store("one"), "a", 0)
+    log = lake.path / delta_log.LOG
+    assert {tmp_path, lake.path.parent, lake.path, log, *log.glob("*.json")} <= synced
+
+
+def test_positions_of_which_the_log_has_only_a_part_are_not_believed(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    put(lake.store("one"), "a", 0)
+    put(lake.store("one"), "b", 7, lane=OTHER)
+    assert dict(delta_log.vector_of(delta_log.transactions(tmp_path, 2), "one")) == {LANE: 1, OTHER: 8}
+    (tmp_path / delta_log.LOG / f"{1:020d}.json").unlink()
+    with pytest.raises(SinkError, match="its log lacks version 1, and has no checkpoint behind it that can be read"):
+        delta_log.transactions(tmp_path, 2)

@@ -22,7 +22,8 @@ from rocketapp_pyspark.batches import Limits
 from rocketapp_pyspark.buffer import Buffer
 from rocketapp_pyspark.counts import metrics_of
 from rocketapp_pyspark.pacing import LARGEST, Pace
-from rocketapp_pyspark.parquet import LOG, ParquetStore
+from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_pyspark.parquet_log import LOG
 
 LIMITS = Limits(rows=10, bytes=1000, seconds=4.0)
 

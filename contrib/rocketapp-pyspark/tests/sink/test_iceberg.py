@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -331,3 +332,33 @@ async def test_a_topic_lands_in_an_iceberg_table(
     assert (field.name, field.transform) == ("rmq_day", DayTransform())
     days = {file["partition"]["rmq_day"] for file in table.table().inspect.files().to_pylist()}
     assert days == {row["_rmq_store_ts"].date() for row in found}
+
+
+class DyingOnce(SqlCatalog):
+    """Its first commit of a table that is there is not made."""
+
+    def commit_table(self, table: Table, requirements: Any, updates: Any) -> Any:
+        if self.table_exists(table.name()):
+            raise KeyboardInterrupt
+        return super().commit_table(table, requirements, updates)
+
+
+def test_a_table_has_its_partition_from_the_commit_that_creates_it(table: Lake) -> None:
+    where = {"uri": f"sqlite:///{table.path}/catalog.db", "warehouse": f"file://{table.path}"}
+    dying = DyingOnce("lake", **where)
+    table.opened.append(dying)
+    rows = pa.table({"id": [0], "_rmq_store_ts": pa.array([0], pa.timestamp("us", "UTC"))})
+    with suppress(KeyboardInterrupt):
+        IcebergStore(lambda: dying, table.name, "one", write=write, partition_by="day").stage("a", rows)
+    IcebergStore(table.catalog, table.name, "one", write=write, partition_by="day").stage("b", rows)
+    assert [field.name for field in table.table().spec().fields] == ["rmq_day"]
+
+
+def test_what_a_commit_is_made_of_survives_a_power_cut(table: Lake, synced: set[Path]) -> None:
+    put(table.store("one"), "a", 0)
+    made = table.table()
+    snapshot = made.current_snapshot()
+    assert snapshot is not None
+    manifests = [manifest.manifest_path for manifest in snapshot.manifests(made.io)]
+    places = [made.metadata_location, snapshot.manifest_list, *manifests]
+    assert {Path(place.removeprefix("file://")) for place in places} <= synced

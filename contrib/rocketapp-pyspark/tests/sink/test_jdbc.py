@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
+from sink_shop import spark_plugin, until
 
 from rocketapp import RocketApp, SetupError
 from rocketapp_pyspark.batches import Batch
@@ -236,6 +238,31 @@ def test_commits_of_many_queues_are_kept_whole(shop: Shop) -> None:
     store.publish(commit_of(Head(), "a", lanes), None)
     assert dict(store.load().vector) == {lane: span.end for lane, span in lanes.items()}
     assert shop.store("one").log()[0].spans == lanes
+
+
+@dataclass
+class Note:
+    id: int
+    text: str
+    words: list[str]
+
+
+async def test_a_text_with_a_nul_which_postgresql_cannot_hold_is_a_bad_row(
+    shop: Shop, rocketapp_broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
+    monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
+    app: Any = RocketApp("shop", plugins=spark_plugin())
+    place = {"url": shop.options.url, "user": postgres.USER, "password": postgres.PASSWORD}
+    app.sink("notes", table="orders", format="jdbc", schema=Note, bad_rows="column", flush_seconds=0.2, **place)
+    async with app:
+        notes = [Note(1, "a\0b", ["c"]), Note(2, "a", ["b", "c"]), Note(3, "a", ["b", "\0"])]
+        await app.publish_many("notes", notes)
+        await until(lambda: len(shop.rows()) == 3)
+    found = sorted((str(row["id"] or ""), row["_rmq_problem"] or "") for row in shop.rows())
+    problem = "the text has a NUL, which the database cannot hold"
+    assert found == [("", f"field text: {problem}"), ("", f"field words: {problem}"), ("2", "")]
 
 
 # The command.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +17,8 @@ from sink_shop import all_rows, by_halves
 from rocketapp_pyspark.conformance import LANE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_pyspark.errors import SinkError
 from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_pyspark.parquet_log import LOG
+from rocketapp_pyspark.staging import STAGING
 
 
 class Directory:
@@ -178,3 +182,127 @@ def test_staging_on_another_file_system_is_refused_before_anything_is_committed(
         with pytest.raises(SinkError, match="give a directory on the file system of"):
             store.stage("a", rows_of(0))
     assert store.load().sequence == 0
+
+
+def half_written(rows: pa.Table, directory: Path) -> None:
+    """The disk is full when one of two files is there."""
+    by_halves(rows.slice(0, 1), directory)
+    raise OSError(28, "No space left on device")
+
+
+def test_a_batch_that_cannot_be_written_leaves_no_files_behind(tmp_path: Path) -> None:
+    store = ParquetStore(tmp_path / "table", "one", write=half_written)
+    with pytest.raises(OSError, match="No space left"):
+        store.stage("a", rows_of(0, 1))
+    assert [file for file in (tmp_path / "table").rglob("*") if file.is_file()] == []
+
+
+@pytest.mark.parametrize("written", [[0], [0, 1, 1]])
+def test_rows_that_were_lost_or_doubled_on_their_way_into_files_are_not_committed(
+    tmp_path: Path, written: list[int]
+) -> None:
+    store = ParquetStore(tmp_path / "table", "one", write=lambda rows, out: by_halves(rows.take(written), out))
+    with pytest.raises(OSError, match=f"{len(written)} rows of 2 are in the files of batch a"):
+        store.stage("a", rows_of(0, 1))
+
+
+def test_the_directories_of_a_new_table_survive_a_power_cut(tmp_path: Path, synced: set[Path]) -> None:
+    put(ParquetStore(tmp_path / "lake" / "orders", "one", write=by_halves), "a", 0, 1)
+    lake = tmp_path / "lake"
+    places = [tmp_path, lake, lake / "orders", lake / "orders" / LOG, lake / "orders" / LOG / "one"]
+    assert set(places) <= synced
+    assert {file.parent for file in (lake / "orders").rglob("*.parquet")} <= synced
+
+
+def test_a_commit_whose_staged_files_are_gone_is_not_taken_for_complete(
+    table: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(source: Path, target: Path) -> None:
+        raise Death
+
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(Path, "replace", dying)
+        put(table.store("one"), "a", 0, 1)
+    shutil.rmtree(table.path / STAGING)
+    with pytest.raises(SinkError, match=r"of commit 1 is lost: restore it, or create (.*\.done) to go on") as caught:
+        table.store("one").load()
+    Path(str(caught.value).partition("or create ")[2].partition(" to go on")[0]).touch()
+    put(table.store("one"), "b", 2)
+    assert [row["id"] for row in table.rows()] == [2]
+
+
+def test_a_file_that_was_removed_from_the_newest_commit_does_not_hide_its_others(table: Directory) -> None:
+    put(table.store("one"), "a", 0, 1)
+    first, second = ParquetStore.files_of(table.path, "one")
+    first.unlink()
+    assert ParquetStore.files_of(table.path, "one") == [second]
+
+
+def test_a_damaged_commit_is_named(table: Directory) -> None:
+    put(table.store("one"), "a", 0)
+    (entry,) = (table.path / LOG / "one").glob("*.json")
+    entry.write_bytes(b"")
+    with pytest.raises(SinkError, match=r"0001\.json is damaged: restore it"):
+        table.store("one").load()
+
+
+def test_a_long_log_is_listed_once(table: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, listed, glob = table.store("one"), list[Path](), Path.glob
+
+    def counted(path: Path, pattern: str) -> Any:
+        listed.append(path)
+        return glob(path, pattern)
+
+    monkeypatch.setattr(Path, "glob", counted)
+    for number in range(3):
+        put(table.store("one"), f"batch{number}", number)
+        listed.clear()
+        assert store.load().sequence == number + 1
+        assert (table.path / LOG / "one" in listed) == (number == 0)
+
+
+def test_an_owner_goes_on_in_a_directory_that_was_restored_to_an_older_state(table: Directory, tmp_path: Path) -> None:
+    store = table.store("one")
+    put(store, "a", 0)
+    shutil.copytree(table.path, tmp_path / "backup")
+    put(store, "b", 1)
+    put(store, "c", 2)
+    shutil.rmtree(table.path)
+    (tmp_path / "backup").rename(table.path)
+    put(store, "d", 1)
+    put(store, "e", 2)
+    assert sorted(row["id"] for row in table.rows()) == [0, 1, 2]
+    assert dict(store.load().vector) == {LANE: 3}
+
+
+def test_a_commit_of_another_owner_lasts_before_its_files_are_moved(
+    table: Directory, monkeypatch: pytest.MonkeyPatch, synced: set[Path]
+) -> None:
+    def dying(source: Path, target: Path) -> None:
+        raise Death
+
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(Path, "replace", dying)
+        put(table.store("one"), "a", 0)
+    replace, before = Path.replace, list[bool]()
+
+    def looked(source: Path, target: Path) -> Path:
+        before.append(table.path / LOG / "one" in synced)
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", looked)
+    synced.clear()
+    table.store("one").load()
+    assert before == [True]
+
+
+def test_a_file_system_without_hard_links_is_refused_in_words(
+    table: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(source: Path, target: Path) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refusing)
+    with pytest.raises(SinkError, match="the table has to be on a file system with hard links"):
+        put(table.store("one"), "a", 0)
+    assert list((table.path / LOG / "one").iterdir()) == []

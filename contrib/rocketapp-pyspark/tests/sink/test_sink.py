@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,14 +15,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import sink_shop
-from sink_shop import Order, Shop, arrow, by_arrow, spark_plugin, until
+from sink_shop import Order, Shop, arrow, by_arrow, commits_fail, spark_plugin, until
 
 from rocketapp import RocketApp, SetupError
 from rocketapp.testing.broker import serving
-from rocketapp_pyspark import formats, sink
+from rocketapp_pyspark import formats, sink, sweeping, writer
 from rocketapp_pyspark.formats import TableOptions, register_format
-from rocketapp_pyspark.parquet import LOG, ParquetStore
+from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_pyspark.parquet_log import LOG
 from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.staging import STAGING
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ async def test_a_format_without_compaction_refuses_a_schedule_of_it(
         return object()
 
     monkeypatch.setitem(formats._registered, "plain", formats.Format(new_store=without))
-    with pytest.raises(SetupError, match="compact_every=5: format 'plain' has no compaction"):
+    with pytest.raises(SetupError, match="compact_every=5 does nothing with format='plain': the format has none"):
         async with shop.app(format="plain", compact_every=5):
             pass
 
@@ -197,9 +200,9 @@ async def test_a_body_of_another_shape_is_a_row_with_its_problem_where_that_is_w
     assert (good["id"], good["_rmq_problem"]) == (1, None)
 
 
-async def test_bad_bodies_go_into_a_table_of_their_own_once(shop: Shop) -> None:
+async def test_bad_bodies_go_into_a_table_of_their_own_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     app = shop.app(bad_rows="table")
-    shop.fails(OSError("between the two commits"))
+    commits_fail(monkeypatch, OSError("no space left"), 1)
     async with app:
         await shop.send(app, [1])
         await app.publish(shop.topic, b"{")
@@ -241,6 +244,39 @@ async def test_other_handlers_of_the_topic_go_on_beside_the_sink(shop: Shop) -> 
         await shop.has(*range(5))
         await until(lambda: len(seen) >= 5)
     assert sorted(seen) == list(range(5))
+
+
+async def test_queues_of_which_only_other_tags_come_are_moved_on_as_well(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "IDLE", 0.1)
+
+    def positions() -> int:
+        return sum(ParquetStore(shop.table, f"shop/{shop.topic}", write=by_arrow).load().vector.values())
+
+    async with shop.app(tags="rare") as app:
+        for number in range(40):  # one after the other: every queue has some of them
+            await app.publish(shop.topic, Order(number, "x"), tag="common")
+        await app.publish(shop.topic, Order(40, "x"), tag="rare")
+        await shop.has(40)
+        await until(lambda: positions() == 41)
+        for number in range(41, 50):
+            await app.publish(shop.topic, Order(number, "x"), tag="common")
+        await until(lambda: positions() == 50)
+    assert shop.ids() == [40]
+
+
+async def test_what_was_never_published_is_looked_for_again_and_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeping, "SWEEP_EVERY", 0.0)
+    async with shop.app() as app:
+        for number in range(2):
+            left_over = shop.table / STAGING / f"batch{number}"
+            left_over.mkdir(parents=True)
+            os.utime(left_over, (0, 0))
+            await shop.send(app, [number])
+            await until(lambda: not left_over.exists())  # noqa: B023 - it is awaited here
 
 
 async def test_two_apps_share_the_queues_of_a_topic(shop: Shop) -> None:
