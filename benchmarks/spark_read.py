@@ -48,8 +48,9 @@ def fill(address: str, count: int, size: int, *, topic: str = TOPIC) -> None:
     loader.close()
 
 
-def without_spark(name_server: str, depth: int) -> int:
-    options = read_options({"nameServer": name_server, "subscribe": TOPIC, "pullDepth": str(depth)}, streaming=False)
+def without_spark(name_server: str, depth: int, pull: int = 32) -> int:
+    given = {"nameServer": name_server, "subscribe": TOPIC, "pullDepth": str(depth), "pullBatchSize": str(pull)}
+    options = read_options(given, streaming=False)
     ranges = batch_ranges(View(options.reach), options)
     return sum(batch.num_rows for part in ranges for batch in read_partition(options, RangePartition(part)))
 

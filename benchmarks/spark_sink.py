@@ -1,21 +1,27 @@
 """`python -m benchmarks.spark_sink`: a sink lands a topic of Apache RocketMQ in Parquet files, at what cost, how soon.
 
-Cost: four queues with messages of 256 bytes are read by an app with a sink, when another sink of it has warmed Spark
-up. Counted is the CPU of the app, its JVM and its workers, without the broker. Beside it, with the same rows: the
-sink's writer alone (Arrow stages, Spark writes), and pyarrow alone. Freshness: messages come at a steady rate, and each
-is as fresh as the time from its store by the broker to its row in a visible file. The machine's load is printed: it
-decides wall times.
+Cost: four queues with messages of 256 bytes are read by an app with a sink, when another sink of it has warmed
+everything up; once with files by Spark, and once by Arrow alone. Counted is the CPU of the app, its JVM and its
+workers, without the broker. Beside it, with the same rows: the column-wise reader of `format("rocketmq")` by itself,
+which pulls and decodes; the sink's writer alone (Arrow stages, Spark writes); and pyarrow alone.
+
+Freshness: messages come at a steady rate, and each is as fresh as the time from its store by the broker to its row in a
+visible file. The machine's load is printed: it decides wall times, and makes CPU seconds worth less.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -24,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.processes import cpu_of
-from benchmarks.spark_read import QUEUES, fill
+from benchmarks.spark_read import QUEUES, TOPIC, fill, without_spark
 from rocketapp import RocketApp
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.session import Spark
@@ -32,37 +38,68 @@ from rocketapp_pyspark.writing import by_spark
 from tests.peers.clusters import Apache
 from tests.peers.loading import Loader, Sent
 
-TOPIC, WARM = "bench", "warm"
+WARM = "warm"
 WARM_ROWS = 40_000
 BATCH = 100_000
 AT_ONCE = 200
 """Messages of one request of the steady producer."""
 PATIENCE = 900.0
 """Seconds for anything that is waited for."""
+WRITERS = ("spark", "arrow")
+PULL = 32
+"""Messages that a broker gives to one pull, unless it is told otherwise."""
 
 
 # The app, in a process of its own.
 
 
-async def run_app(table: Path, name_server: str, flush_seconds: float) -> None:
+class Commits(logging.Handler):
+    """What the log of a sink says of its commits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[Any] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if getattr(record, "sink", None) == f"bench/{TOPIC}" and hasattr(record, "files_seconds"):
+            self.records.append(record)
+
+    def told(self) -> str:
+        names = ("rows", "seconds", "rows_seconds", "files_seconds", "commit_seconds")
+        rows, *seconds = (statistics.median(getattr(one, name) for one in self.records) for name in names)
+        whole, made, wrote, published = (f"{one:.2f}" for one in seconds)
+        cuts = ", ".join(f"{count} by {reason}" for reason, count in Counter(r.reason for r in self.records).items())
+        return (
+            f"{len(self.records)} commits, cut {cuts}; medians: {rows:,.0f} rows, {whole} s, "
+            f"of it rows {made}, files {wrote}, commit {published}"
+        )
+
+
+async def run_app(table: Path, name_server: str, flush_seconds: float, written_by: str) -> None:
     """Reads the topic when a line comes on its standard input, and ends at the next one."""
     os.environ["ROCKETAPP_CLIENT__NAME_SERVER"] = name_server
+    commits, log = Commits(), logging.getLogger("rocketapp.spark")
+    log.addHandler(commits)
+    log.setLevel("INFO")
     app: Any = RocketApp("bench")
-    app.sink(WARM, table=table / WARM, flush_seconds=2.0)
-    app.sink(TOPIC, table=table / TOPIC, flush_seconds=flush_seconds, flush_rows=BATCH)
+    for topic, flush in ((WARM, 2.0), (TOPIC, flush_seconds)):
+        group = f"bench-{topic}-{written_by}"
+        options = {"group": group, "flush_seconds": flush, "flush_rows": BATCH, "written_by": written_by}
+        app.sink(topic, table=table / topic, **options)
     app.pause(TOPIC)
     async with app:
         await asyncio.to_thread(sys.stdin.readline)
         app.resume(TOPIC)
         await asyncio.to_thread(sys.stdin.readline)
+    print(f"  {commits.told()}", flush=True)
 
 
 class App:
     """That process, seen from here."""
 
-    def __init__(self, table: Path, name_server: str, flush_seconds: float) -> None:
+    def __init__(self, table: Path, name_server: str, flush_seconds: float, written_by: str) -> None:
         command = [sys.executable, "-m", "benchmarks.spark_sink", "--app", str(table), name_server, str(flush_seconds)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
+        self._process = subprocess.Popen([*command, written_by], stdin=subprocess.PIPE)
         self.process = psutil.Process(self._process.pid)
         wait(lambda: rows_in(table / WARM, WARM) == WARM_ROWS, "the first commits")
 
@@ -75,6 +112,12 @@ class App:
     def end(self) -> None:
         self.go()
         self._process.wait(120)
+
+    def cpu(self) -> tuple[float, float, float]:
+        """CPU seconds of all of it, of the process of the app alone, and of its event loop."""
+        loop = next((one for one in self.process.threads() if one.id == self.process.pid), None)
+        of_loop = 0.0 if loop is None else loop.user_time + loop.system_time
+        return cpu_of(self.process, below=True), cpu_of(self.process, below=False), of_loop
 
 
 def rows_in(table: Path, topic: str) -> int:
@@ -107,22 +150,28 @@ class Cost(NamedTuple):
         )
 
 
-def of_the_sink(directory: Path, broker: Apache, count: int, size: int) -> Cost:
-    fill_topic(broker, WARM, WARM_ROWS, size)
-    fill_topic(broker, TOPIC, count, size)
-    app = App(directory, broker.name_server, 30.0)
-    own_before = cpu_of(app.process, below=False)
-    before, began = cpu_of(app.process, below=True), time.perf_counter()
+def of_the_sink(directory: Path, broker: Apache, count: int, size: int, written_by: str) -> Cost:
+    app = App(directory, broker.name_server, 30.0, written_by)
+    before, began = app.cpu(), time.perf_counter()
     app.go()
     wait(lambda: rows_in(directory / TOPIC, TOPIC) == count, "every row")
-    cpu, seconds = cpu_of(app.process, below=True) - before, time.perf_counter() - began
-    own = cpu_of(app.process, below=False) - own_before
+    seconds = time.perf_counter() - began
+    cpu, own, loop = (after - one for after, one in zip(app.cpu(), before, strict=True))
     app.end()
-    print(f"of {cpu:.1f} CPU-s the app used {own:.1f}, {own / count * 1e6:.1f} us a message, and Spark the rest")
-    return Cost("topic -> sink -> Parquet", count * size / 1e6, cpu, seconds)
+    of_loop, of_rest, of_spark = (f"{one / count * 1e6:.1f}" for one in (loop, own - loop, cpu - own))
+    print(f"  us of CPU a message: event loop {of_loop}, other threads of the app {of_rest}, JVM and workers {of_spark}")
+    return Cost(f"topic -> sink -> Parquet, {written_by}", count * size / 1e6, cpu, seconds)
 
 
-def of_the_writers(directory: Path, table: Path) -> list[Cost]:
+def of_the_reader(broker: Apache, count: int, size: int, pull: int) -> Cost:
+    """Pulls with eight in flight, and decodes column by column; nothing is written."""
+    before, began = cpu_of(psutil.Process(), below=False), time.perf_counter()
+    assert without_spark(broker.name_server, 8, pull) == count
+    cpu = cpu_of(psutil.Process(), below=False) - before
+    return Cost("topic -> Arrow, reader alone", count * size / 1e6, cpu, time.perf_counter() - began)
+
+
+def of_the_writers(directory: Path, table: Path) -> Iterable[Cost]:
     """The same rows, in batches of the same size, without messages."""
     rows = pq.read_table(table)
     batches = [rows.slice(start, BATCH) for start in range(0, rows.num_rows, BATCH)]
@@ -135,15 +184,13 @@ def of_the_writers(directory: Path, table: Path) -> list[Cost]:
         target.mkdir()
         pq.write_table(batch, target / "part.parquet")
 
-    found = []
     for name, one in (("Arrow -> Spark -> Parquet, no broker", write), ("pyarrow -> Parquet", with_arrow)):
         own, began = psutil.Process(), time.perf_counter()
         before = cpu_of(own, below=True)
         for number, batch in enumerate(batches):
-            one(batch, ready(directory / f"{len(found)}-{number}"))
-        found.append(Cost(name, megabytes, cpu_of(own, below=True) - before, time.perf_counter() - began))
+            one(batch, ready(directory / f"{name[:5]}-{number}"))
+        yield Cost(name, megabytes, cpu_of(own, below=True) - before, time.perf_counter() - began)
     spark.stop()
-    return found
 
 
 def ready(directory: Path) -> Path:
@@ -152,16 +199,14 @@ def ready(directory: Path) -> Path:
     return directory / "out"
 
 
-def freshness(directory: Path, broker: Apache, *, rate: int, seconds: float, flush: float, size: int) -> None:
+def freshness(directory: Path, broker: Apache, given: argparse.Namespace, written_by: str) -> None:
     """Prints how old rows are when they are first seen."""
-    fill_topic(broker, WARM, WARM_ROWS, size)
-    fill_topic(broker, TOPIC, 0, size)
-    app = App(directory, broker.name_server, flush)
+    app = App(directory, broker.name_server, given.flush, written_by)
     app.go()
-    loader, body = Loader(broker.broker_address), os.urandom(size)
+    loader, body = Loader(broker.broker_address), os.urandom(given.size)
     sent, began, seen, ages = 0, time.time(), set[Path](), list[float]()
-    while time.time() - began < seconds:
-        if sent <= rate * (time.time() - began):
+    while time.time() - began < given.seconds:
+        if sent <= given.rate * (time.time() - began):
             queue = sent // AT_ONCE % QUEUES
             loader.put(TOPIC, queue, [Sent(body, tag="t", unique_id=f"{sent + n:032X}") for n in range(AT_ONCE)])
             sent += AT_ONCE
@@ -176,9 +221,10 @@ def freshness(directory: Path, broker: Apache, *, rate: int, seconds: float, flu
     app.end()
     ages.sort()
     print(
-        f"freshness at {reached:,.0f} messages/s, flush_seconds={flush:g}: p50 {ages[len(ages) // 2]:.1f} s, "
-        f"p95 {ages[len(ages) * 95 // 100]:.1f} s, max {ages[-1]:.1f} s, {len(seen)} files, "
-        f"load {os.getloadavg()[0]:.1f}"
+        f"freshness at {reached:,.0f} messages/s, by {written_by}, flush_seconds={given.flush:g}: "
+        f"p50 {ages[len(ages) // 2]:.1f} s, p95 {ages[len(ages) * 95 // 100]:.1f} s, max {ages[-1]:.1f} s, "
+        f"{len(seen)} files, load {os.getloadavg()[0]:.1f}",
+        flush=True,
     )
 
 
@@ -192,10 +238,6 @@ def look(table: Path, seen: set[Path], ages: list[float]) -> None:
         ages += [now - micros / 1e6 for micros in stored.to_pylist()]
 
 
-def fill_topic(broker: Apache, topic: str, count: int, size: int) -> None:
-    fill(broker.broker_address, count, size, topic=topic)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark_sink", description=__doc__)
     parser.add_argument("--count", type=int, default=1_000_000, help="messages (1000000)")
@@ -204,37 +246,51 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long they come (60)")
     parser.add_argument("--flush", type=float, default=5.0, help="flush_seconds of that sink (5)")
     parser.add_argument("--only", choices=("cost", "freshness"), help="one part (both)")
-    parser.add_argument("--app", nargs=3, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.app:
-        table, name_server, flush = arguments.app
-        asyncio.run(run_app(Path(table), name_server, float(flush)))
+    parser.add_argument("--written-by", choices=WRITERS, help="one writer of files (both)")
+    parser.add_argument("--pull", type=int, default=PULL, help="messages that the broker gives to one pull (32)")
+    parser.add_argument("--app", nargs=4, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.app:
+        table, name_server, flush, written_by = given.app
+        asyncio.run(run_app(Path(table), name_server, float(flush), written_by))
         return
-    for part in ("cost", "freshness") if arguments.only is None else (arguments.only,):
-        with tempfile.TemporaryDirectory(prefix="rocketapp-spark-sink-") as directory:
-            broker = Apache(Path(directory) / "broker", heap="1g")
-            try:
-                measure(part, Path(directory) / "tables", broker, arguments)
-            finally:
-                broker.stop()
+    chosen = [one for one in WRITERS if given.written_by in (None, one)]
+    for part in ("cost", "freshness") if given.only is None else (given.only,):
+        for writers in [chosen] if part == "cost" else [[one] for one in chosen]:
+            measure(part, writers, given)
 
 
-def measure(part: str, directory: Path, broker: Apache, arguments: argparse.Namespace) -> None:
-    directory.mkdir()
-    if part == "freshness":
-        freshness(
-            directory,
-            broker,
-            rate=arguments.rate,
-            seconds=arguments.seconds,
-            flush=arguments.flush,
-            size=arguments.size,
-        )
+def measure(part: str, writers: list[str], given: argparse.Namespace) -> None:
+    """On a broker of its own."""
+    with tempfile.TemporaryDirectory(prefix="rocketapp-spark-sink-") as name:
+        directory = Path(name)
+        broker = Apache(directory / "broker", heap="1g")
+        try:
+            configure(broker, given.pull)
+            fill(broker.broker_address, WARM_ROWS, given.size, topic=WARM)
+            fill(broker.broker_address, given.count if part == "cost" else 0, given.size, topic=TOPIC)
+            if part == "freshness":
+                freshness(directory / "tables", broker, given, writers[0])
+                return
+            print(f"{given.count} messages of {given.size} B, {QUEUES} queues, {os.cpu_count()} cores", flush=True)
+            for one in writers:
+                print(of_the_sink(directory / one, broker, given.count, given.size, one), flush=True)
+            print(of_the_reader(broker, given.count, given.size, given.pull), flush=True)
+            for cost in of_the_writers(directory / "anchors", directory / writers[0] / TOPIC):
+                print(cost, flush=True)
+        finally:
+            broker.stop()
+
+
+def configure(broker: Apache, pull: int) -> None:
+    """More messages for each pull: the broker has to give them, and the app to ask for them."""
+    if pull == PULL:
         return
-    print(f"{arguments.count} messages of {arguments.size} B, {QUEUES} queues, {os.cpu_count()} cores", flush=True)
-    print(of_the_sink(directory, broker, arguments.count, arguments.size), flush=True)
-    for cost in of_the_writers(directory / "anchors", directory / TOPIC):
-        print(cost, flush=True)
+    loader = Loader(broker.broker_address)
+    loader.configure(f"maxTransferCountOnMessageInMemory={pull}\nmaxTransferBytesOnMessageInMemory={pull * 1024}")
+    loader.close()
+    os.environ["ROCKETAPP_CONSUMER__PULL_BATCH_SIZE"] = str(pull)
+    os.environ["ROCKETAPP_CONSUMER__PULL_BATCH_BYTES"] = str(pull * 1024)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pyspark_rocketmq import records
 from pyspark_rocketmq.columns import BY_NAME, PROPERTIES
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.problems import RecordError
-from pyspark_rocketmq.records import Entries, Records
+from pyspark_rocketmq.records import Entries, Records, texts
 from rocketapp import Message, ProtocolError
 from rocketapp.wire import properties as names
 from rocketapp.wire.compression import COMPRESSED
@@ -177,12 +177,7 @@ class _Batch:
 
     def text_of(self, name: str) -> pa.Array:
         """The property as UTF-8; broken bytes are replaced, as elsewhere."""
-        values = self.value_of(name)
-        try:
-            return values.cast(pa.string())
-        except pa.ArrowInvalid:
-            texts = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
-            return pa.array(texts, pa.string())
+        return texts(self.value_of(name))
 
     def ids(self) -> pa.Array:
         """The producers' ids; those of the broker where a message has none."""
@@ -204,10 +199,10 @@ class _Batch:
 
     def hosts(self) -> pa.Array:
         different, which = np.unique(self.records.field(records.BORN_HOST), return_inverse=True)
-        texts = [_host(int(host)) for host in different]
+        hosts = [_host(int(host)) for host in different]
         if not self._unusual:
-            return pa.array(texts, pa.string()).take(pa.array(which))
-        found = [texts[number] for number in which]
+            return pa.array(hosts, pa.string()).take(pa.array(which))
+        found = [hosts[number] for number in which]
         for row, message in self._unusual.items():
             found[row] = message.born_host
         return pa.array(found, pa.string())

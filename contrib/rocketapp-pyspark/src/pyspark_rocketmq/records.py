@@ -80,6 +80,15 @@ class Records:
         return pieces.take(pa.array(np.arange(0, count, 2)))
 
 
+def texts(values: pa.Array) -> pa.Array:
+    """Bytes as UTF-8; broken ones are replaced, as elsewhere."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        found = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
+        return pa.array(found, pa.string())
+
+
 class Entries:
     """The single properties of many messages."""
 

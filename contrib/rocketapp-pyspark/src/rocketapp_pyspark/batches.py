@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Generic, Literal, Protocol, TypeVar
 
 from rocketapp_pyspark.lanes import Lane, Span, Vector
@@ -21,6 +22,7 @@ class Row(Protocol):
 
 R = TypeVar("R", bound=Row)
 Reason = Literal["rows", "bytes", "age", "drain", "idle"]
+_size = attrgetter("size")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,7 @@ class Filling(Generic[R]):
         held.rows += rows
         held.end = rows[-1].offset + 1
         self.rows += len(rows)
-        self.bytes += sum(row.size for row in rows)
+        self.bytes += sum(map(_size, rows))
         if self._since is None:
             self._since = now
 
@@ -122,7 +124,7 @@ class Filling(Generic[R]):
         held = self._lanes.pop(lane, None)
         if held is not None:
             self.rows -= len(held.rows)
-            self.bytes -= sum(row.size for row in held.rows)
+            self.bytes -= sum(map(_size, held.rows))
             if not self.rows:
                 self._since = None
 

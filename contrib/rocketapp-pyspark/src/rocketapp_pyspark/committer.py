@@ -9,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import TYPE_CHECKING, Generic
 
 from rocketapp_pyspark.batches import Batch, R
@@ -39,6 +40,8 @@ class Done:
     """Messages that were in the table before."""
     fenced: int = 0
     """Races that were lost on the way."""
+    seconds: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """That its rows took to make, its files to write, and the commit to be made and read back."""
 
 
 class Attempt(Generic[R]):
@@ -67,6 +70,8 @@ class Attempt(Generic[R]):
         self._published: tuple[int, str, Staged | None] | None = None
         """Sequence, name and rows of a commit whose outcome is not known."""
         self._size = len(batch)
+        self._made = self._wrote = 0.0
+        """Seconds for the rows and the files of what was staged last."""
 
     def run(self, head: Head | None = None) -> Done:
         """Returns when the batch is in the table. `head`: where the sink stood when that was last known.
@@ -99,7 +104,7 @@ class Attempt(Generic[R]):
                 rows=0 if staged is None else staged.rows,
                 made_at=self._now(),
             )
-            self._published = commit.sequence, name, staged
+            self._published, began = (commit.sequence, name, staged), perf_counter()
             try:
                 self._store.publish(commit, staged)
             except FencedError:
@@ -110,7 +115,7 @@ class Attempt(Generic[R]):
                 raise
             if self._is_published():
                 head = Head(sequence=commit.sequence, batch=name, vector=commit.vector, schema=commit.schema)
-                return self._done(head, lost)
+                return self._done(head, lost, perf_counter() - began)
             head, is_old = self._store.load(), False
         raise SinkError(f"sink {self._sink}: {MOST_FENCES} races lost in a row: too many publish to it")
 
@@ -150,11 +155,14 @@ class Attempt(Generic[R]):
 
     def _stage(self) -> tuple[str, Staged | None, pa.Schema | None]:
         if self._staged is None:
+            began = perf_counter()
             name, table = uuid.uuid4().hex, self._to_table(self.batch) if len(self.batch) else None
+            made = perf_counter()
             if table is None or not table.num_rows:
                 self._staged = name, None, None
             else:
                 self._staged = name, self._store.stage(name, table), table.schema
+            self._made, self._wrote = made - began, perf_counter() - made
         return self._staged
 
     def _grow(self, head: Head, schema: pa.Schema) -> str:
@@ -164,8 +172,9 @@ class Attempt(Generic[R]):
             self._store.add_columns(found.added)
         return found.schema
 
-    def _done(self, head: Head, fenced: int) -> Done:
+    def _done(self, head: Head, fenced: int, published: float = 0.0) -> Done:
         assert self._published is not None
         _, name, staged = self._published
         rows, size = (0, 0) if staged is None else (staged.rows, staged.bytes)
-        return Done(head, name, rows, size, self._size - len(self.batch), fenced)
+        seconds = self._made, self._wrote, published
+        return Done(head, name, rows, size, self._size - len(self.batch), fenced, seconds)

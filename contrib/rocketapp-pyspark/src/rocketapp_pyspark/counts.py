@@ -138,13 +138,15 @@ def _lags(sink: Watched, now: AppSnapshot) -> Samples:
 
 
 def _tell(name: str, batch: Batch[Message], done: Done, seconds: float) -> None:
+    made, wrote, published = done.seconds
     log.info(
-        "sink %s: commit %d of %d rows, %d bytes, %.2f s, cut by %s, batch %s%s",
+        "sink %s: commit %d of %d rows, %d bytes, %.2f s (rows %.2f, files %.2f, commit %.2f), cut by %s, batch %s%s",
         name,
         done.head.sequence,
         done.rows,
         done.bytes,
         seconds,
+        *done.seconds,
         batch.reason,
         done.batch or "(none)",
         f"; {done.trimmed} messages were there before, {done.fenced} races lost" if done.trimmed or done.fenced else "",
@@ -155,6 +157,9 @@ def _tell(name: str, batch: Batch[Message], done: Done, seconds: float) -> None:
             "rows": done.rows,
             "bytes": done.bytes,
             "seconds": seconds,
+            "rows_seconds": made,
+            "files_seconds": wrote,
+            "commit_seconds": published,
             "reason": batch.reason,
             "trimmed": done.trimmed,
             "fenced": done.fenced,

@@ -107,6 +107,10 @@ class Sink:
         read = None if columns is None else reader(columns.kind, content_type_of(self.codec))
         return Rows(columns, read, self.bad_rows, lambda: self.transform, refuses_nul=refuses_nul)
 
+    def needs_spark(self, format: Format) -> bool:
+        """Whether the session starts with the app."""
+        return format.needs_spark(self.about(format))
+
     def about(self, format: Format) -> TableOptions:
         """What the store is made of. Raises ValueError for options that the format does not take."""
         options = format.make_options(self.options, SinkOptions.__annotations__)

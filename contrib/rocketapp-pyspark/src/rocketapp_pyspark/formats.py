@@ -9,16 +9,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from rocketapp_pyspark.database import Database, JdbcOptions
 from rocketapp_pyspark.jdbc import JdbcStore
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.staging import Write
 from rocketapp_pyspark.store import Store
-from rocketapp_pyspark.writing import by_spark, partition_column
+from rocketapp_pyspark.writing import by_arrow, by_spark, partition_column
 
 PartitionBy = Literal["day", "hour"]
+WrittenBy = Literal["spark", "arrow"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,8 @@ class Format:
     """Whether the table cannot hold texts with a NUL: such rows are bad ones then."""
     compaction: str = "the format has none"
     """For a store without compaction: what does it instead."""
+    needs_spark: Callable[[TableOptions], bool] = lambda about: False
+    """Whether the session is started with the app; otherwise it starts when the store first asks for it."""
 
     def make_options(self, given: Mapping[str, Any], others: Iterable[str]) -> Any:
         """The options of one sink. Raises ValueError for an unknown keyword, a missing one, or a wrong value.
@@ -81,20 +85,43 @@ class Format:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParquetOptions:
+class FileOptions:
+    """Keywords of the formats whose tables are Parquet files."""
+
+    written_by: WrittenBy = "spark"
+    """What writes the files."""
+
+    def __post_init__(self) -> None:
+        if self.written_by not in get_args(WrittenBy):
+            raise ValueError(f"written_by={self.written_by!r}: give {' or '.join(map(repr, get_args(WrittenBy)))}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetOptions(FileOptions):
     """Keywords of `format="parquet"`."""
 
     staging: str | os.PathLike[str] | None = None
     """Where files are written before their commit; None: a hidden directory of the table."""
 
     def __post_init__(self) -> None:
+        FileOptions.__post_init__(self)  # with slots, super() is not of this class
         staging: object = self.staging
         if staging is not None and (not isinstance(staging, str | os.PathLike) or not os.fspath(staging)):
             raise ValueError(f"staging={staging!r}: give a directory, or None")
 
 
+def _write(about: TableOptions, spark: Spark) -> Write:
+    if about.options.written_by == "arrow":
+        return by_arrow(about.partition_by, about.sort_by)
+    return by_spark(spark, about.partition_by, about.sort_by)
+
+
+def _is_by_spark(about: TableOptions) -> bool:
+    return bool(about.options.written_by == "spark")
+
+
 def parquet(about: TableOptions, spark: Spark) -> Store:
-    write = by_spark(spark, about.partition_by, about.sort_by)
+    write = _write(about, spark)
     staging = about.options.staging and Path(about.folder, about.options.staging)
     table = Path(about.folder, about.table)
     return ParquetStore(table, about.sink, write=write, sort_by=about.sort_by, staging=staging)
@@ -104,7 +131,7 @@ def delta(about: TableOptions, spark: Spark) -> Store:
     from rocketapp_pyspark.delta import DeltaStore
 
     columns = () if about.partition_by is None else (partition_column(about.partition_by),)
-    write = by_spark(spark, about.partition_by, about.sort_by)
+    write = _write(about, spark)
     return DeltaStore(Path(about.folder, about.table), about.sink, write=write, partition_columns=columns)
 
 
@@ -112,7 +139,7 @@ def iceberg(about: TableOptions, spark: Spark) -> Store:
     from rocketapp_pyspark.iceberg import IcebergStore, catalog_of
 
     catalog, name = catalog_of(os.fspath(about.table))
-    write = by_spark(spark, about.partition_by, about.sort_by)
+    write = _write(about, spark)
     return IcebergStore(catalog, name, about.sink, write=write, partition_by=about.partition_by)
 
 
@@ -148,18 +175,25 @@ def jdbc_problem(about: TableOptions) -> str | None:
 
 
 BUILT_IN: dict[str, Format] = {
-    "parquet": Format(new_store=parquet, options=ParquetOptions, problem=path_problem, is_sorted=True),
-    "delta": Format(new_store=delta, problem=path_problem, is_sorted=True),
+    "parquet": Format(
+        new_store=parquet, options=ParquetOptions, problem=path_problem, is_sorted=True, needs_spark=_is_by_spark
+    ),
+    "delta": Format(
+        new_store=delta, options=FileOptions, problem=path_problem, is_sorted=True, needs_spark=_is_by_spark
+    ),
     "iceberg": Format(
         new_store=iceberg,
+        options=FileOptions,
         problem=name_problem,
         is_sorted=True,
+        needs_spark=_is_by_spark,
         compaction="Spark's procedure rewrite_data_files puts its files together, beside running apps",
     ),
     "jdbc": Format(
         new_store=jdbc,
         options=JdbcOptions,
         problem=jdbc_problem,
+        needs_spark=lambda about: True,
         refuses_nul=is_postgresql,
         compaction="a database sees to its files itself, as PostgreSQL by VACUUM",
     ),

@@ -22,13 +22,16 @@ class Retries:
 STUBBORN = Retries()
 LARGEST = 4
 """Times the declared limits that a batch may have."""
+FULL = 0.5
+"""The share of the declared rows or bytes from which on these take the time of a commit, and not the commit itself."""
 
 
 class Pace:
     """The limits at which batches of one sink are cut.
 
     A commit that takes longer than `flush_seconds` cannot keep up with a batch each time: the limits double, so that
-    fewer and larger commits do the same. Commits that take less than a quarter of it halve them again.
+    fewer and larger commits do the same. Commits that take less than a quarter of it halve them again, and so do those
+    of full batches: these take long because of their rows, and to wait for more of them would win nothing.
     """
 
     def __init__(self, limits: Limits, most_bytes: int) -> None:
@@ -40,17 +43,18 @@ class Pace:
     def __repr__(self) -> str:
         return f"<Pace {self.factor} times {self._declared}>"
 
-    def took(self, seconds: float) -> bool:
-        """A commit took this long. Whether the limits are others now."""
-        before = self.factor
-        if seconds > self._declared.seconds:
-            self.factor = min(LARGEST, 2 * before)
-        elif seconds < self._declared.seconds / 4:
+    def took(self, seconds: float, rows: int, size: int) -> bool:
+        """A commit of so many rows and bytes of records took this long. Whether the limits are others now."""
+        before, declared = self.factor, self._declared
+        is_full = rows >= FULL * declared.rows or size >= FULL * declared.bytes
+        if is_full or seconds < declared.seconds / 4:
             self.factor = max(1, before // 2)
+        elif seconds > declared.seconds:
+            self.factor = min(LARGEST, 2 * before)
         self.limits = replace(
-            self._declared,
-            rows=self._declared.rows * self.factor,
-            bytes=max(self._declared.bytes, min(self._declared.bytes * self.factor, self._most_bytes)),
-            seconds=self._declared.seconds * self.factor,
+            declared,
+            rows=declared.rows * self.factor,
+            bytes=max(declared.bytes, min(declared.bytes * self.factor, self._most_bytes)),
+            seconds=declared.seconds * self.factor,
         )
         return self.factor != before

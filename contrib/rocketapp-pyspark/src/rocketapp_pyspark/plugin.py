@@ -149,9 +149,10 @@ class SparkPlugin:
     def app_startup(self) -> None:
         if self._spark is None:
             return
-        from rocketapp_pyspark.formats import BUILT_IN
+        from rocketapp_pyspark.formats import known
 
-        if any(sink.format in BUILT_IN for sink in self._sinks.values()):
+        formats = known()
+        if any(sink.needs_spark(formats[sink.format]) for sink in self._sinks.values()):
             self._spark.start_soon()
 
     @hookimpl

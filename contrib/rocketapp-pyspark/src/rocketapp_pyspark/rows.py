@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 
+from pyspark_rocketmq.records import Entries, texts
 from rocketapp.plugin import Message, RocketAppError
-from rocketapp.wire.properties import keys_of
+from rocketapp.wire.properties import KEYS, TAGS, keys_of
 from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns
 from rocketapp_pyspark.errors import SinkError
@@ -121,8 +122,9 @@ class Rows:
             bodies = [message.body for message in messages]
         except RocketAppError:
             return None
-        texts = [message.tag for message in messages], [_keys(message) for message in messages]
-        arrays = [pa.array(bodies, pa.binary()), *(pa.array(one, pa.string()) for one in texts)]
+        entries = Entries(pa.array([message.raw_properties for message in messages], pa.binary()))
+        tags, keys = (texts(entries.values(name)) for name in (TAGS, KEYS))
+        arrays = [pa.array(bodies, pa.binary()), tags, keys.fill_null("")]
         return None if self._refuses_nul and rows_with_nul(arrays, self._own) else arrays
 
     def _values(self, messages: Sequence[Message], problems: dict[int, str]) -> list[Any]:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rocketapp.plugin import Start
     from rocketapp_pyspark.declared import Transform
     from rocketapp_pyspark.evolution import Evolution
-    from rocketapp_pyspark.formats import PartitionBy
+    from rocketapp_pyspark.formats import PartitionBy, WrittenBy
     from rocketapp_pyspark.rows import BadRows
     from rocketapp_pyspark.writer import OnOffsetReset
 
@@ -59,6 +59,8 @@ class SinkOptions(TypedDict, total=False):
     """What a queue does whose broker does not have what follows in the table: stand still, or begin anew."""
     sort_by: str | Sequence[str]
     """Columns by which the rows of each file are sorted."""
+    written_by: WrittenBy
+    """What writes the files of Parquet, Delta and Iceberg tables: `"spark"`, or `"arrow"`, in the app's own process."""
     staging: str | os.PathLike[str] | None
     """With `format="parquet"`: where files are written before their commit; None: a hidden directory of the table."""
     commit_retries: int

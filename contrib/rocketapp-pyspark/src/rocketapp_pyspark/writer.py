@@ -228,7 +228,7 @@ class Writer:
             if done.rows and self._compaction is not None:
                 self._compaction.rows_came()
             self.counts.committed(self.name, batch, done, seconds, self._bad_rows())
-            if self.pace.took(seconds):
+            if self.pace.took(seconds, len(batch), self._writing_bytes):
                 log.info("sink %s: a batch may have %d times its flush limits now", self.name, self.pace.factor)
         finally:
             self._writing, self._writing_bytes, self._is_stuck = None, 0, False

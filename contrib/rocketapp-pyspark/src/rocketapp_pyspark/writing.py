@@ -1,4 +1,4 @@
-"""Spark writes the rows of a batch as Parquet files."""
+"""The rows of a batch as Parquet files: by Spark, or by Arrow alone."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -14,7 +15,6 @@ from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.staging import Write
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -47,18 +47,13 @@ def by_spark(spark: Spark, partition_by: str | None = None, sort_by: Sequence[st
     known: dict[str, StructType] = {}
 
     def write(rows: pa.Table, directory: Path) -> None:
-        if partition_by is not None:
-            rows = partitioned(rows, partition_by)
-        missing = [column for column in sort_by if column not in rows.column_names]
-        if missing:
-            raise SinkError(f"sort_by={missing[0]!r}: the rows have the columns {', '.join(rows.column_names)}")
+        rows = _arranged(rows, partition_by, sort_by)
         session = spark.session()
         coming = directory.with_name("in.parquet")
         pq.write_table(rows, coming, compression="lz4")
-        files = max(1, rows.nbytes // FILE_BYTES)
         # With a schema Spark has no job to run to find it.
         frame = session.read.schema(_schema(session, rows, known)).parquet(str(coming))
-        frame = frame.coalesce(files)
+        frame = frame.coalesce(_files(rows))
         if sort_by:
             # In the order of the partitions first, as the writer would sort them itself otherwise.
             before = [] if partition_by is None else [partition_column(partition_by)]
@@ -70,6 +65,49 @@ def by_spark(spark: Spark, partition_by: str | None = None, sort_by: Sequence[st
         coming.unlink()
 
     return write
+
+
+def by_arrow(partition_by: str | None = None, sort_by: Sequence[str] = ()) -> Write:
+    """Arrow writes the files in this process: no session is started, and rows are not handed to another one."""
+
+    def write(rows: pa.Table, directory: Path) -> None:
+        rows = _arranged(rows, partition_by, sort_by)
+        # Spark writes every column as one that may be empty: with both, the files of a table are alike.
+        rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
+        if sort_by:
+            rows = rows.sort_by([(column, "ascending") for column in sort_by])
+        if partition_by is None:
+            _write_files(rows, directory)
+            return
+        column = partition_column(partition_by)
+        for value in pc.unique(rows[column]).to_pylist():
+            part = rows.filter(pc.equal(rows[column], value)).drop_columns([column])
+            _write_files(part, directory / f"{column}={value}")
+
+    return write
+
+
+def _write_files(rows: pa.Table, directory: Path) -> None:
+    directory.mkdir(parents=True)
+    each = -(-rows.num_rows // _files(rows))
+    for number, start in enumerate(range(0, rows.num_rows, each)):
+        # Without Arrow's own schema readers see plain columns, as in files of Spark.
+        place = directory / f"part-{number:05d}.snappy.parquet"
+        pq.write_table(rows.slice(start, each), place, store_schema=False)
+
+
+def _arranged(rows: pa.Table, partition_by: str | None, sort_by: Sequence[str]) -> pa.Table:
+    """With the column of the partition. Raises SinkError for rows that lack a column."""
+    if partition_by is not None:
+        rows = partitioned(rows, partition_by)
+    missing = [column for column in sort_by if column not in rows.column_names]
+    if missing:
+        raise SinkError(f"sort_by={missing[0]!r}: the rows have the columns {', '.join(rows.column_names)}")
+    return rows
+
+
+def _files(rows: pa.Table) -> int:
+    return max(1, rows.nbytes // FILE_BYTES)
 
 
 def _schema(session: SparkSession, rows: pa.Table, known: dict[str, StructType]) -> StructType:

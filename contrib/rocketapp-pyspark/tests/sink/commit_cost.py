@@ -1,6 +1,7 @@
 """What a commit of a thousand rows costs, from the batch to the answer that it is there.
 
     python commit_cost.py --format jdbc --commits 20
+    python commit_cost.py --format delta --written-by arrow
 
 The last line is a JSON object: seconds of each part, the median of all commits but the first three.
 """
@@ -61,11 +62,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--format", default="parquet")
     parser.add_argument("--commits", type=int, default=20)
+    parser.add_argument("--written-by", choices=("spark", "arrow"))
     given = parser.parse_args()
     conf = {} if postgres.driver() is None else {"spark.jars": str(postgres.driver())}
     spark, format = Spark("local[2]", conf), known()[given.format]
     with tempfile.TemporaryDirectory() as directory, target(Path(directory), given.format, False) as table:
-        keywords = table.options()
+        keywords = {**table.options(), **({"written_by": given.written_by} if given.written_by else {})}
         about = TableOptions(table=keywords.pop("table"), sink=SINK, options=format.make_options(keywords, ()))
         store = format.new_store(about, spark)
         costs = [commit_once(store, number) for number in range(given.commits)][3:]
@@ -73,7 +75,8 @@ def main() -> int:
     spark.stop()
     medians = {name: round(statistics.median(cost[name] for cost in costs), 3) for name in costs[0]}
     load = round(os.getloadavg()[0], 1)
-    print(json.dumps({"format": given.format, "commits": given.commits, "rows": there, "load": load, **medians}))
+    about_run = {"format": given.format, "by": given.written_by, "commits": given.commits, "rows": there, "load": load}
+    print(json.dumps({**about_run, **medians}))
     return 0 if there == given.commits * ROWS else 1
 
 

@@ -342,16 +342,22 @@ def test_columns_of_the_table_that_rows_lack_are_empty_unless_they_may_not_be(ta
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("partition_by", [None, "day"])
+@pytest.mark.parametrize(("partition_by", "written_by"), [(None, "spark"), ("day", "spark"), ("day", "arrow")])
 async def test_a_topic_lands_in_a_delta_table(
-    spark: object, rocketapp_broker: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, partition_by: Any
+    spark: object,
+    rocketapp_broker: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    partition_by: Any,
+    written_by: Any,
 ) -> None:
     monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
     monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
     monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
-    topic = f"delta-{partition_by}"
+    topic = f"delta-{partition_by}-{written_by}"
     app = RocketApp("shop", plugins=spark_plugin())
-    sink(app, topic, table=tmp_path, format="delta", schema=Order, flush_seconds=0.2, partition_by=partition_by)
+    options: dict[str, Any] = {"format": "delta", "schema": Order, "flush_seconds": 0.2, "written_by": written_by}
+    sink(app, topic, table=tmp_path, partition_by=partition_by, **options)
     async with app:
         await app.publish_many(topic, [Order(number, f"item {number}") for number in range(20)])
         await until(lambda: len(Lake(tmp_path).rows()) == 20)

@@ -30,11 +30,21 @@ LIMITS = Limits(rows=10, bytes=1000, seconds=4.0)
 
 def test_limits_double_while_commits_are_slow_up_to_a_cap_and_come_down_again() -> None:
     pace = Pace(LIMITS, 1500)
-    assert pace.took(4.1)
+    slow, fast = (4.1, 4, 400), (0.9, 4, 400)
+    assert pace.took(*slow)
     assert (pace.factor, pace.limits) == (2, Limits(rows=20, bytes=1500, seconds=8.0))
-    assert [pace.took(4.1), pace.took(4.1), pace.factor] == [True, False, LARGEST]
-    assert not pace.took(2.0)
-    assert [pace.took(0.9), pace.took(0.9), pace.took(0.9), pace.factor] == [True, True, False, 1]
+    assert [pace.took(*slow), pace.took(*slow), pace.factor] == [True, False, LARGEST]
+    assert not pace.took(2.0, 4, 400)
+    assert [pace.took(*fast), pace.took(*fast), pace.took(*fast), pace.factor] == [True, True, False, 1]
+    assert pace.limits == LIMITS
+
+
+@pytest.mark.parametrize(("rows", "size"), [(5, 0), (1, 500)])
+def test_full_batches_that_take_long_do_not_wait_for_more_rows(rows: int, size: int) -> None:
+    pace = Pace(LIMITS, 1500)
+    assert not pace.took(100.0, rows, size)
+    assert pace.took(100.0, 1, 1)
+    assert pace.took(100.0, rows, size)
     assert pace.limits == LIMITS
 
 

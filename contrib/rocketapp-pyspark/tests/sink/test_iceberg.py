@@ -312,8 +312,9 @@ def test_show_says_in_one_line_that_a_table_is_not_there(table: Lake, monkeypatc
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("written_by", ["spark", "arrow"])
 async def test_a_topic_lands_in_an_iceberg_table(
-    spark: object, rocketapp_broker: str, monkeypatch: pytest.MonkeyPatch, table: Lake
+    spark: object, rocketapp_broker: str, monkeypatch: pytest.MonkeyPatch, table: Lake, written_by: Any
 ) -> None:
     monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
     monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
@@ -321,9 +322,10 @@ async def test_a_topic_lands_in_an_iceberg_table(
     monkeypatch.setattr("pyiceberg.catalog.load_catalog", lambda name: table.catalog())
     app = RocketApp("shop", plugins=spark_plugin())
     options: dict[str, Any] = {"format": "iceberg", "schema": Order, "flush_seconds": 0.2, "partition_by": "day"}
-    sink(app, "iceberg", table="lake.shop.orders", **options)
+    topic = f"iceberg-{written_by}"
+    sink(app, topic, table="lake.shop.orders", written_by=written_by, **options)
     async with app:
-        await app.publish_many("iceberg", [Order(number, f"item {number}") for number in range(20)])
+        await app.publish_many(topic, [Order(number, f"item {number}") for number in range(20)])
         await until(lambda: len(table.rows()) == 20)
     found = table.rows()
     assert sorted((row["id"], row["item"]) for row in found) == [(number, f"item {number}") for number in range(20)]

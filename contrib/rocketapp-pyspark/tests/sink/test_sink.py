@@ -75,6 +75,17 @@ async def test_files_are_staged_and_sorted_as_the_sink_says(shop: Shop, spark: o
     assert json.loads(entry.read_bytes())["staging"].startswith(str(tmp_path / "staging"))
 
 
+async def test_files_by_arrow_need_no_session(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rocketapp.spark")
+    options = {"format": "parquet", "written_by": "arrow", "sort_by": "id", "partition_by": "day", "flush_rows": 10}
+    async with shop.app(**options, flush_seconds=3600.0) as app:
+        await shop.send(app, [7, 3, 9, 1, 5, 8, 2, 6, 4, 0])
+        await shop.has(*range(10))
+    (file,) = shop.table.glob("rmq_day=*/*.snappy.parquet")
+    assert pq.ParquetFile(file).read()["id"].to_pylist() == list(range(10))
+    assert not [record for record in caplog.records if record.getMessage().startswith("Spark ")]
+
+
 async def test_what_is_held_is_written_as_the_app_stops_and_the_next_run_goes_on_behind_it(shop: Shop) -> None:
     for run in range(2):
         async with shop.app(flush_seconds=3600.0) as app:
@@ -89,8 +100,9 @@ async def test_a_batch_is_cut_at_its_limit_of_rows(shop: Shop, caplog: pytest.Lo
     async with shop.app(flush_seconds=3600.0, flush_rows=5) as app:
         await shop.send(app, range(5))
         await shop.has(*range(5))
-    (told,) = [record for record in caplog.records if "commit" in record.getMessage()]
-    assert (told.reason, told.rows, told.sequence) == ("rows", 5, 1)  # type: ignore[attr-defined]
+    (told,) = [vars(record) for record in caplog.records if "commit" in record.getMessage()]
+    assert (told["reason"], told["rows"], told["sequence"]) == ("rows", 5, 1)
+    assert 0 < told["rows_seconds"] + told["files_seconds"] + told["commit_seconds"] <= told["seconds"]
 
 
 async def test_small_files_are_put_together_while_the_app_runs(shop: Shop) -> None:
@@ -310,6 +322,8 @@ async def test_two_apps_share_the_queues_of_a_topic(shop: Shop) -> None:
         ({"sort_by": "id"}, "sort_by=('id',): format='arrow' does not sort"),
         ({"sort_by": [5], "format": "parquet"}, "sort_by=(5,): give names of columns"),
         ({"staging": 5, "format": "parquet"}, "staging=5: give a directory, or None"),
+        ({"written_by": "duckdb", "format": "delta"}, "written_by='duckdb': give 'spark' or 'arrow'"),
+        ({"written_by": "arrow", "format": "jdbc", "url": "jdbc:x:"}, "format='jdbc': written_by= is unknown"),
         ({"compact_every": 0}, "compact_every=0: give seconds, more than 0, or None"),
         ({"target_file_size": 0}, "target_file_size=0: give bytes, 1 or more"),
         ({"name": 5}, "name=5: give a text"),
