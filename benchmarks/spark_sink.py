@@ -159,7 +159,7 @@ def of_the_sink(directory: Path, broker: Apache, count: int, size: int, written_
     cpu, own, loop = (after - one for after, one in zip(app.cpu(), before, strict=True))
     app.end()
     of_loop, of_rest, of_spark = (f"{one / count * 1e6:.1f}" for one in (loop, own - loop, cpu - own))
-    print(f"  us of CPU a message: event loop {of_loop}, other threads of the app {of_rest}, JVM and workers {of_spark}")
+    print(f"  CPU us a message: event loop {of_loop}, other threads of the app {of_rest}, JVM and workers {of_spark}")
     return Cost(f"topic -> sink -> Parquet, {written_by}", count * size / 1e6, cpu, seconds)
 
 

@@ -344,13 +344,15 @@ def test_columns_of_the_table_that_rows_lack_are_empty_unless_they_may_not_be(ta
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("partition_by", "written_by"), [(None, "spark"), ("day", "spark"), ("day", "arrow")])
 async def test_a_topic_lands_in_a_delta_table(
-    spark: object,
+    request: pytest.FixtureRequest,
     rocketapp_broker: str,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     partition_by: Any,
     written_by: Any,
 ) -> None:
+    if written_by == "spark":
+        request.getfixturevalue("spark")
     monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
     monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
     monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")

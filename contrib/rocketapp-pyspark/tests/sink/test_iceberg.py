@@ -314,8 +314,14 @@ def test_show_says_in_one_line_that_a_table_is_not_there(table: Lake, monkeypatc
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("written_by", ["spark", "arrow"])
 async def test_a_topic_lands_in_an_iceberg_table(
-    spark: object, rocketapp_broker: str, monkeypatch: pytest.MonkeyPatch, table: Lake, written_by: Any
+    request: pytest.FixtureRequest,
+    rocketapp_broker: str,
+    monkeypatch: pytest.MonkeyPatch,
+    table: Lake,
+    written_by: Any,
 ) -> None:
+    if written_by == "spark":
+        request.getfixturevalue("spark")
     monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", rocketapp_broker)
     monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
     monkeypatch.setenv("ROCKETAPP_CONSUMER__JOIN_TIMEOUT", "0")
