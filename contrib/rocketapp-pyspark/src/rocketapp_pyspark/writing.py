@@ -107,7 +107,7 @@ def _arranged(rows: pa.Table, partition_by: str | None, sort_by: Sequence[str]) 
 
 
 def _files(rows: pa.Table) -> int:
-    return max(1, rows.nbytes // FILE_BYTES)
+    return max(1, int(rows.nbytes) // FILE_BYTES)
 
 
 def _schema(session: SparkSession, rows: pa.Table, known: dict[str, StructType]) -> StructType:
