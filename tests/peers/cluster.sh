@@ -78,7 +78,7 @@ start)
   printf 'listenPort=%s\nbindAddress=127.0.0.1\n' "$ns" >"$dir/conf/namesrv.conf"
   opts=(-Xms128m -Xmx128m)
   run namesrv org.apache.rocketmq.namesrv.NamesrvStartup -c "$dir/conf/namesrv.conf"
-  await namesrv "boot success" 30
+  await namesrv "boot success" 120
   settings broker-a
   broker
   echo "name server 127.0.0.1:$ns, broker 127.0.0.1:$port" ;;

@@ -101,7 +101,9 @@ def await_stored(broker: Apache | Embedded, write: Write, least: int) -> int:
         return sum(loader.end(TOPIC, queue_id) for queue_id in range(QUEUES))
 
     wait_until(lambda: held() >= least or not write.is_alive(), within=600, what=f"{least} messages")
-    assert write.is_alive(), "the write was too fast or failed"
+    if not write.is_alive():
+        write.result()
+        raise AssertionError("the write was too fast: give more messages")
     found = held()
     loader.close()
     return found
