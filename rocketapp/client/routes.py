@@ -84,6 +84,11 @@ class RouteTable:
         self._cache.soon(topic, asyncio.get_running_loop().time())
         self._wake.set()
 
+    def lacks_a_broker(self, topic: str) -> None:
+        """The topic is expected on a broker that its route does not name: ask soon, and a few times after that."""
+        self._cache.lacks_a_broker(topic, asyncio.get_running_loop().time())
+        self._wake.set()
+
     def doubt(self, address: str) -> None:
         """This broker cannot be reached: ask soon for the routes that name it."""
         self._cache.doubt(address, asyncio.get_running_loop().time())

@@ -135,6 +135,7 @@ class Assignment:
         self.end()
         if self._way.run_on is not None:
             self._cutting = self._loop.call_later(self._way.run_on, self._wait_no_longer, False)
+            self.is_of_another()
 
     def is_of_another(self) -> None:
         """While it is being given back, another member has got it: when that one begins, nothing more starts here.

@@ -92,8 +92,8 @@ class PushConsumer:
         if not covered.issuperset(routes.broker_names()) and any(
             _brokers(route) - covered for topic in self._group.subscriptions if (route := routes.get(topic))
         ):
-            # A broker makes the retry topic when it hears our first heartbeat.
-            routes.refresh_soon(retry_topic(self._name))
+            # A broker makes the retry topic when it hears our first heartbeat, and tells name servers after that.
+            (routes.refresh_soon if retry is None else routes.lacks_a_broker)(retry_topic(self._name))
 
     def broker_lost(self, broker_names: Sequence[str]) -> None:
         """Others may get our queues of these brokers: offsets and locks there are in doubt."""
@@ -120,6 +120,7 @@ class PushConsumer:
         await asyncio.wait([beating], timeout=_JOIN_PATIENCE)
         if await self._fetch(retry_topic(self._name)) is None:
             self._client.routes.refresh_soon(retry_topic(self._name))
+        self._cover_retry_topic()
         routes = {topic: self._client.routes.get(topic) for topic in self._group.subscriptions}
         for consumed in self._topics:
             if routes[consumed.topic] is None:

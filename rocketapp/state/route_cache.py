@@ -91,6 +91,14 @@ class RouteCache:
             entry.wait = wait
             self._enqueue(topic, entry)
 
+    def lacks_a_broker(self, topic: str, now: float) -> None:
+        """The topic is expected on a broker that its route does not name: ask soon, and a few times after that."""
+        entry = self._entries.get(topic)
+        if entry is not None and entry.route is not None:
+            entry.due = min(entry.due, max(now, entry.asked + LOOKS_FOR_A_MISSING_BROKER[0]))
+            entry.looks = entry.looks or LOOKS_FOR_A_MISSING_BROKER
+            self._enqueue(topic, entry)
+
     def doubt(self, address: str, now: float) -> None:
         """This broker cannot be reached: it may have another address by now."""
         for topic, entry in self._entries.items():

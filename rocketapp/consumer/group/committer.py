@@ -188,6 +188,7 @@ class Committer:
             for session in doubtful:
                 if session.is_careful(now):
                     session.writes_from = now + _LET_OTHERS_WRITE
+                    self._loop.call_at(session.writes_from, self.commit_soon, session)
 
     async def verify(self, session: Session, *, is_early: bool = False) -> bool | None:
         """Read the offset: True when the queue is still ours, False when another member went on, None: not known.

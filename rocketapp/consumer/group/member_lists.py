@@ -17,8 +17,11 @@ from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.state.rebalance import Membership, membership
 from rocketapp.tasks import Tasks
 
-_GRACE, _LONGEST_GRACE = 0.4, 1.0
-"""Seconds that other brokers get after the first good answer, and twice the time that this one took."""
+_GRACE, _LEAST_GRACE = 0.35, 0.05
+"""Seconds that all brokers get, and that others get after the first good answer.
+
+Members hear of a change that much apart, so it has to fit between `RUN_ON` and `LONGEST_WAIT` of a hand-over.
+"""
 
 _Question = asyncio.Task[list[str] | RocketAppError]
 _Asked = dict[str, _Question]
@@ -80,7 +83,7 @@ class MemberLists:
                 lists.append(answer)
                 if self._me in answer and self._is_settled(name):
                     is_settled, now = True, self._loop.time()
-                    until = now + min(_GRACE + 2 * (now - began), _LONGEST_GRACE) if until is None else until
+                    until = max(now + _LEAST_GRACE, began + _GRACE) if until is None else until
         if not lists and problem is not None:
             raise problem
         return frozenset[str]().union(*lists), is_settled

@@ -223,7 +223,9 @@ class Rebalancer:
         assignments = list(self.owned.values())
         for queue, assignment in self.owned.items():
             assignment.end()
-            if queue not in self.wanted.get(queue.topic, ()):
+            route = self._client.routes.get(queue.topic)
+            there = () if route is None else route.readable_queues(queue.topic)
+            if queue in there and queue not in self.wanted.get(queue.topic, ()):
                 assignment.is_of_another()
         cutting = self._tasks.start(self._cut(cut, drain_timeout, assignments), "cut the drain")
         if self._running:

@@ -653,25 +653,15 @@ async def test_stopping_finishes_what_lies_below_something_that_was_started() ->
 
 @in_virtual_time
 async def test_stopping_starts_nothing_more_when_another_member_begins_with_the_queue() -> None:
-    cluster, quick = await started(), Seen()
+    cluster = await started()
     (queue,) = cluster.create("topic")
     for number in range(60):
         cluster.send(queue, str(number).encode(), TAGS="quick" if number % 2 else "slow")
 
-    def handlers(called: list[bytes]) -> ConsumedTopic:
-        async def slow(message: Message) -> None:
-            called.append(message.body)
-            await asyncio.sleep(0.7)
-
-        return consumed_by(
-            Handler(subscription("slow", tags="slow", concurrency=1), slow),
-            Handler(subscription("quick", tags="quick"), quick),
-        )
-
     by_first, by_second = list[bytes](), list[bytes]()
-    first = await cluster.member(handlers(by_first)).start()
-    await eventually(lambda: len(quick) == 30)
-    second = cluster.member(handlers(by_second))
+    first = await cluster.member(slow_and_quick(by_first, 0.7)).start()
+    await eventually(lambda: len(by_first) == 2)
+    second = cluster.member(slow_and_quick(by_second, 0.7))
     stopping = asyncio.ensure_future(first.stop())
     # It sorts before the first, so it gets the queue.
     second.client.client_id = second.client._members._client_id = "0"
@@ -683,6 +673,62 @@ async def test_stopping_starts_nothing_more_when_another_member_begins_with_the_
     await eventually(lambda: cluster.committed(queue) == 60, 60)
     assert len(by_first) + len(by_second) <= 30 + 1
     await second.stop()
+    await cluster.stop()
+
+
+def slow_and_quick(called: list[bytes], seconds: float) -> ConsumedTopic:
+    """One call at a time for the tag `slow`, and none that takes time for `quick`."""
+
+    async def slow(message: Message) -> None:
+        called.append(message.body)
+        await asyncio.sleep(seconds)
+
+    return consumed_by(
+        Handler(subscription("slow", tags="slow", concurrency=1), slow),
+        Handler(subscription("quick", tags="quick"), Seen()),
+    )
+
+
+@in_virtual_time
+async def test_a_stop_during_a_hand_over_does_not_begin_its_second_anew() -> None:
+    cluster, by_first, by_second = await started(), list[bytes](), list[bytes]()
+    (queue,) = cluster.create("topic")
+    first = await cluster.member(slow_and_quick(by_first, 0.1)).start()
+    for number in range(60):
+        cluster.send(queue, str(number).encode(), TAGS="slow")
+    cluster.send(queue, b"last", TAGS="quick")
+    await asyncio.sleep(0.5)
+    second = cluster.member(slow_and_quick(by_second, 0.1))
+    second.client.client_id = second.client._members._client_id = "0"
+    await second.start()
+    await asyncio.sleep(0.8)
+    stopping = asyncio.ensure_future(first.stop())
+    await eventually(lambda: len(by_second) == 1)
+    await asyncio.sleep(5)
+    assert await stopping
+    assert set(by_first) & set(by_second) == set()
+    await second.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_stop_finishes_what_it_started_of_a_queue_that_no_route_names_for_a_moment() -> None:
+    """The queue is not wanted then, and no other member has it either."""
+    cluster, called = FakeCluster(brokers=2), list[bytes]()
+    await cluster.start()
+    queue = cluster.create("topic")[1]
+    member = await cluster.member(slow_and_quick(called, 0.3)).start()
+    await asyncio.sleep(1)
+    for tag in ("slow", "quick"):
+        for _ in range(20):
+            cluster.send(queue, tag.encode(), TAGS=tag)
+    await eventually(lambda: len(called) == 1)
+    route = cluster.topics["topic"].pop("broker-b")
+    member.client.routes.refresh_soon("topic")
+    await asyncio.sleep(0.5)
+    cluster.topics["topic"]["broker-b"] = route
+    assert await member.stop(drain_timeout=30)
+    assert cluster.committed(queue) == 40
     await cluster.stop()
 
 

@@ -195,3 +195,14 @@ def test_hints_for_many_missing_topics_ask_for_each_less_often() -> None:
     cache.forget_unused(100.0)
     cache.soon("t0", 100.05)
     assert cache.due(100.1) == ["t0"]
+
+
+def test_a_route_that_lacks_a_broker_is_asked_for_four_times_and_not_more_for_every_hint() -> None:
+    cache = RouteCache(30.0)
+    cache.watch("t", 0.0)
+    cache.found("t", route("a"), 0.0)
+    for now in (0.0, 0.25, 0.5):
+        cache.lacks_a_broker("t", now)
+    for due in (1.0, 2.0, 4.0, 8.0, 38.0):
+        assert (cache.next_due(), cache.due(due)) == (due, ["t"])
+        cache.found("t", route("a"), due)

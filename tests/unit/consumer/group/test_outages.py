@@ -12,7 +12,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
-from tests.unit.scripted import in_virtual_time
+from tests.unit.scripted import eventually, in_virtual_time
 
 SICK = "broker-a"
 
@@ -158,6 +158,28 @@ async def test_orderly_offsets_are_committed_when_idle_and_every_batch() -> None
     assert cluster.committed(queue) == 200
     assert behind <= 64  # a run that was just finished, and the one that runs
     assert len(cluster.commits) <= 200 / 32 * 2 + 8
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_what_was_finished_is_committed_soon_after_an_outage_also_when_another_one_follows() -> None:
+    """A session that has committed nothing yet writes nothing for a moment: after it, not at the next round."""
+    cluster, seen = FakeCluster(), list[bytes]()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+
+    async def handler(message: Message) -> None:
+        seen.append(message.body)
+
+    member = await cluster.member(consumed(handler)).start()
+    await asyncio.sleep(1)
+    cluster.send_many(queue, 5)
+    await eventually(lambda: len(seen) == 5)
+    for _ in range(3):
+        cluster.network.cut(cluster.brokers["broker-a"].address)
+        await asyncio.sleep(3)
+    assert cluster.committed(queue) == 5
     await member.stop()
     await cluster.stop()
 
