@@ -289,6 +289,7 @@ async def test_what_was_never_published_is_looked_for_again_and_again(
             os.utime(left_over, (0, 0))
             await shop.send(app, [number])
             await until(lambda: not left_over.exists())  # noqa: B023 - it is awaited here
+    assert shop.ids() == [0, 1]
 
 
 async def test_two_apps_share_the_queues_of_a_topic(shop: Shop) -> None:
