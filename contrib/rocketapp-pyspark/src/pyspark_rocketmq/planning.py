@@ -5,7 +5,7 @@ Positions are the offsets that are read next, as everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -134,6 +134,13 @@ def within_bytes(start: Positions, end: Positions, most: int, sizes: Mapping[Que
     return limited(start, end, max(1, int(sum(backlog.values()) * most / total)))
 
 
+_VANISHED = "the cluster does not have this queue any more"
+
+
+def _ends_before(end: int, position: int) -> str:
+    return f"the queue ends at {end}, the stream stands at {position}"
+
+
 class Advance(NamedTuple):
     """What a stream reads next, and what it found wrong on the way."""
 
@@ -150,16 +157,25 @@ def advance(start: Positions, bounds: Mapping[Queue, Bounds]) -> Advance:
     end, lost = dict(start), []
     for queue, position in start.items():
         if queue not in bounds:
-            lost.append((queue, "the cluster does not have this queue any more"))
+            lost.append((queue, _VANISHED))
             continue
         first, following = bounds[queue]
         if following < position:
-            lost.append((queue, f"the queue ends at {following}, the stream stands at {position}"))
+            lost.append((queue, _ends_before(following, position)))
         elif position < first:
             lost.append((queue, f"the queue begins at {first}, the stream stands at {position}"))
         end[queue] = following
     end |= {queue: bounds[queue].first for queue in bounds if queue not in start}
     return Advance(end, lost)
+
+
+def gone(start: Positions, end: Positions) -> Iterator[tuple[Queue, str]]:
+    """The queues that an end lacks or where it lies before the start, and what that means."""
+    for queue, position in start.items():
+        if queue not in end:
+            yield queue, _VANISHED
+        elif end[queue] < position:
+            yield queue, _ends_before(end[queue], position)
 
 
 def backlog_of(start: Positions, end: Positions) -> int:

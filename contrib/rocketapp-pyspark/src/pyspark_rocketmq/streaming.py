@@ -12,7 +12,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark_rocketmq.cluster import CONNECTIONS, Cluster
 from pyspark_rocketmq.offsets import Queue, from_json, to_json
 from pyspark_rocketmq.options import ReadOptions
-from pyspark_rocketmq.planning import Bounds, advance, backlog_of, capped, limited, ranges, within_bytes
+from pyspark_rocketmq.planning import Bounds, advance, backlog_of, capped, gone, limited, ranges, within_bytes
 from pyspark_rocketmq.problems import DataLossError
 from pyspark_rocketmq.pulling import mean_bytes
 from pyspark_rocketmq.reading import partitions_of, read_partition
@@ -42,6 +42,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: ReadOptions) -> None:
         self._options, self._cluster = options, Cluster(options.reach)
+        self._initial: dict[Queue, int] | None = None
+        """Where a query without a checkpoint begins. Spark asks more than once."""
         self._last: dict[Queue, int] | None = None
         """Where the next batch begins, as far as this object knows."""
         self._newest: dict[Queue, int] | None = None
@@ -52,10 +54,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """When the last batch with rows began."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        options = self._options
-        bounds = bounds_of(self._cluster, queues_of(self._cluster, options.topics))
-        strict = options.pulls.fail_on_data_loss
-        self._last = positions(self._cluster, options.start, bounds, fail_on_data_loss=strict)
+        if self._initial is None:
+            options = self._options
+            bounds = bounds_of(self._cluster, queues_of(self._cluster, options.topics))
+            strict = options.pulls.fail_on_data_loss
+            self._initial = positions(self._cluster, options.start, bounds, fail_on_data_loss=strict)
+        self._last = self._initial
         return to_json(self._last)
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802 - Spark's name
@@ -98,8 +102,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._newest is None else to_json(self._newest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        self._last = from_json(end)
-        return partitions_of(self._options, ranges(from_json(start), self._last))
+        begin, until = from_json(start), from_json(end)
+        self._last = until
+        if begin != self._initial and self._options.pulls.fail_on_data_loss:
+            self._check(begin, until)
+        return partitions_of(self._options, ranges(begin | self._entered(begin, until), until))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return read_partition(self._options, partition)
@@ -116,6 +123,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """The query ends, and soon its process."""
         CONNECTIONS.close()
+
+    def _check(self, begin: dict[Queue, int], until: dict[Queue, int]) -> None:
+        """Before Spark 4.2 the end of a run's first batch is given without knowing where the checkpoint stands."""
+        for queue, problem in gone(begin, until):
+            raise DataLossError(str(queue), problem)
+
+    def _entered(self, begin: dict[Queue, int], until: dict[Queue, int]) -> dict[Queue, int]:
+        """The first messages of queues that the start lacks.
+
+        Such a queue mostly ends there too, and is read from the next batch on. Before Spark 4.2, one that came while no
+        query ran ends further on.
+        """
+        new = [queue for queue, position in until.items() if queue not in begin and position > 0]
+        return {queue: max(0, first) for queue, first in self._cluster.min_offsets(new).items()}
 
     def _bounds(self) -> dict[Queue, Bounds]:
         missing_ok = not self._options.pulls.fail_on_data_loss

@@ -71,6 +71,8 @@ def test_large_ranges_are_read_by_many_tasks(
 
 
 def test_filters_cut_what_is_read_when_asked_for(spark: SparkSession, here: Topics) -> None:
+    if spark.version.startswith("4.0."):
+        pytest.skip("Spark tells sources no filters before 4.1")
     topic = here.new(queues=3)
     for queue_id in range(3):
         here.loader.send(topic, queue_id, [Sent(b"x") for _ in range(40)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,19 @@ from pyspark_rocketmq.offsets import Queue, to_json
 from pyspark_rocketmq.problems import DataLossError
 from pyspark_rocketmq.streaming import StreamReader
 from tests.peers.loading import Sent
+from tests.peers.waiting import wait_until
 
 if TYPE_CHECKING:
     from conftest import Topics
 
-spark = pytest.importorskip("pyspark.sql.streaming.datasource")
+HAS_LIMITS = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
+"""From Spark 4.2 on the reader hears where a batch begins and how much it may read."""
+if HAS_LIMITS:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+else:
+
+    class ReadAllAvailable:  # type: ignore[no-redef]
+        """A limit, told by the name of its class."""
 
 
 def reader(topics: Topics, **given: Any) -> StreamReader:
@@ -39,7 +48,8 @@ class Drive:
 
     def batch(self, limit: Any = None, *, told: bool = True) -> bool:
         """One trigger; whether there was anything. `told`: from Spark 4.2 on the reader hears start and limit."""
-        limit = limit or self.source.getDefaultReadLimit()
+        if HAS_LIMITS:
+            limit = limit or self.source.getDefaultReadLimit()
         end = self.source.latestOffset(self.at, limit) if told else self.source.latestOffset()
         if json.dumps(end) == json.dumps(self.at):
             return False
@@ -118,6 +128,57 @@ def test_a_reader_that_is_told_no_start_at_all_reads_everything_once(here: Topic
     assert drive.all(told=False) == [20, 10]
 
 
+def begun_anew(topics: Topics, at: dict[str, Any], **given: Any) -> Drive:
+    """The first batch of a run before Spark 4.2: its end is asked for without the checkpoint `at`, where it begins."""
+    drive = Drive(reader(topics, **given), at)
+    drive.batch(told=False)
+    return drive
+
+
+def test_a_queue_that_came_while_no_query_ran_is_read_from_its_first_message(topics: Topics) -> None:
+    topic = topics.new(queues=1)
+    send(topics, topic, 0, 3)
+    before = Drive(reader(topics, subscribe=topic))
+    before.all()
+    topics.loader.make_topic(topic, 2)
+    send(topics, topic, 1, 4)
+    options = topics.options(subscribe=topic)
+    wait_until(lambda: len(topics.view(options).readable(topic)) == 2, within=60, what="the name server has the queue")
+    assert begun_anew(topics, before.at, subscribe=topic).rows == [(topic, 1, n) for n in range(4)]
+    told = Drive(reader(topics, subscribe=topic), before.at)
+    told.all()
+    assert told.rows == [(topic, 1, n) for n in range(4)]
+
+
+def test_a_run_that_is_not_told_its_start_sees_that_messages_are_gone(here: Topics) -> None:
+    topic, other = here.new(), here.new()
+    send(here, topic, 0, 10)
+    whole = Drive(reader(here, subscribe=f"{topic},{other}"))
+    whole.all()
+    ((broker, _),) = whole.at["t"][topic].items()
+    beyond = to_json({Queue(topic, broker, 0): 500})
+    with pytest.raises(DataLossError, match="ends at 10, the stream stands at 500"):
+        begun_anew(here, beyond, subscribe=topic)
+    with pytest.raises(DataLossError, match=f"{other}@.*: the cluster does not have this queue any more"):
+        begun_anew(here, whole.at, subscribe=topic)
+    loose = begun_anew(here, beyond, subscribe=topic, failOnDataLoss="false")
+    send(here, topic, 0, 2)
+    loose.batch(told=False)
+    assert [row[2] for row in loose.rows] == [10, 11]
+
+
+def test_a_query_without_a_checkpoint_begins_where_it_was_first_asked_to(here: Topics) -> None:
+    topic = here.new()
+    send(here, topic, 0, 5)
+    source = StreamReader(here.options(streaming=True, subscribe=topic))
+    begin = source.initialOffset()
+    send(here, topic, 0, 3)
+    end = source.latestOffset(begin, ReadAllAvailable())
+    parts = source.partitions(source.initialOffset(), end)
+    rows = itertools.chain.from_iterable(batch.to_pylist() for part in parts for batch in source.read(part))
+    assert [row["queue_offset"] for row in rows] == [5, 6, 7]
+
+
 def test_the_limit_of_bytes_is_kept_about(here: Topics) -> None:
     topic = here.new()
     send(here, topic, 0, 200, size=1000)
@@ -137,6 +198,7 @@ def test_fewer_offsets_than_the_least_wait_for_more_or_for_their_time(here: Topi
     assert patient.all() == [10]
 
 
+@pytest.mark.skipif(not HAS_LIMITS, reason="Spark asks for it from 4.2 on")
 @pytest.mark.parametrize(
     ("given", "kind"),
     [
@@ -154,7 +216,7 @@ def test_spark_may_ask_for_everything_whatever_the_options(here: Topics) -> None
     topic = here.new()
     send(here, topic, 0, 50)
     drive = Drive(reader(here, subscribe=topic, maxOffsetsPerTrigger=5, minOffsetsPerTrigger=5))
-    assert drive.all(limit=spark.ReadAllAvailable()) == [50]
+    assert drive.all(limit=ReadAllAvailable()) == [50]
 
 
 def test_available_now_ends_although_more_keeps_coming_and_keeps_to_the_limit(here: Topics) -> None:
@@ -194,7 +256,7 @@ def test_a_checkpoint_beyond_the_end_is_data_loss_or_reads_what_comes(here: Topi
     ((broker, _),) = at.at["t"][topic].items()
     beyond = to_json({Queue(topic, broker, 0): 500})
     with pytest.raises(DataLossError, match="ends at 10, the stream stands at 500"):
-        reader(here, subscribe=topic).latestOffset(beyond, spark.ReadAllAvailable())
+        reader(here, subscribe=topic).latestOffset(beyond, ReadAllAvailable())
     loose = Drive(reader(here, subscribe=topic, failOnDataLoss="false"), beyond)
     loose.batch()
     send(here, topic, 0, 2)
@@ -207,9 +269,9 @@ def test_a_vanished_topic_is_data_loss_or_waits(here: Topics) -> None:
     send(here, kept, 0, 3)
     at = to_json({Queue(gone, "broker-a", 3): 7})
     with pytest.raises(DataLossError, match=f"{gone}@broker-a:3: the cluster does not have this queue"):
-        reader(here, subscribe=f"{kept},{gone}").latestOffset(at, spark.ReadAllAvailable())
+        reader(here, subscribe=f"{kept},{gone}").latestOffset(at, ReadAllAvailable())
     loose = reader(here, subscribe=f"{kept},{gone},missing", failOnDataLoss="false")
-    assert loose.latestOffset(at, spark.ReadAllAvailable())["t"][gone]["broker-a"]["3"] == 7
+    assert loose.latestOffset(at, ReadAllAvailable())["t"][gone]["broker-a"]["3"] == 7
 
 
 def test_positions_are_copied_to_the_group_when_asked_for(topics: Topics) -> None:
