@@ -67,6 +67,8 @@ class Attempt(Generic[R]):
         self._to_table, self._now = to_table, now
         self._staged: tuple[str, Staged | None, pa.Schema | None] | None = None
         """Name, rows and schema of what was staged last."""
+        self._grown: tuple[str, pa.Schema, str] | None = None
+        """The columns of the table and those of the rows, and all of them together, as the table has them now."""
         self._published: tuple[int, str, Staged | None] | None = None
         """Sequence, name and rows of a commit whose outcome is not known."""
         self._size = len(batch)
@@ -92,7 +94,7 @@ class Attempt(Generic[R]):
             self._trim(head)
             if not self.batch.spans:
                 return Done(head, "", trimmed=self._size, fenced=lost)
-            name, staged, schema = self._stage()
+            name, staged, schema = self._stage(head)
             columns = head.schema if schema is None else self._grow(head, schema)
             commit = Commit(
                 sink=self._sink,
@@ -127,7 +129,7 @@ class Attempt(Generic[R]):
             head = self._store.load()
         self._trim(head)
         if self.batch.spans:
-            _, _, schema = self._stage()
+            _, _, schema = self._stage(head)
             if schema is not None:
                 grown(self._sink, head.schema, schema, self._evolution)
 
@@ -153,7 +155,7 @@ class Attempt(Generic[R]):
         if found.trims:
             self.batch, self._staged = self.batch.trimmed(head.vector), None
 
-    def _stage(self) -> tuple[str, Staged | None, pa.Schema | None]:
+    def _stage(self, head: Head) -> tuple[str, Staged | None, pa.Schema | None]:
         if self._staged is None:
             began = perf_counter()
             name, table = uuid.uuid4().hex, self._to_table(self.batch) if len(self.batch) else None
@@ -161,16 +163,21 @@ class Attempt(Generic[R]):
             if table is None or not table.num_rows:
                 self._staged = name, None, None
             else:
+                if self._evolution == "add":
+                    self._grown = None
+                    self._grow(head, table.schema)  # a store may refuse to stage columns that its table lacks
                 self._staged = name, self._store.stage(name, table), table.schema
             self._made, self._wrote = made - began, perf_counter() - made
         return self._staged
 
     def _grow(self, head: Head, schema: pa.Schema) -> str:
         """Give the table the columns that it lacks, if it may have them; all columns of it."""
-        found = grown(self._sink, head.schema, schema, self._evolution)
-        if found.added is not None and self._evolution == "add" and isinstance(self._store, Growing):
-            self._store.add_columns(found.added)
-        return found.schema
+        if self._grown is None or self._grown[:2] != (head.schema, schema):
+            found = grown(self._sink, head.schema, schema, self._evolution)
+            if found.added is not None and self._evolution == "add" and isinstance(self._store, Growing):
+                self._store.add_columns(found.added)
+            self._grown = head.schema, schema, found.schema
+        return self._grown[2]
 
     def _done(self, head: Head, fenced: int, published: float = 0.0) -> Done:
         assert self._published is not None

@@ -21,7 +21,8 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pytest
 
-from rocketapp_pyspark.errors import FencedError
+from rocketapp_pyspark.errors import FencedError, SinkError
+from rocketapp_pyspark.evolution import fingerprint
 from rocketapp_pyspark.lanes import Lane, Span, advanced
 from rocketapp_pyspark.records import Commit, Head, Kind
 from rocketapp_pyspark.store import Growing, Staged, Store
@@ -211,6 +212,15 @@ class GrowingSuite:
         self.add(table.store("one"))
         assert table.store("one").load() == head
         put(table.store("one"), "b", 1)
+
+    def test_a_column_that_is_there_with_another_type_is_refused(self, table: Table) -> None:
+        store = table.store("two")
+        rows = rows_of(0).append_column("note", pa.array([5], pa.int64()))
+        commit = commit_of(store.load(), "a", {LANE: Span(0, 1)}, sink="two", rows=1)
+        store.publish(replace(commit, schema=fingerprint(rows.schema)), store.stage("a", rows))
+        with pytest.raises(SinkError):
+            self.add(table.store("one"))
+        assert table.store("two").load().sequence == 1
 
     def add(self, store: Store) -> None:
         assert isinstance(store, Growing)

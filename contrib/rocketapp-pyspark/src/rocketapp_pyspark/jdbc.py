@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from time import time_ns
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from rocketapp_pyspark.database import Connection, Database, DatabaseError
 from rocketapp_pyspark.errors import FencedError, SinkError
@@ -81,8 +82,7 @@ class JdbcStore:
             self._make(connection, {**_TABLES, self._table: columns})
             for _, name in self._stages(connection, batch):
                 self._drop(connection, name)
-            stage = f"rmq_stg_{time_ns() // 1_000_000_000}_{batch}"
-            connection.run(f"CREATE TABLE {self._place(connection, stage)} ({columns})")
+            stage = self._new_stage(connection, batch, columns)
             try:
                 self._fill(connection, self._place(connection, stage), rows, loading)
             except Exception:
@@ -92,7 +92,9 @@ class JdbcStore:
         return Staged(batch, rows.num_rows, rows.nbytes, (stage, rows.column_names))
 
     def _fill(self, connection: Connection, stage: str, rows: pa.Table, loading: Loading) -> None:
-        self._check(connection, stage, rows.schema)
+        if self._taken != rows.schema:
+            self._check(connection, stage, rows.column_names)
+            self._taken = rows.schema
         loading.into(stage)
         ((there,),) = connection.rows(f"SELECT COUNT(*) FROM {stage}")
         if there != rows.num_rows:
@@ -107,7 +109,9 @@ class JdbcStore:
                 return
             place = self._place(connection, self._table)
             has = connection.columns(place)
-            for name, column in zip(columns.names, loading.columns(connection), strict=True):
+            wanted = dict(zip(columns.names, loading.columns(connection), strict=True))
+            self._check_there(connection, {name: column for name, column in wanted.items() if name in has})
+            for name, column in wanted.items():
                 if name not in has:
                     self._add_column(connection, place, name, column)
 
@@ -169,7 +173,6 @@ class JdbcStore:
                 sql = f"UPDATE {place} SET next_offset = ? WHERE {_LANE} AND next_offset = ?"
                 if connection.run(sql, position, *self._ours, *lane, has[lane]) != 1:
                     raise FencedError(f"{self!r}: another owner has moved {lane}")
-
         for lane in has.keys() - commit.vector.keys():
             connection.run(f"DELETE FROM {place} WHERE {_LANE}", *self._ours, *lane)
 
@@ -207,22 +210,35 @@ class JdbcStore:
                     raise
         self._made |= tables.keys()
 
-    def _check(self, connection: Connection, stage: str, schema: pa.Schema) -> None:
-        """Raises SinkError unless the table takes rows of these columns."""
-        if self._taken == schema:
-            return
+    def _check(self, connection: Connection, stage: str, names: Sequence[str]) -> None:
+        """Raises SinkError unless the table takes what these columns of a stage, which is quoted, may hold."""
         place = self._place(connection, self._table)
         has = connection.columns(place)
-        missing = [name for name in schema.names if name not in has]
+        missing = [name for name in names if name not in has]
         if missing:
             raise SinkError(f"{place} has no column {', '.join(missing)}: it has {', '.join(has)}; add what is missing")
         try:
-            connection.run(f"{self._copying(connection, stage, schema.names)} WHERE 1 = 0")
+            connection.run(f"{self._copying(connection, stage, names)} WHERE 1 = 0")
         except DatabaseError as error:
             raise SinkError(f"{place} has other columns than the rows of the sink: {error}") from None
-        self._taken = schema
 
-    def _copying(self, connection: Connection, stage: str, names: list[str]) -> str:
+    def _check_there(self, connection: Connection, columns: Mapping[str, str]) -> None:
+        """The same for some columns of the table. `columns`: as CREATE TABLE takes them, by their names."""
+        if not columns:
+            return
+        stage = self._new_stage(connection, uuid4().hex, ", ".join(columns.values()))
+        try:
+            self._check(connection, self._place(connection, stage), list(columns))
+        finally:
+            self._drop(connection, stage)
+
+    def _new_stage(self, connection: Connection, batch: str, columns: str) -> str:
+        """Its name."""
+        stage = f"rmq_stg_{time_ns() // 1_000_000_000}_{batch}"
+        connection.run(f"CREATE TABLE {self._place(connection, stage)} ({columns})")
+        return stage
+
+    def _copying(self, connection: Connection, stage: str, names: Sequence[str]) -> str:
         columns = ", ".join(map(connection.quoted, names))
         return f"INSERT INTO {self._place(connection, self._table)} ({columns}) SELECT {columns} FROM {stage}"
 

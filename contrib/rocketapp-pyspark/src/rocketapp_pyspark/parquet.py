@@ -14,6 +14,7 @@ A compaction is a commit that moves larger files in, and then removes the small 
 
 from __future__ import annotations
 
+import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -72,7 +73,14 @@ class ParquetStore:
         return self._staging.stage(batch, rows)
 
     def add_columns(self, columns: pa.Schema) -> None:
-        """Each file has columns of its own: readers take those that it lacks as empty."""
+        """Each file has columns of its own, and readers take those that it lacks as empty: types have to agree."""
+        for entry in self._newest_of_all():
+            has: dict[str, str] = json.loads(entry["schema"] or "{}")
+            for column in columns:
+                if has.get(column.name, str(column.type)) != str(column.type):
+                    raise SinkError(
+                        f"{self.path}: column {column.name} is {has[column.name]}, and the rows have {column.type}"
+                    )
 
     def publish(self, commit: Commit, staged: Staged | None) -> None:
         self._publish(commit, staged)
@@ -230,13 +238,15 @@ class ParquetStore:
 
     def _named(self) -> set[str]:
         """The newest batch of each sink of the directory: its files may still have to be moved."""
-        found = set()
+        return {str(entry["batch"]) for entry in self._newest_of_all()}
+
+    def _newest_of_all(self) -> Iterator[dict[str, Any]]:
+        """The newest commit of each sink of the directory."""
         for log in (self.path / LOG).iterdir() if (self.path / LOG).is_dir() else ():
             newest = max(log.glob("*.json"), default=None)
             entry = None if newest is None else read(newest)
             if entry is not None:
-                found.add(str(entry["batch"]))
-        return found
+                yield entry
 
 
 def _compaction(sink: str, head: Head, staged: Staged) -> Commit:

@@ -90,6 +90,16 @@ class GrowingTable(MemoryTable):
         self.added.append(columns.names)
 
 
+@dataclass
+class PickyTable(GrowingTable):
+    """Stages no column that it lacks, as a database does."""
+
+    def stage(self, batch: str, rows: pa.Table) -> Staged:
+        if not {*rows.column_names} <= {name for names in self.added for name in names}:
+            raise SinkError("the table lacks a column")
+        return super().stage(batch, rows)
+
+
 def attempt(
     table: MemoryTable,
     batch: Batch[Item],
@@ -177,7 +187,7 @@ def with_note(batch: Batch[Item]) -> pa.Table:
 
 
 def test_new_columns_are_added_before_their_rows_and_once() -> None:
-    table = GrowingTable()
+    table = PickyTable()
     for number, rows in enumerate([to_table, with_note, with_note]):
         attempt(table, batch_of(A, number, number + 1), rows, evolution="add").run()
     assert table.added == [["queue", "at"], ["note"]]

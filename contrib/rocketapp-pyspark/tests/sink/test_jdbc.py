@@ -224,6 +224,16 @@ def test_a_table_of_your_own_may_have_a_schema_keys_and_more_columns(shop: Shop,
         assert other.execute("SELECT next_offset FROM lake.rmq_positions").fetchall() == [{"next_offset": 7}]
 
 
+def test_a_table_grows_by_a_column_when_its_first_rows_come(table: Shop) -> None:
+    with_note = rows_of(1).append_column("note", pa.array(["note 1"]))
+    for number, rows in enumerate([rows_of(0), with_note, rows_of(2)]):
+        batch: Batch[Any] = Batch({LANE: []}, {LANE: Span(number, number + 1)})
+        Attempt(
+            table.store("one"), "one", batch, to_table=lambda _, rows=rows: rows, now=lambda: 1.0, evolution="add"
+        ).run()
+    assert {row["id"]: row["note"] for row in table.rows()} == {0: None, 1: "note 1", 2: None}
+
+
 def test_columns_that_databases_do_not_have_are_refused_by_name(shop: Shop) -> None:
     rows = pa.table({"by_key": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
     with pytest.raises(SinkError, match="column by_key is map<string,bigint>, for which the database has no type"):
