@@ -26,33 +26,52 @@ from tests.peers.waiting import wait_until
 from tests.spark.local import session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 QUEUES, TASKS, TOPIC = 4, 8, "written"
+PATIENT = {"sendRetries": "120", "maxBatchBytes": "65536"}
+"""A broker takes a while to start again."""
 
 
-class Write(threading.Thread):
-    """A write under way."""
+class Kills(threading.Thread):
+    """Kills while the main thread writes: Spark finds data sources by name only in the thread that made the session."""
 
-    def __init__(self, frame: DataFrame, name_server: str) -> None:
+    def __init__(self, spark: SparkSession, broker: Apache | Embedded, count: int) -> None:
         super().__init__(daemon=True)
-        self._frame, self._name_server = frame, name_server
+        self._spark, self._broker, self._count = spark, broker, count
         self._problem: Exception | None = None
+        self.failed_tasks = self.broker_killed_at = 0
+        self.write_is_over = threading.Event()
         self.start()
 
     def run(self) -> None:
-        options = {"nameServer": self._name_server, "topic": TOPIC, "sendRetries": "120", "maxBatchBytes": "65536"}
         try:
-            self._frame.write.format("rocketmq").options(**options).mode("append").save()
+            self._await_stored(self._count // 10)
+            self.failed_tasks = kill_a_task(self._spark)
+            self.broker_killed_at = self._await_stored(self._count // 3)
+            self._broker.kill_broker()
+            self._broker.start_again()
         except Exception as error:
             self._problem = error
 
     def result(self) -> None:
-        """Wait for its end. Raises what failed it."""
-        self.join(900)
-        assert not self.is_alive(), "the write does not end"
+        """Wait for its end. Raises what kept it from killing."""
+        self.join(120)
         if self._problem is not None:
             raise self._problem
+
+    def _await_stored(self, least: int) -> int:
+        """Wait until the topic holds so many messages; return how many it holds."""
+        loader = Loader(self._broker.broker_address)
+
+        def held() -> int:
+            return sum(loader.end(TOPIC, queue_id) for queue_id in range(QUEUES))
+
+        wait_until(lambda: held() >= least or self.write_is_over.is_set(), within=600, what=f"{least} messages")
+        assert not self.write_is_over.is_set(), "the write was too fast: give more messages"
+        found = held()
+        loader.close()
+        return found
 
 
 def run(home: Path, count: int, *, apache: bool) -> dict[str, Any]:
@@ -69,13 +88,11 @@ def run(home: Path, count: int, *, apache: bool) -> dict[str, Any]:
             frame = spark.range(0, count, 1, TASKS).selectExpr(
                 "rpad(CAST(id AS STRING), 256, 'x') AS body", "concat('k', id) AS keys"
             )
-            write = Write(frame, broker.name_server)
-            await_stored(broker, write, count // 10)
-            failed = kill_a_task(spark)
-            at = await_stored(broker, write, count // 3)
-            broker.kill_broker()
-            broker.start_again()
-            write.result()
+            kills = Kills(spark, broker, count)
+            options = {"nameServer": broker.name_server, "topic": TOPIC, **PATIENT}
+            frame.write.format("rocketmq").options(**options).mode("append").save()
+            kills.write_is_over.set()
+            kills.result()
         finally:
             spark.stop()
         keys, stamps = stored(broker.name_server, count)
@@ -87,26 +104,10 @@ def run(home: Path, count: int, *, apache: bool) -> dict[str, Any]:
         "keys": len(keys),
         "stamps": len(stamps),
         "repeats": sum(keys.values()) - len(keys),
-        "failed_tasks": failed,
-        "broker_killed_at": at,
+        "failed_tasks": kills.failed_tasks,
+        "broker_killed_at": kills.broker_killed_at,
         "seconds": round(time.monotonic() - began, 1),
     }
-
-
-def await_stored(broker: Apache | Embedded, write: Write, least: int) -> int:
-    """Wait until the topic holds so many messages; return how many it holds."""
-    loader = Loader(broker.broker_address)
-
-    def held() -> int:
-        return sum(loader.end(TOPIC, queue_id) for queue_id in range(QUEUES))
-
-    wait_until(lambda: held() >= least or not write.is_alive(), within=600, what=f"{least} messages")
-    if not write.is_alive():
-        write.result()
-        raise AssertionError("the write was too fast: give more messages")
-    found = held()
-    loader.close()
-    return found
 
 
 def kill_a_task(spark: SparkSession) -> int:
