@@ -140,7 +140,7 @@ class Assignment:
     def is_of_another(self) -> None:
         """While it is being given back, another member has got it: when that one begins, nothing more starts here.
 
-        What lies below a started message would start for the sake of the offset, which is no longer ours to move.
+        What lies below a started message would start for the sake of the offset, and that one moves it now.
         """
         if self._way.run_on is not None and not self._starts_no_more:
             self._starts_no_more = True

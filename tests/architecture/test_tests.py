@@ -14,6 +14,7 @@ SAY_IT = {
     "fail",
     "says",
     "ends",
+    "ends_before_the_drain_timeout",
     "stops",
     "has",
     "assert_type",

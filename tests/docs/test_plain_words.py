@@ -49,10 +49,10 @@ def test_docstrings_and_comments_hold_no_riddles() -> None:
         for line, text in prose(file)
         for riddle in riddles(text)
     ]
-    assert found == []
+    assert not found, "\n".join(found)
 
 
 def test_pages_hold_no_riddles() -> None:
     pages = [*PAGES, *(ROOT / "contrib").rglob("*.md"), ROOT / "templates/README.md"]
     found = [f"{name_of(page)}: {riddle}" for page in pages for riddle in riddles(page.read_text())]
-    assert found == []
+    assert not found, "\n".join(found)

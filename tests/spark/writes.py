@@ -61,7 +61,7 @@ class Kills(threading.Thread):
             raise self._problem
 
     def _await_stored(self, least: int) -> int:
-        """Wait until the topic holds so many messages; return how many it holds."""
+        """Wait until the topic holds `least` messages; return how many it holds."""
         loader = Loader(self._broker.broker_address)
 
         def held() -> int:

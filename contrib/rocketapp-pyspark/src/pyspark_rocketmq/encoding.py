@@ -153,6 +153,6 @@ def refuse(wrong: Any, problem: Callable[[int], str]) -> None:
 
 
 def stamps_of(place: str, first: int, count: int) -> Any:
-    """`place/number` of so many rows from that number on."""
+    """`place/number` of `count` rows from that number on."""
     numbers = pa.array(np.arange(first, first + count)).cast(_TEXT)
     return pc.binary_join_element_wise(pa.scalar(f"{place}/", _TEXT), numbers, pa.scalar("", _TEXT))

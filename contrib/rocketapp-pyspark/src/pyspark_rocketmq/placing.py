@@ -27,7 +27,7 @@ _TYPES = {
     "queue_id": pa.int64(),
     "deliver_at": pa.timestamp("us", tz="UTC"),
 }
-"""Of columns that come as rows, those that are no text."""
+"""Of columns that come as rows, all that hold something else than text."""
 
 
 def batches_of(given: Iterable[Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

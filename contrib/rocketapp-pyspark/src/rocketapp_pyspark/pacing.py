@@ -44,7 +44,7 @@ class Pace:
         return f"<Pace {self.factor} times {self._declared}>"
 
     def took(self, seconds: float, rows: int, size: int) -> bool:
-        """A commit of so many rows and bytes of records took this long. Whether the limits are others now."""
+        """A commit of these rows and bytes of records took this long. Whether the limits are others now."""
         before, declared = self.factor, self._declared
         is_full = rows >= FULL * declared.rows or size >= FULL * declared.bytes
         if is_full or seconds < declared.seconds / 4:

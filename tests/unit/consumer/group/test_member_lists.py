@@ -1,4 +1,4 @@
-"""The members of a group are what all brokers together know; one that does not answer holds nobody up for long."""
+"""The members of a group are what all brokers together know; one that does not answer is not waited for."""
 
 from __future__ import annotations
 
