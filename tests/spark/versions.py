@@ -1,4 +1,4 @@
-"""The tests of the data source on several versions of Spark, classic and Connect.
+"""The tests of the data source on several versions of Spark, classic and Connect, and those of what a sink asks of Spark.
 
 Each version has an environment of its own below `.cache/spark`, made by pip when it is asked for first.
 """
@@ -19,10 +19,15 @@ from tests.peers.toolchain import CACHE, ROOT
 VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 MODES = ("classic", "connect")
 CONTRIB = ROOT / "contrib" / "rocketapp-pyspark"
-TESTS = CONTRIB / "tests" / "source"
+SOURCE = ("source",)
+SINK = ("sink/test_start.py", "sink/test_writing.py", "sink/test_readers.py")
+"""With a session in the process of the app: these run in classic mode alone."""
 _FREE = ("pyspark", "py4j", "protobuf", "googleapis-common-protos", "opentelemetry-proto")
 """What each version of Spark chooses itself, against the project's constraints."""
-_BESIDE = ("lz4", "zstandard", "psutil", "pytest", "pytest-asyncio", "pytest-timeout", "hypothesis")
+_BESIDE = (
+    *("deltalake", "pyiceberg[sql-sqlite]", "duckdb", "lz4", "zstandard", "psutil"),
+    *("pytest", "pytest-asyncio", "pytest-timeout", "hypothesis"),
+)
 
 
 def run(versions: Sequence[str], modes: Sequence[str], more: Sequence[str]) -> bool:
@@ -32,11 +37,9 @@ def run(versions: Sequence[str], modes: Sequence[str], more: Sequence[str]) -> b
         python = environment(version)
         for mode in modes:
             began = time.monotonic()
-            done = tests(python, mode, more)
             log = CACHE / "spark" / f"{version}-{mode}.log"
-            log.write_text(done.stdout)
-            summary = (done.stdout.strip().splitlines() or ["nothing"])[-1].strip("= ")
-            right = right and done.returncode == 0
+            right = tests(python, mode, more, log) == 0 and right
+            summary = (log.read_text(errors="replace").strip().splitlines() or ["nothing"])[-1].strip("= ")
             print(f"Spark {version:6} {mode:8} {summary}  ({time.monotonic() - began:.0f} s, {log})", flush=True)
     return right
 
@@ -66,16 +69,18 @@ def requirements() -> list[str]:
     return [one for one in found if re.split(r"[><=\[~! ]", one)[0] not in ("pyspark", "rocketapp")]
 
 
-def tests(python: Path, mode: str, more: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def tests(python: Path, mode: str, more: Sequence[str], log: Path) -> int:
+    """Run them, with what they say in `log`; the exit code of pytest."""
     paths = os.pathsep.join(map(str, (ROOT, CONTRIB / "src")))
-    how = ("-q", "-c", "pyproject.toml", "--rootdir", ".", "-W", "default", "-p", "no:cacheprovider")
-    return subprocess.run(
-        [str(python), "-m", "pytest", *how, *(more or [str(TESTS)])],
-        env={**os.environ, "PYTHONPATH": paths, "ROCKETAPP_TESTS_SPARK": mode},
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-        timeout=3600,
-    )
+    mine = [str(CONTRIB / "tests" / name) for name in (SOURCE if mode == "connect" else SOURCE + SINK)]
+    how = ("-q", "-c", "pyproject.toml", "--rootdir", ".", "-W", "default", "-o", "timeout=600", "-p", "no:cacheprovider")
+    with log.open("wb") as out:
+        return subprocess.run(
+            [str(python), "-m", "pytest", *how, *(more or mine)],
+            env={**os.environ, "PYTHONPATH": paths, "ROCKETAPP_TESTS_SPARK": mode},
+            cwd=ROOT,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            check=False,
+            timeout=3600,
+        ).returncode

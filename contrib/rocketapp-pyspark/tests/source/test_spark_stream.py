@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,6 +105,88 @@ def test_available_now_ends_under_live_load_and_keeps_to_its_limit(
     read = [sum(queue_id == number for queue_id, _ in places) for number in (0, 1)]
     assert 400 <= sum(read) < len(sent)
     assert places == [(number, offset) for number in (0, 1) for offset in range(read[number])]
+
+
+def test_a_stream_that_breaks_within_batches_and_is_restarted_gives_the_rows_of_one_read(
+    spark: SparkSession, here: Topics, tmp_path: Path
+) -> None:
+    topic = here.new(queues=2)
+    for queue_id in (0, 1):
+        some = [Sent(f"{queue_id}-{n}".encode(), tag="t", keys=f"k{n}") for n in range(300)]
+        here.loader.send(topic, queue_id, some)
+    flags = [tmp_path / "first", tmp_path / "second"]
+    breaks = list(zip(map(str, flags), (120, 260), strict=True))
+
+    def trip(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            last = max(batch.column("queue_offset").to_pylist(), default=-1)
+            for flag, offset in breaks:
+                if last >= offset and not os.path.exists(flag):  # noqa: PTH110 - this runs in a worker of Spark
+                    raise RuntimeError(f"broken at {offset}")
+            yield batch
+
+    def run() -> None:
+        frame = stream(
+            spark, here, subscribe=topic, maxOffsetsPerTrigger=200, maxRecordsPerPartition=40, includeProperties=True
+        )
+        writer = frame.mapInArrow(trip, frame.schema).writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        writer.start(str(tmp_path / "rows")).awaitTermination()
+
+    for flag, (_, offset) in zip(flags, breaks, strict=True):
+        with pytest.raises(Exception, match=f"broken at {offset}"):
+            run()
+        flag.touch()
+    run()
+    found = spark.read.parquet(str(tmp_path / "rows")).orderBy("queue_id", "queue_offset").collect()
+    assert found == read(spark, here, topic).orderBy("queue_id", "queue_offset").collect()
+    assert len(found) == 600
+
+
+def test_three_restarts_read_the_same_bytes_again_and_a_delta_table_has_each_row_once(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic, table, kept = topics.new(queues=2), str(tmp_path / "table"), tmp_path / "kept"
+    kept.mkdir()
+    order = [("queue_id", "ascending"), ("queue_offset", "ascending")]
+
+    def store(frame: DataFrame, number: int) -> None:
+        """The first attempt at each of three batches breaks, ahead of the table's commit or behind it."""
+        import pyarrow.parquet as pq
+        from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+        rows = frame.toArrow().sort_by(order)
+        attempt = len(list(kept.glob(f"{number}-*")))
+        pq.write_table(rows.combine_chunks(), kept / f"{number}-{attempt}")
+        is_broken = attempt == 0 and number < 3
+        if is_broken and number != 1:
+            raise RuntimeError(f"broken ahead of commit {number}")
+        done = DeltaTable(table).transaction_version("query") if DeltaTable.is_deltatable(table) else None
+        if done is None or done < number:
+            once = CommitProperties(app_transactions=[Transaction("query", number)])
+            write_deltalake(table, rows, mode="append", commit_properties=once)
+        if is_broken:
+            raise RuntimeError(f"broken behind commit {number}")
+
+    def run() -> None:
+        frame = stream(spark, topics, subscribe=topic, maxOffsetsPerTrigger=40)
+        writer = frame.writeStream.foreachBatch(store).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    for number in range(3):
+        send(topics, topic, range(61 * number, 61 * number + 60))
+        with pytest.raises(Exception, match=rf"broken (ahead of|behind) commit {number}"):
+            run()
+    run()
+    for number in range(3):
+        assert (kept / f"{number}-0").read_bytes() == (kept / f"{number}-1").read_bytes()
+    assert not list(kept.glob("*-2"))
+    from deltalake import DeltaTable
+
+    found = DeltaTable(table).to_pyarrow_table().sort_by(order)
+    whole = read(spark, topics, topic).drop("properties")
+    assert found.to_pylist() == whole.toArrow().sort_by(order).to_pylist()
+    assert found.num_rows == 180
 
 
 def before_4_2(spark: SparkSession) -> bool:
