@@ -1,4 +1,4 @@
-"""The tests of the data source on several versions of Spark, classic and Connect, and those of what a sink asks of Spark.
+"""The tests of the data source on several versions of Spark, classic and Connect, and of what a sink asks of Spark.
 
 Each version has an environment of its own below `.cache/spark`, made by pip when it is asked for first.
 """
@@ -73,7 +73,8 @@ def tests(python: Path, mode: str, more: Sequence[str], log: Path) -> int:
     """Run them, with what they say in `log`; the exit code of pytest."""
     paths = os.pathsep.join(map(str, (ROOT, CONTRIB / "src")))
     mine = [str(CONTRIB / "tests" / name) for name in (SOURCE if mode == "connect" else SOURCE + SINK)]
-    how = ("-q", "-c", "pyproject.toml", "--rootdir", ".", "-W", "default", "-o", "timeout=600", "-p", "no:cacheprovider")
+    where = ("-c", "pyproject.toml", "--rootdir", ".")
+    how = ("-q", *where, "-W", "default", "-o", "timeout=600", "-p", "no:cacheprovider")
     with log.open("wb") as out:
         return subprocess.run(
             [str(python), "-m", "pytest", *how, *(more or mine)],
