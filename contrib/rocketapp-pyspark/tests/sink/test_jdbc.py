@@ -127,7 +127,7 @@ class Forgetful(JdbcStore):
 
 def test_a_commit_whose_answer_was_lost_is_found_again(shop: Shop) -> None:
     store = Forgetful("orders", "one", shop.database)
-    batch: Batch[Any] = Batch({LANE: []}, {LANE: Span(0, 2)})
+    batch: Batch[Any] = Batch({LANE: [SimpleNamespace(offset=at, size=1) for at in (0, 1)]}, {LANE: Span(0, 2)})
     attempt = Attempt(store, "one", batch, to_table=lambda batch: rows_of(0, 1), now=lambda: 1.0)
     with pytest.raises(ConnectionError):
         attempt.run()
