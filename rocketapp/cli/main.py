@@ -17,13 +17,13 @@ import click
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, print_failure
 
 COMMANDS = {
-    "run": "rocketapp.cli.run",
-    "broker": "rocketapp.cli.broker",
-    "send": "rocketapp.cli.send",
-    "tail": "rocketapp.cli.tail",
-    "routes": "rocketapp.cli.routes",
-    "config": "rocketapp.cli.config",
-    "plugins": "rocketapp.cli.plugins",
+    "run": "rocketapp.cli.commands.run",
+    "broker": "rocketapp.cli.commands.broker",
+    "send": "rocketapp.cli.commands.send",
+    "tail": "rocketapp.cli.commands.tail",
+    "routes": "rocketapp.cli.commands.routes",
+    "config": "rocketapp.cli.commands.config",
+    "plugins": "rocketapp.cli.commands.plugins",
 }
 """Name of a command -> module that holds it as `command`."""
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketapp.cli import broker as broker_command
-from rocketapp.cli.stop import ProcessStop
+from rocketapp.cli.processes import broker as broker_process
+from rocketapp.cli.processes.stop import ProcessStop
 from rocketapp.config.broker import BrokerConfig
 from tests.unit.cli.conftest import Start
 
@@ -108,8 +108,8 @@ async def test_a_port_that_is_taken_after_the_probe_is_replaced_by_a_free_one(
     taken = socket.create_server(("127.0.0.1", 0))
     listen = f"127.0.0.1:{taken.getsockname()[1]}"
     probes = iter([None])
-    probe = broker_command.bind_problem
-    monkeypatch.setattr(broker_command, "bind_problem", lambda host, port: next(probes, probe(host, port)))
+    probe = broker_process.bind_problem
+    monkeypatch.setattr(broker_process, "bind_problem", lambda host, port: next(probes, probe(host, port)))
     stop, addresses = ProcessStop(1.0, lambda: None), list[str]()
 
     def serving(address: str) -> None:
@@ -117,7 +117,7 @@ async def test_a_port_that_is_taken_after_the_probe_is_replaced_by_a_free_one(
         stop.request("seen")
 
     with taken:
-        await broker_command.serve_broker(
+        await broker_process.serve_broker(
             BrokerConfig(dir=str(tmp_path), listen=listen),
             memory=True,
             or_free_port=True,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.cli.reports import FRESH, IdleTimer, Report, WorkerReports, not_owned, summary_line
+from rocketapp.cli.processes.reports import FRESH, IdleTimer, Report, WorkerReports, not_owned, summary_line
 from rocketapp.model.stats import HandlerStats
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

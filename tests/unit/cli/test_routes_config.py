@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from rocketapp import Breaker, DeadLetter, Message, Policy, Retry, RocketApp, Skip, Stop
 from rocketapp.app.settings.settings import Settings
-from rocketapp.cli.config import HIDDEN, describe_settings
+from rocketapp.cli.commands.config import HIDDEN, describe_settings
+from rocketapp.cli.commands.routes import describe_failures, describe_routes, route_of
 from rocketapp.cli.main import cli
-from rocketapp.cli.routes import describe_failures, describe_routes, route_of
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.model.subscription import Subscription
 from tests.unit.cli.conftest import Start

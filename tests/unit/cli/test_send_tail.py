@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp.cli.send import parse_delay
+from rocketapp.cli.commands.send import parse_delay
 from tests.unit.cli.conftest import Start
 from tests.unit.cli.processes import Command, wait_until
 

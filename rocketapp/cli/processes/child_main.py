@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, user_place
-from rocketapp.cli.reports import Report
+from rocketapp.cli.processes.reports import Report
 
 Spec = Mapping[str, Any]
 PARENT_INTERVAL = 1.0
@@ -97,7 +97,7 @@ class Lifeline:
         threading.Thread(target=self._wait, args=(on_lost,), name="rocketapp-lifeline", daemon=True).start()
 
     def _wait(self, on_lost: Callable[[str], None]) -> None:
-        from rocketapp.cli.stop import SIGNALS
+        from rocketapp.cli.processes.stop import SIGNALS
 
         # Signals are for the main thread. This one must not take them: it sits in select.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -126,8 +126,8 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
 
 
 async def _work(spec: Spec, app: Any, settings: Any, reporter: Reporter, lifeline: Lifeline) -> int:
-    from rocketapp.cli.stop import ProcessStop, end_now
-    from rocketapp.cli.worker import Worker
+    from rocketapp.cli.processes.stop import ProcessStop, end_now
+    from rocketapp.cli.processes.worker import Worker
 
     worker = Worker(app, settings, expected_members=spec["members"], tell=reporter.tell)
 
@@ -148,10 +148,10 @@ async def _work(spec: Spec, app: Any, settings: Any, reporter: Reporter, lifelin
 
 
 def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
-    from rocketapp.cli.broker import DRAIN_TIMEOUT, serve_as_child
     from rocketapp.cli.loop import run_in_loop
+    from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, serve_as_child
+    from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.cli.settings import read_settings
-    from rocketapp.cli.stop import ProcessStop
 
     settings = read_settings(spec["overrides"], file=spec["settings"])
     _set_up_logging(spec, settings)

@@ -55,7 +55,7 @@ async def _follow(
     settings: Settings, topic: str, tags: frozenset[str], *, begin: str, count: int | None, show: Any
 ) -> None:
     from rocketapp.cli.cluster import connected
-    from rocketapp.cli.follow import Tail
+    from rocketapp.cli.commands.follow import Tail
 
     async with connected(settings) as client:
         tail = Tail(client, settings, topic, tags, from_first=begin == "first")

@@ -21,14 +21,14 @@ import click
 from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.loop import LOOPS
 from rocketapp.cli.options import Seconds, refuse_empty
-from rocketapp.cli.reports import summary_line
+from rocketapp.cli.processes.reports import summary_line
 from rocketapp.model.stats import HandlerStats
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings.settings import Settings
-    from rocketapp.cli.keeper import BrokerKeeper
-    from rocketapp.cli.stop import ProcessStop
+    from rocketapp.cli.processes.keeper import BrokerKeeper
+    from rocketapp.cli.processes.stop import ProcessStop
 
 MOST_WORKERS = 256
 LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
@@ -117,8 +117,8 @@ class LastLine:
 def _run(options: RunOptions, last_line: LastLine) -> int:
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.loop import run_in_loop
+    from rocketapp.cli.processes.stop import SLACK, ProcessStop
     from rocketapp.cli.settings import read_settings
-    from rocketapp.cli.stop import SLACK, ProcessStop
 
     refuse_empty({"--name-server": options.name_server, "--embedded": options.embedded})
     if options.embedded and options.name_server:
@@ -146,12 +146,12 @@ async def _run_worker(
     options: RunOptions, app: RocketApp, settings: Settings, last_line: LastLine, stop: ProcessStop
 ) -> int:
     from rocketapp.app.settings.settings import with_name_server
-    from rocketapp.cli.child_main import start_failure
-    from rocketapp.cli.keeper import STOP_TIMEOUT
-    from rocketapp.cli.reports import IdleTimer, Report, not_owned
+    from rocketapp.cli.processes.child_main import start_failure
+    from rocketapp.cli.processes.keeper import STOP_TIMEOUT
+    from rocketapp.cli.processes.reports import IdleTimer, Report, not_owned
+    from rocketapp.cli.processes.stop import end_now
+    from rocketapp.cli.processes.worker import Worker
     from rocketapp.cli.settings import needs_cluster
-    from rocketapp.cli.stop import end_now
-    from rocketapp.cli.worker import Worker
 
     stop.listen()
     timer = IdleTimer()
@@ -186,7 +186,7 @@ async def _run_worker(
 
 
 async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLine, stop: ProcessStop) -> int:
-    from rocketapp.cli.parent import Parent
+    from rocketapp.cli.processes.parent import Parent
 
     stop.listen()
     parent = Parent(
@@ -208,8 +208,8 @@ async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLi
 
 def make_keeper(options: RunOptions, settings: Settings) -> BrokerKeeper:
     """Of the embedded broker that these settings want; nothing is started yet."""
-    from rocketapp.cli.broker import names_of, parse_listen
-    from rocketapp.cli.keeper import BrokerKeeper
+    from rocketapp.cli.processes.broker import names_of, parse_listen
+    from rocketapp.cli.processes.keeper import BrokerKeeper
 
     names = names_of(settings, dir="--embedded", listen="broker.listen")
     parse_listen(settings.broker.listen, names["listen"])

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from rocketapp.app.settings.environments import DEVELOPMENT
-from rocketapp.cli.child import Child, exit_text
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.logs import log_failure
-from rocketapp.cli.reports import Report
+from rocketapp.cli.processes.child import Child, exit_text
+from rocketapp.cli.processes.reports import Report
 from rocketapp.embedded.running import ServingBroker, find_serving, is_alive
 from rocketapp.tasks import Tasks, scope
 

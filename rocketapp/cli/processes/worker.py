@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketapp.cli.loop import settle_garbage_collector
-from rocketapp.cli.reports import Report
+from rocketapp.cli.processes.reports import Report
 from rocketapp.clock import SystemClock
 from rocketapp.errors import RocketAppError
 from rocketapp.model.stats import HandlerStats
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.run.lifecycle import Lifecycle
     from rocketapp.app.settings.settings import Settings
-    from rocketapp.cli.stop import ProcessStop
+    from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.consumer.crashes import Crashes
 
 _log = logging.getLogger("rocketapp.run")

@@ -1,4 +1,4 @@
-"""`rocketapp broker`: the embedded broker alone; also what runs in the broker's child process of `rocketapp run`."""
+"""An embedded broker in this process: of `rocketapp broker`, and of the broker's child process of `rocketapp run`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from rocketapp.cli.failure import DONE, CommandError
-from rocketapp.cli.options import refuse_empty
+from rocketapp.cli.failure import CommandError
 
 if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
-    from rocketapp.cli.stop import ProcessStop
+    from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.config.broker import BrokerConfig
     from rocketapp.embedded.embedded import EmbeddedBroker
     from rocketapp.model.event import Event
@@ -27,44 +24,6 @@ _log = logging.getLogger("rocketapp.broker")
 Address = tuple[str, int]
 Names = Mapping[str, str]
 """Option of [broker] -> what the user knows it by."""
-
-
-@click.command("broker")
-@click.option("--dir", "directory", metavar="DIR", help="Directory of the store; default .rocketapp.")
-@click.option("--memory", is_flag=True, help="Keep everything in memory; nothing is left at the end.")
-@click.option("--listen", metavar="H:P", help="Address to serve on; default 127.0.0.1:9876, port 0 takes a free one.")
-def command(directory: str | None, memory: bool, listen: str | None) -> int:
-    """Run the embedded broker alone, until SIGINT, SIGTERM or SIGHUP."""
-    from rocketapp.cli.logs import set_up_logging
-    from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.settings import read_settings
-    from rocketapp.cli.stop import ProcessStop
-
-    refuse_empty({"--dir": directory, "--listen": listen})
-    if directory and memory:
-        raise CommandError("--dir and --memory exclude each other: leave one out")
-    wanted = {"dir": directory, "listen": listen}
-    settings = read_settings({"broker": {key: value for key, value in wanted.items() if value is not None}})
-    names = names_of(settings, dir="--dir", listen="--listen")
-    parse_listen(settings.broker.listen, names["listen"])
-    set_up_logging(settings.app.log_format, settings.app.log_level)
-    stop = ProcessStop(drain_timeout=DRAIN_TIMEOUT, last_words=lambda: None)
-    try:
-        run_in_loop(_run(settings.broker, stop, memory=memory, names=names))
-    finally:
-        stop.finished()
-    return DONE
-
-
-async def _run(config: BrokerConfig, stop: ProcessStop, *, memory: bool, names: Names) -> None:
-    stop.listen()
-    await serve_broker(config, memory=memory, or_free_port=False, names=names, stop=stop, on_serving=_say_serving)
-
-
-def _say_serving(address: str) -> None:
-    print(f"serving on {address}", flush=True)
-
-
 DRAIN_TIMEOUT = 10.0
 """Seconds to write tables and close files after a signal."""
 

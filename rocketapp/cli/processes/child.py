@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rocketapp.cli.reports import Report
+from rocketapp.cli.processes.reports import Report
 
 REAP_INTERVAL = 0.1
 """Seconds between looks whether the process has ended. A grandchild may hold the report
@@ -27,7 +27,7 @@ pipe open, so its end alone would not tell."""
 # sys.path is the parent's own, whichever way the parent found its modules.
 _BOOT = (
     "import json,sys;spec=json.loads(sys.stdin.buffer.readline());sys.path[:]=spec['path'];"
-    "from rocketapp.cli.child_main import main;main(spec)"
+    "from rocketapp.cli.processes.child_main import main;main(spec)"
 )
 
 

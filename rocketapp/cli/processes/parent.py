@@ -16,13 +16,13 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rocketapp.cli.child import Child, exit_text
 from rocketapp.cli.failure import DONE, FAILED, CommandError
-from rocketapp.cli.keeper import STOP_TIMEOUT, BrokerKeeper
 from rocketapp.cli.logs import log_failure
-from rocketapp.cli.reports import IdleTimer, Report, WorkerReports
-from rocketapp.cli.stop import SLACK, ProcessStop
-from rocketapp.cli.worker import status_interval
+from rocketapp.cli.processes.child import Child, exit_text
+from rocketapp.cli.processes.keeper import STOP_TIMEOUT, BrokerKeeper
+from rocketapp.cli.processes.reports import IdleTimer, Report, WorkerReports
+from rocketapp.cli.processes.stop import SLACK, ProcessStop
+from rocketapp.cli.processes.worker import status_interval
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
 

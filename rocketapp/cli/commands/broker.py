@@ -1,0 +1,54 @@
+"""`rocketapp broker`: the embedded broker alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from rocketapp.cli.failure import DONE, CommandError
+from rocketapp.cli.options import refuse_empty
+
+if TYPE_CHECKING:
+    from rocketapp.cli.processes.broker import Names
+    from rocketapp.cli.processes.stop import ProcessStop
+    from rocketapp.config.broker import BrokerConfig
+
+
+@click.command("broker")
+@click.option("--dir", "directory", metavar="DIR", help="Directory of the store; default .rocketapp.")
+@click.option("--memory", is_flag=True, help="Keep everything in memory; nothing is left at the end.")
+@click.option("--listen", metavar="H:P", help="Address to serve on; default 127.0.0.1:9876, port 0 takes a free one.")
+def command(directory: str | None, memory: bool, listen: str | None) -> int:
+    """Run the embedded broker alone, until SIGINT, SIGTERM or SIGHUP."""
+    from rocketapp.cli.logs import set_up_logging
+    from rocketapp.cli.loop import run_in_loop
+    from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, names_of, parse_listen
+    from rocketapp.cli.processes.stop import ProcessStop
+    from rocketapp.cli.settings import read_settings
+
+    refuse_empty({"--dir": directory, "--listen": listen})
+    if directory and memory:
+        raise CommandError("--dir and --memory exclude each other: leave one out")
+    wanted = {"dir": directory, "listen": listen}
+    settings = read_settings({"broker": {key: value for key, value in wanted.items() if value is not None}})
+    names = names_of(settings, dir="--dir", listen="--listen")
+    parse_listen(settings.broker.listen, names["listen"])
+    set_up_logging(settings.app.log_format, settings.app.log_level)
+    stop = ProcessStop(drain_timeout=DRAIN_TIMEOUT, last_words=lambda: None)
+    try:
+        run_in_loop(_run(settings.broker, stop, memory=memory, names=names))
+    finally:
+        stop.finished()
+    return DONE
+
+
+async def _run(config: BrokerConfig, stop: ProcessStop, *, memory: bool, names: Names) -> None:
+    from rocketapp.cli.processes.broker import serve_broker
+
+    stop.listen()
+    await serve_broker(config, memory=memory, or_free_port=False, names=names, stop=stop, on_serving=_say_serving)
+
+
+def _say_serving(address: str) -> None:
+    print(f"serving on {address}", flush=True)
