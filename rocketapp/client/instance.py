@@ -23,7 +23,7 @@ from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Connected, Disconnected, Observe
-from rocketapp.model.route import MASTER_ID
+from rocketapp.model.route import MASTER_ID, BrokerData
 from rocketapp.state.route_cache import RouteCache
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
@@ -150,6 +150,16 @@ class ClientInstance:
     async def heartbeat(self, *, dial: bool = True) -> frozenset[str]:
         """Send a heartbeat to every known broker at once; return the addresses of those that accepted it."""
         return await self._heartbeats.everywhere(dial=dial)
+
+    # The whole cluster.
+
+    async def topics(self) -> list[str]:
+        """The names of all topics, system topics included. Raises TransportError when no name server answers."""
+        return await self._name_servers.topics()
+
+    async def brokers(self) -> tuple[BrokerData, ...]:
+        """All brokers with their addresses. Raises TransportError when no name server answers."""
+        return await self._name_servers.brokers()
 
     # Brokers.
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
+from typing import TypeVar
 
-from rocketapp.client.calls.routes import get_route
+from rocketapp.client.calls.routes import cluster_info, get_route, topic_list
 from rocketapp.errors import BrokerError, ConfigError, ProtocolError, TransportError
 from rocketapp.model.names import DEFAULT_TOPIC
-from rocketapp.model.route import TopicRoute
+from rocketapp.model.route import BrokerData, TopicRoute
+from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import split_address
+
+T = TypeVar("T")
 
 
 class NameServers:
@@ -29,18 +33,26 @@ class NameServers:
     async def connect(self) -> None:
         """Check that a name server answers. TransportError names every address that was tried and its answer."""
         # A connection alone proves nothing: a mistyped port may belong to another server. So a route is asked for.
-        await self._each(DEFAULT_TOPIC)
+        await self.route(DEFAULT_TOPIC)
 
     async def route(self, topic: str) -> TopicRoute | None:
         """The route of a topic; None when it has none. Raises TransportError when no name server answers."""
-        return await self._each(topic)
+        return await self._any(lambda connection: get_route(connection, topic, self._timeout))
 
-    async def _each(self, topic: str) -> TopicRoute | None:
+    async def topics(self) -> list[str]:
+        """Every topic of the cluster, system topics included. Raises TransportError when no name server answers."""
+        return await self._any(lambda connection: topic_list(connection, self._timeout))
+
+    async def brokers(self) -> tuple[BrokerData, ...]:
+        """Every broker of the cluster. Raises TransportError when no name server answers."""
+        return await self._any(lambda connection: cluster_info(connection, self._timeout))
+
+    async def _any(self, ask: Callable[[Connection], Awaitable[T]]) -> T:
         problems = []
         for address in tuple(self._addresses):
             try:
                 connection = await self._pool.get(address)
-                return await get_route(connection, topic, self._timeout)
+                return await ask(connection)
             except TransportError as error:
                 problems.append((address, error.problem))
             except (BrokerError, ProtocolError) as error:

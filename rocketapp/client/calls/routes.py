@@ -1,13 +1,13 @@
-"""Questions to a name server: routes and topics."""
+"""Questions to a name server: routes, topics and brokers."""
 
 from __future__ import annotations
 
 from rocketapp.client.calls.ask import ask, refusal
-from rocketapp.model.route import TopicRoute
+from rocketapp.model.route import BrokerData, TopicRoute
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.requests.routes import RouteRequest, decode_route, decode_topic_list
+from rocketapp.wire.requests.routes import RouteRequest, decode_cluster_info, decode_route, decode_topic_list
 
 
 async def get_route(connection: Connection, topic: str, timeout: float) -> TopicRoute | None:
@@ -25,3 +25,8 @@ async def topic_list(connection: Connection, timeout: float) -> list[str]:
     """Every topic that this name server knows, system topics included."""
     response = await ask(connection, Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), timeout)
     return list(decode_topic_list(response.body))
+
+
+async def cluster_info(connection: Connection, timeout: float) -> tuple[BrokerData, ...]:
+    """Every broker that this name server knows."""
+    return decode_cluster_info((await ask(connection, Command(RequestCode.GET_BROKER_CLUSTER_INFO), timeout)).body)

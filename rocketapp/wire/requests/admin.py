@@ -1,11 +1,12 @@
 """Requests of Apache's admin tool about topics and groups.
 
 Codes: UPDATE_AND_CREATE_TOPIC 17, GET_TOPIC_CONFIG 351, DELETE_TOPIC_IN_BROKER 215,
-GET_BROKER_RUNTIME_INFO 28, QUERY_TOPIC_CONSUME_BY_WHO 300, and the headers of the
-questions whose answers are in `statistics`: GET_TOPIC_STATS_INFO 202,
+GET_BROKER_CONFIG 26, GET_BROKER_RUNTIME_INFO 28, GET_ALL_SUBSCRIPTIONGROUP_CONFIG 201,
+QUERY_TOPIC_CONSUME_BY_WHO 300, and the headers of the questions whose answers are in
+`statistics`: GET_TOPIC_STATS_INFO 202,
 GET_CONSUMER_CONNECTION_LIST 203, GET_PRODUCER_CONNECTION_LIST 204, GET_CONSUME_STATS
 208, GET_CONSUMER_RUNNING_INFO 307. Java: TopicConfig, CreateTopicRequestHeader,
-KVTable, GroupList.
+KVTable, GroupList, SubscriptionGroupWrapper.
 """
 
 from __future__ import annotations
@@ -252,3 +253,18 @@ def decode_group_list(body: bytes) -> list[str]:
         return [text_of(group) for group in data.get("groupList") or ()]
     except (AttributeError, TypeError) as error:
         raise ProtocolError(f"group list: {error}") from None
+
+
+def decode_groups(body: bytes) -> list[str]:
+    """The names of a broker's consumer groups, its own included: the answer to 201. Raises ProtocolError."""
+    data = lenient_json.loads(body)
+    try:
+        return [text_of(group) for group in data.get("subscriptionGroupTable") or {}]
+    except (AttributeError, TypeError) as error:
+        raise ProtocolError(f"group configurations: {error}") from None
+
+
+def decode_broker_config(body: bytes) -> dict[str, str]:
+    """A broker's options by name: the answer to 26, which is a Java properties file."""
+    lines = (line.partition("=") for line in body.decode("utf-8", "replace").splitlines())
+    return {name.strip(): value.strip() for name, equals, value in lines if equals}

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from rocketapp.client.calls import clients, locks, offsets, pull, routes, send_back
+from rocketapp.client.calls import admin, clients, locks, messages, offsets, pull, routes, send_back
 from rocketapp.errors import BrokerError, ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.locks import LockBody, encode_locked
+from rocketapp.wire.requests.messages import QueryRequest
 from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, SearchOffsetRequest
 from rocketapp.wire.requests.pull import PullRequest, PullResponse
 from rocketapp.wire.requests.send_back import SendBackRequest
@@ -39,6 +41,17 @@ def offset_of(value: int) -> Callable[[Command], Command]:
 CALLS: list[Callable[[Connection], Awaitable[Any]]] = [
     lambda connection: routes.get_route(connection, "t", 1.0),
     lambda connection: routes.topic_list(connection, 1.0),
+    lambda connection: routes.cluster_info(connection, 1.0),
+    lambda connection: admin.topic_config(connection, "t", 1.0),
+    lambda connection: admin.put_topic(connection, TopicConfig("t"), 1.0),
+    lambda connection: admin.topic_stats(connection, "t", 1.0),
+    lambda connection: admin.groups_of_topic(connection, "t", 1.0),
+    lambda connection: admin.groups(connection, 1.0),
+    lambda connection: admin.members(connection, "g", 1.0),
+    lambda connection: admin.consume_stats(connection, "g", 1.0),
+    lambda connection: admin.broker_config(connection, 1.0),
+    lambda connection: admin.reset_offset(connection, "g", QUEUE, 5, 1.0),
+    lambda connection: messages.query(connection, QueryRequest("t", "k"), 1.0),
     lambda connection: clients.member_list(connection, "g", 1.0),
     lambda connection: clients.unregister(connection, "me", 1.0, consumer_group="g"),
     lambda connection: offsets.query(connection, "g", QUEUE, 1.0),
@@ -152,3 +165,24 @@ async def test_a_missing_topic_is_no_error_and_members_come_as_they_are() -> Non
         command, 0, body=b'{"consumerIdList":["b","a"]}'
     )
     assert await clients.member_list(connection, "g", 1.0) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("code", "refusal", "call", "answer"),
+    [
+        (RequestCode.GET_TOPIC_CONFIG, 17, lambda one: admin.topic_config(one, "t", 1.0), None),
+        (RequestCode.GET_CONSUMER_CONNECTION_LIST, 206, lambda one: admin.members(one, "g", 1.0), None),
+        (RequestCode.VIEW_MESSAGE_BY_ID, 1, lambda one: messages.view(one, 7, 1.0), None),
+        (RequestCode.QUERY_MESSAGE, 22, lambda one: messages.query(one, QueryRequest("t", "k"), 1.0), b""),
+    ],
+    ids=["no such topic", "no member", "no message there", "no message with it"],
+)
+@in_virtual_time
+async def test_what_is_not_there_is_an_answer(
+    code: int, refusal: int, call: Callable[[Connection], Awaitable[Any]], answer: Any
+) -> None:
+    server, connection = await conversation()
+    server.answers[code] = refuse(refusal)
+    assert await call(connection) == answer
+    server.answers[code] = refuse(16)
+    assert isinstance(await outcome(call(connection)), BrokerError)

@@ -7,8 +7,11 @@ from random import Random
 
 from rocketapp.client.name_servers import NameServers, parse_name_servers
 from rocketapp.errors import TransportError
+from rocketapp.model.route import BrokerData
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.pool import Pool
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.routes import encode_cluster_info, encode_topic_list
 from tests.unit.scripted import Cluster, ScriptedNameServer, in_virtual_time, outcome, refuse
 
 FIRST, SECOND = "10.0.0.1:9876", "10.0.0.2:9876"
@@ -73,3 +76,20 @@ async def test_one_address_alone_and_none_at_all() -> None:
     error = await outcome(name_servers(MemoryNetwork(), FIRST).connect())
     assert str(error) == f"{FIRST}: Connection refused"
     assert "client.name_server" in str(await outcome(name_servers(MemoryNetwork()).connect()))
+
+
+@in_virtual_time
+async def test_topics_and_brokers_are_asked_of_one_that_works() -> None:
+    network = MemoryNetwork()
+    broker = BrokerData("c", "broker-a", {0: "10.0.0.3:10911"})
+    for address in (FIRST, SECOND):
+        server = await ScriptedNameServer(network, address).start()
+        if address == FIRST:
+            server.answers[206] = server.answers[106] = refuse(1, "not ready")
+        else:
+            server.answers[206] = lambda command: Command.response(command, 0, body=encode_topic_list(["t"]))
+            server.answers[106] = lambda command: Command.response(command, 0, body=encode_cluster_info([broker]))
+    for seed in range(4):
+        servers = name_servers(network, FIRST, SECOND, seed=seed)
+        assert await servers.topics() == ["t"]
+        assert await servers.brokers() == (broker,)

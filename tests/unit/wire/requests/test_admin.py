@@ -14,7 +14,9 @@ from rocketapp.wire.requests.admin import (
     TopicConfig,
     TopicRequest,
     UpdateTopicRequest,
+    decode_broker_config,
     decode_group_list,
+    decode_groups,
     decode_kv_table,
     decode_topic_config,
     encode_group_list,
@@ -131,3 +133,26 @@ def test_tables_and_lists_are_read_back() -> None:
             decode_kv_table(body)
         with pytest.raises(ProtocolError):
             decode_group_list(body)
+
+
+def test_groups_are_the_keys_of_their_configurations() -> None:
+    body = b'{"dataVersion":{"counter":1},"forbiddenTable":{},"subscriptionGroupTable":{"g":{"groupName":"g"},"h":{}}}'
+    assert decode_groups(body) == ["g", "h"]
+    assert decode_groups(b"{}") == []
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"subscriptionGroupTable":7}'])
+def test_a_body_without_groups_raises_a_protocol_error(body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_groups(body)
+
+
+def test_a_brokers_options_are_lines_of_a_properties_file() -> None:
+    body = b"brokerName=broker-a\nuseServerSideResetOffset=true\n# comment\nrmqAddressServerDomain=\nurl=a=b\n"
+    options = decode_broker_config(body)
+    assert options == {
+        "brokerName": "broker-a",
+        "useServerSideResetOffset": "true",
+        "rmqAddressServerDomain": "",
+        "url": "a=b",
+    }

@@ -1,0 +1,92 @@
+"""Questions and orders of administrators about topics, groups and the broker itself."""
+
+from __future__ import annotations
+
+from rocketapp.client.calls.ask import ask, refusal
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.admin import (
+    ConsumerGroupRequest,
+    TopicConfig,
+    TopicRequest,
+    UpdateTopicRequest,
+    decode_broker_config,
+    decode_group_list,
+    decode_groups,
+    decode_topic_config,
+)
+from rocketapp.wire.requests.reset_offset import ResetOffsetRequest, decode_reset
+from rocketapp.wire.requests.statistics import (
+    ConsumedOffset,
+    ConsumerConnection,
+    TopicOffset,
+    decode_consume_stats,
+    decode_topic_stats,
+)
+
+
+async def topic_config(connection: Connection, topic: str, timeout: float) -> TopicConfig | None:
+    """How this broker keeps the topic; None when it does not have it."""
+    command = Command(RequestCode.GET_TOPIC_CONFIG, TopicRequest(topic).to_fields())
+    response = await connection.start_request(command, timeout=timeout)
+    if response.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    if response.code != ResponseCode.SUCCESS:
+        raise refusal(response, connection)
+    return decode_topic_config(response.body)
+
+
+async def put_topic(connection: Connection, config: TopicConfig, timeout: float) -> None:
+    """Create the topic on this broker, or change it."""
+    fields = UpdateTopicRequest(config).to_fields()
+    await ask(connection, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields), timeout)
+
+
+async def topic_stats(connection: Connection, topic: str, timeout: float) -> dict[MessageQueue, TopicOffset]:
+    """The offsets of the topic's queues on this broker."""
+    command = Command(RequestCode.GET_TOPIC_STATS_INFO, TopicRequest(topic).to_fields())
+    return decode_topic_stats((await ask(connection, command, timeout)).body)
+
+
+async def groups_of_topic(connection: Connection, topic: str, timeout: float) -> list[str]:
+    """The groups that subscribe to the topic, or have committed offsets of it."""
+    command = Command(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequest(topic).to_fields())
+    return decode_group_list((await ask(connection, command, timeout)).body)
+
+
+async def groups(connection: Connection, timeout: float) -> list[str]:
+    """Every consumer group that this broker knows, its own included."""
+    return decode_groups((await ask(connection, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG), timeout)).body)
+
+
+async def members(connection: Connection, group: str, timeout: float) -> ConsumerConnection | None:
+    """The live members of a group and what it subscribes; None when this broker knows no member."""
+    command = Command(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequest(group).to_fields())
+    response = await connection.start_request(command, timeout=timeout)
+    if response.code == ResponseCode.CONSUMER_NOT_ONLINE:
+        return None
+    if response.code != ResponseCode.SUCCESS:
+        raise refusal(response, connection)
+    return ConsumerConnection.decode(response.body)
+
+
+async def consume_stats(connection: Connection, group: str, timeout: float) -> dict[MessageQueue, ConsumedOffset]:
+    """How far the group is in each queue of the topics that it consumes here."""
+    command = Command(RequestCode.GET_CONSUME_STATS, ConsumerGroupRequest(group).to_fields())
+    return decode_consume_stats((await ask(connection, command, timeout)).body)
+
+
+async def broker_config(connection: Connection, timeout: float) -> dict[str, str]:
+    """The broker's options by their names."""
+    return decode_broker_config((await ask(connection, Command(RequestCode.GET_BROKER_CONFIG), timeout)).body)
+
+
+async def reset_offset(
+    connection: Connection, group: str, queue: MessageQueue, offset: int, timeout: float
+) -> dict[MessageQueue, int]:
+    """Let the broker move a group that may have members. Returns what it has set."""
+    request = ResetOffsetRequest(queue.topic, group, queue.queue_id, offset)
+    command = Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, request.to_fields())
+    return decode_reset((await ask(connection, command, timeout)).body)

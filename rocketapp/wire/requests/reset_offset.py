@@ -1,0 +1,67 @@
+"""Set the offset of a group in a queue, also while its members consume.
+
+Code: INVOKE_BROKER_TO_RESET_OFFSET 222. Java: ResetOffsetRequestHeader, ResetOffsetBody. A broker
+that resets by itself (`useServerSideResetOffset`, the default of 5.x) commits the offset and
+answers the next pull of that queue with it. Others tell the members, of which only Java's listen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from rocketapp.errors import ProtocolError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire import fields as read
+from rocketapp.wire import lenient_json
+from rocketapp.wire.lenient_json import int64_of
+
+SERVER_SIDE = "useServerSideResetOffset"
+"""The broker's option that decides who moves the offset."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class ResetOffsetRequest(NamedTuple):
+    """Sets one queue of a group to an offset."""
+
+    topic: str
+    group: str
+    queue_id: int
+    offset: int
+
+    def to_fields(self) -> dict[str, str]:
+        return {
+            "topic": self.topic,
+            "group": self.group,
+            "queueId": str(self.queue_id),
+            "offset": str(self.offset),
+            "timestamp": "0",
+            "isForce": "true",
+        }
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str] | None) -> ResetOffsetRequest:
+        return cls(
+            read.text(fields, "topic"),
+            read.text(fields, "group"),
+            read.int32(fields, "queueId", -1),
+            read.int64(fields, "offset", -1),
+        )
+
+
+def encode_reset(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """ResetOffsetBody: what was set."""
+    return _encode({"offsetTable": lenient_json.dump_queue_map(offsets)})
+
+
+def decode_reset(body: bytes) -> dict[MessageQueue, int]:
+    """Read a ResetOffsetBody; raises ProtocolError."""
+    data = lenient_json.loads(body)
+    try:
+        table = data.get("offsetTable") or {}
+        return {lenient_json.queue_of(key): int64_of(offset) for key, offset in table.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"reset offsets: {type(error).__name__} {error}") from None
