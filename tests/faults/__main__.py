@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.faults import effects, loads, mixed, outages, restarts, scenarios, storms
+from tests.faults import effects, loads, mixed, outages, replays, restarts, scenarios, storms
 from tests.faults.scenarios import Figures
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import Peer
@@ -92,6 +92,9 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         place = home / title.replace(" ", "-")
         run = partial(outages.three_brokers, seconds=away, orderly=orderly)
         yield "three-brokers", "", title, lambda run=run, place=place: run(parts.peer, place)
+    for cluster in BOTH:
+        count = 1_000 if small else 10_000
+        yield "replay", cluster, "replay", on(replays.replay, "replay", cluster, count=count)
     yield from _runs_of_effects(parts)
     for cluster in BOTH:
         yield "idle-queues", cluster, "idle queues", on(loads.idle_queues, "idle", cluster)
