@@ -1,4 +1,4 @@
-"""The cluster that `send` and `tail` talk to: the settings' name server, or the embedded broker of this folder."""
+"""The cluster that a command talks to: the settings' name server, or the embedded broker of this folder."""
 
 from __future__ import annotations
 

@@ -24,6 +24,11 @@ COMMANDS = {
     "routes": "rocketapp.cli.commands.routes",
     "config": "rocketapp.cli.commands.config",
     "plugins": "rocketapp.cli.commands.plugins",
+    "topic": "rocketapp.cli.commands.topic",
+    "group": "rocketapp.cli.commands.group",
+    "offset": "rocketapp.cli.commands.offset",
+    "dlq": "rocketapp.cli.commands.dlq",
+    "message": "rocketapp.cli.commands.message",
 }
 """Name of a command -> module that holds it as `command`."""
 

@@ -1,0 +1,101 @@
+"""A cluster as administrators see it: its topics, and every master, asked at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+from rocketapp.client.instance import ClientInstance
+from rocketapp.errors import NoRouteError, TransportError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.route import TopicRoute
+from rocketapp.tasks import scope
+from rocketapp.transport.connection import Connection
+
+T = TypeVar("T")
+S = TypeVar("S")
+TIMEOUT = 5.0
+"""Seconds that one answer may take (Java's admin tool: 5)."""
+AT_ONCE = 32
+"""Most questions that are under way."""
+
+
+class AdminCluster:
+    """Asks the brokers of one cluster. Every method raises TransportError or BrokerError when an answer fails."""
+
+    def __init__(self, client: ClientInstance, masters: dict[str, str], *, timeout: float = TIMEOUT) -> None:
+        self.client: ClientInstance = client
+        self.masters: dict[str, str] = masters
+        """Address of each master by the name of its broker."""
+        self.timeout: float = timeout
+
+    def __repr__(self) -> str:
+        return f"<AdminCluster {', '.join(f'{name} at {address}' for name, address in self.masters.items())}>"
+
+    @classmethod
+    async def of(cls, client: ClientInstance, *, timeout: float = TIMEOUT) -> AdminCluster:
+        """Look at the cluster of a started client. Raises TransportError when it has no broker with a master."""
+        brokers = await client.brokers()
+        masters = {broker.broker_name: broker.master for broker in brokers if broker.master is not None}
+        if not masters:
+            raise TransportError("name server", "knows no broker: is one running, and registered there?")
+        return cls(client, dict(sorted(masters.items())), timeout=timeout)
+
+    async def connection(self, broker_name: str) -> Connection:
+        """To the master of this broker. Raises NoRouteError without one."""
+        address = self.masters.get(broker_name)
+        if address is None:
+            raise NoRouteError("", f"broker {broker_name} has no master: known are {', '.join(self.masters)}")
+        return await self.client.connection(address)
+
+    async def topics(self) -> list[str]:
+        """The names of all topics, sorted; those of retries, dead letters and brokers are among them."""
+        return sorted(await self.client.topics())
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Where the topic lies. Raises NoRouteError when no broker holds it."""
+        route = await self.client.routes.fetch(topic)
+        if route is None:
+            raise NoRouteError(topic, "no broker holds it: see rocketapp topic list")
+        return route
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """Every queue of the topic, sorted, also those that may not be read. Raises NoRouteError."""
+        route = await self.route(topic)
+        return sorted(
+            MessageQueue(topic, data.broker_name, queue_id)
+            for data in route.queues
+            for queue_id in range(max(data.read_queues, data.write_queues))
+        )
+
+    async def from_all(self, ask: Callable[[Connection, float], Awaitable[T]]) -> dict[str, T]:
+        """The answer of every master, by broker name."""
+
+        async def one(name: str) -> T:
+            return await ask(await self.connection(name), self.timeout)
+
+        return dict(zip(self.masters, await at_once(one, self.masters), strict=True))
+
+    async def for_queues(
+        self, queues: Iterable[MessageQueue], ask: Callable[[Connection, MessageQueue, float], Awaitable[T]]
+    ) -> dict[MessageQueue, T]:
+        """The answer for every queue, each from its own broker."""
+        asked = list(queues)
+
+        async def one(queue: MessageQueue) -> T:
+            return await ask(await self.connection(queue.broker_name), queue, self.timeout)
+
+        return dict(zip(asked, await at_once(one, asked), strict=True))
+
+
+async def at_once(work: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
+    """The results in the order of the items. The first failure is raised, and what is under way is cancelled."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def one(item: S) -> T:
+        async with room:
+            return await work(item)
+
+    async with scope(*map(one, items)) as tasks:
+        return list(await asyncio.gather(*tasks))

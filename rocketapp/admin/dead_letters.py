@@ -1,0 +1,149 @@
+"""The dead letters of a group: what they say of their failure, and what goes out again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from rocketapp.admin.cluster import AdminCluster, at_once
+from rocketapp.admin.reading import limits, read
+from rocketapp.errors import NoRouteError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
+from rocketapp.wire import properties as names
+from rocketapp.wire.record import Message
+
+MARK = "rocketapp.replayed_from"
+"""The property of a replayed message: the place of its dead letter."""
+_NOT_AGAIN = frozenset(
+    {
+        names.DELAY,
+        names.REAL_TOPIC,
+        names.REAL_QID,
+        names.TRAN_MSG,
+        names.RECONSUME_TIME,
+        names.MAX_RECONSUME_TIMES,
+        names.TIMER_DELAY_SEC,
+        names.TIMER_DELAY_MS,
+        names.TIMER_DELIVER_MS,
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "CONSUME_START_TIME",
+        "rocketapp.handler",
+        "rocketapp.exception",
+        "rocketapp.reason",
+        "rocketapp.attempts",
+        "rocketapp.app_version",
+    }
+)
+"""Properties that tell of the failure or would delay the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One dead letter."""
+
+    message: Message
+
+    @property
+    def place(self) -> str:
+        """`broker:queue:offset`, by which commands name it."""
+        queue = self.message.queue
+        assert queue is not None  # it was pulled
+        return f"{queue.broker_name}:{queue.queue_id}:{self.message.offset}"
+
+    @property
+    def topic(self) -> str:
+        """The topic in which it was published; empty when it does not say so."""
+        found = self.message.properties
+        topic = found.get(names.RETRY_TOPIC) or found.get(names.DLQ_ORIGIN_TOPIC, "")
+        return "" if topic.startswith(RETRY_PREFIX) else topic
+
+    @property
+    def reason(self) -> str:
+        """What its last attempt raised, if rocketapp handled it; otherwise empty."""
+        found = self.message.properties
+        kind, text = found.get("rocketapp.exception", ""), found.get("rocketapp.reason", "")
+        return f"{kind}: {text}" if kind and not text.startswith(kind) else text
+
+    @property
+    def attempts(self) -> int:
+        """How often it was tried."""
+        told = self.message.properties.get("rocketapp.attempts", "")
+        return int(told) if told.isdecimal() else self.message.reconsume_times
+
+    def has_id(self, wanted: str) -> bool:
+        """Whether it is at this place, or has this id: the producer's, the broker's, or that of its first delivery."""
+        told = self.message.properties
+        return wanted in (
+            self.place,
+            self.message.message_id,
+            self.message.offset_message_id,
+            told.get(names.ORIGIN_MESSAGE_ID),
+            told.get(names.DLQ_ORIGIN_MESSAGE_ID),
+        )
+
+
+async def queues_of(cluster: AdminCluster, group: str) -> dict[MessageQueue, range]:
+    """The queues of the group's dead letters with the offsets that they hold; none when it never had any."""
+    try:
+        queues = await cluster.queues(dlq_topic(group))
+    except NoRouteError:
+        return {}
+    return await limits(cluster, queues)
+
+
+async def dead_letters(cluster: AdminCluster, group: str) -> AsyncIterator[DeadLetter]:
+    """All of them, queue by queue, the oldest first."""
+    for queue, held in (await queues_of(cluster, group)).items():
+        async for batch in read(cluster, queue, held.start, held.stop):
+            for message in batch:
+                yield DeadLetter(message)
+
+
+async def newest(cluster: AdminCluster, group: str, most: int) -> list[DeadLetter]:
+    """The last ones, the newest first."""
+    found: list[DeadLetter] = []
+    for queue, held in (await queues_of(cluster, group)).items():
+        async for batch in read(cluster, queue, max(held.start, held.stop - most), held.stop):
+            found += map(DeadLetter, batch)
+    found.sort(key=lambda one: (one.message.stored_ms, one.message.offset), reverse=True)
+    return found[:most]
+
+
+async def find(cluster: AdminCluster, group: str, wanted: str) -> DeadLetter | None:
+    """The dead letter at a place or with an id; the newest when several copies have it."""
+    found = None
+    async for one in dead_letters(cluster, group):
+        if one.has_id(wanted) and (found is None or one.message.stored_ms >= found.message.stored_ms):
+            found = one
+    return found
+
+
+def as_delivered(letter: DeadLetter, group: str) -> Message:
+    """The message as a handler of the group would get it, at its first attempt."""
+    message = letter.message
+    queue = message.queue
+    assert queue is not None  # it was pulled
+    message.queue = queue._replace(topic=retry_topic(group) if letter.topic else queue.topic)
+    message.reconsume_times = 0
+    return message
+
+
+def replayed_properties(letter: DeadLetter, *, to_group: bool) -> Mapping[str, str]:
+    """What its copy carries: its own properties and its place, and nothing of its failure."""
+    own = {name: value for name, value in letter.message.properties.items() if name not in _NOT_AGAIN}
+    own.pop(names.RETRY_TOPIC, None)
+    if to_group:
+        own[names.RETRY_TOPIC] = letter.topic
+    own[MARK] = letter.place
+    return own
+
+
+async def counts(cluster: AdminCluster) -> list[tuple[str, int]]:
+    """Every group that has dead letters, and how many."""
+    groups = [topic.removeprefix(DLQ_PREFIX) for topic in await cluster.topics() if topic.startswith(DLQ_PREFIX)]
+    held = await at_once(partial(queues_of, cluster), groups)
+    found = [(group, sum(map(len, queues.values()))) for group, queues in zip(groups, held, strict=True)]
+    return [(group, count) for group, count in found if count]

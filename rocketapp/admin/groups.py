@@ -1,0 +1,99 @@
+"""Consumer groups: their members, what they subscribe, and how far they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from rocketapp.admin.cluster import AdminCluster, at_once
+from rocketapp.client.calls import admin
+from rocketapp.errors import NoRouteError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import RESERVED_GROUPS
+from rocketapp.model.subscription import SubscriptionData
+from rocketapp.wire.requests.statistics import Connection, ConsumedOffset, ConsumerConnection
+
+_SYSTEM = frozenset(
+    {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "SELF_TEST_CONSUMER_GROUP",
+        "__MONITOR_CONSUMER",
+        "CLIENT_INNER_PRODUCER",
+    }
+    | RESERVED_GROUPS
+)
+_SYSTEM_BEGINS = ("CID_RMQ_SYS_", "CID_ONS", "CID_SYS_RMQ_", "CID_HOUSEKEEPING")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownGroup:
+    """One group over all brokers."""
+
+    name: str
+    members: tuple[Connection, ...]
+    subscriptions: tuple[SubscriptionData, ...]
+    """As the brokers know them: the last heartbeat of any member counts."""
+    message_model: str
+    """CLUSTERING or BROADCASTING; empty without members."""
+    offsets: dict[MessageQueue, ConsumedOffset]
+
+    @property
+    def lag(self) -> int:
+        """Messages that are stored and not committed."""
+        return sum(lag_of(done) for done in self.offsets.values())
+
+
+def lag_of(done: ConsumedOffset) -> int:
+    """Messages of one queue that are stored and not committed."""
+    return max(done.broker_offset - done.consumer_offset, 0)
+
+
+async def list_groups(cluster: AdminCluster, *, every: bool = False) -> list[ShownGroup]:
+    """The groups, sorted; `every`: those of RocketMQ itself too."""
+    names = {name for names in (await cluster.from_all(admin.groups)).values() for name in names}
+    return await at_once(partial(_look_at, cluster), sorted(name for name in names if every or not is_system(name)))
+
+
+async def show_group(cluster: AdminCluster, group: str) -> ShownGroup:
+    """Raises NoRouteError when no broker knows a member or an offset of it."""
+    found = await _look_at(cluster, group)
+    if not found.members and not found.offsets:
+        known = {name for names in (await cluster.from_all(admin.groups)).values() for name in names}
+        if group not in known:
+            raise NoRouteError("", f"group {group} has neither members nor offsets here: see rocketapp group list")
+    return found
+
+
+async def live_members(cluster: AdminCluster, group: str) -> tuple[Connection, ...]:
+    """The members that any broker knows, each once."""
+    return _members(await _connections(cluster, group))
+
+
+async def _look_at(cluster: AdminCluster, group: str) -> ShownGroup:
+    told = await _connections(cluster, group)
+    subscriptions = {data.topic: data for one in told for data in one.subscriptions}
+    stats = await cluster.from_all(lambda connection, timeout: admin.consume_stats(connection, group, timeout))
+    return ShownGroup(
+        group,
+        _members(told),
+        tuple(subscriptions[topic] for topic in sorted(subscriptions)),
+        told[0].message_model if told else "",
+        dict(sorted(item for offsets in stats.values() for item in offsets.items())),
+    )
+
+
+async def _connections(cluster: AdminCluster, group: str) -> list[ConsumerConnection]:
+    answers = await cluster.from_all(lambda connection, timeout: admin.members(connection, group, timeout))
+    return [answer for answer in answers.values() if answer is not None]
+
+
+def _members(told: list[ConsumerConnection]) -> tuple[Connection, ...]:
+    by_id = {member.client_id: member for one in told for member in one.connections}
+    return tuple(member for _, member in sorted(by_id.items()))
+
+
+def is_system(group: str) -> bool:
+    """Whether RocketMQ uses it itself."""
+    return group in _SYSTEM or group.startswith(_SYSTEM_BEGINS)

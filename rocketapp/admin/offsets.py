@@ -1,0 +1,166 @@
+"""The committed offsets of a group: look at them, plan others, set them.
+
+A plan is made first and shown, and then set as it was shown. A group without members is committed for, as its
+members would. Members that consume hold offsets of their own, and would commit them over a new one: they can be
+moved only by a broker that does it by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from rocketapp.admin.cluster import AdminCluster
+from rocketapp.admin.groups import live_members
+from rocketapp.admin.reading import limits
+from rocketapp.client.calls import admin, offsets
+from rocketapp.errors import BrokerError, RocketAppError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.requests.reset_offset import SERVER_SIDE
+from rocketapp.wire.requests.statistics import Connection as Member
+
+Target = Literal["first", "last"] | int | datetime
+"""Where a group is to go on: the oldest message, behind the newest, at an offset, at a time."""
+
+
+class LiveGroupError(RocketAppError):
+    """The group has members, and its brokers cannot move them."""
+
+    def __init__(self, group: str, members: tuple[Member, ...], broker: str) -> None:
+        super().__init__(group, members, broker)
+        self.group: str = group
+        self.members: tuple[Member, ...] = members
+        self.broker: str = broker
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{one.client_id} at {one.address}" for one in self.members[:3])
+        more = f" and {len(self.members) - 3} more" if len(self.members) > 3 else ""
+        return (
+            f"group {self.group} has live members ({names}{more}), which would commit over it, "
+            f"and broker {self.broker} cannot move them: stop them, then reset"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueOffset:
+    """How far a group is in one queue."""
+
+    queue: MessageQueue
+    held: range
+    """The offsets that the queue holds."""
+    committed: int | None
+    """None: the group has not committed here."""
+
+    @property
+    def lag(self) -> int:
+        """Messages that are stored and not committed; without a commit, all that are there."""
+        return max(self.held.stop - (self.held.start if self.committed is None else self.committed), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One queue of a plan."""
+
+    queue: MessageQueue
+    before: int | None
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a reset would do."""
+
+    group: str
+    moves: tuple[Move, ...]
+    members: tuple[Member, ...]
+    """Those that were alive when it was made."""
+
+
+async def show_offsets(cluster: AdminCluster, group: str, topic: str | None = None) -> list[QueueOffset]:
+    """Every queue of one topic, or of all topics in which the group has offsets. Raises NoRouteError."""
+    if topic is not None:
+        queues = await cluster.queues(topic)
+    else:
+        stats = await cluster.from_all(lambda connection, timeout: admin.consume_stats(connection, group, timeout))
+        queues = sorted(queue for answer in stats.values() for queue in answer)
+    held, committed = await limits(cluster, queues), await _committed(cluster, group, queues)
+    return [QueueOffset(queue, held[queue], committed[queue]) for queue in queues]
+
+
+async def plan_reset(
+    cluster: AdminCluster, group: str, topic: str, target: Target, *, only: frozenset[int] = frozenset()
+) -> Plan:
+    """What setting the queues of a topic to `target` means for each; `only`: the queues with these ids.
+
+    Raises NoRouteError for an unknown topic, ValueError for an offset that a queue does not hold.
+    """
+    shown = [one for one in await show_offsets(cluster, group, topic) if not only or one.queue.queue_id in only]
+    if isinstance(target, datetime):
+        wanted = await _at_time(cluster, [one.queue for one in shown], target.timestamp())
+    else:
+        wanted = {one.queue: _aim(one, target) for one in shown}
+    moves = tuple(Move(one.queue, one.committed, wanted[one.queue]) for one in shown)
+    return Plan(group, moves, await live_members(cluster, group))
+
+
+async def apply(cluster: AdminCluster, plan: Plan) -> None:
+    """Do it, and make sure that it holds. Raises LiveGroupError, and BrokerError for what a broker refused."""
+    moves = {move.queue: move.after for move in plan.moves}
+    members = await live_members(cluster, plan.group)
+    if members:
+        await _check_brokers_can_move(cluster, plan.group, members, moves)
+
+    async def set_one(connection: Connection, queue: MessageQueue, timeout: float) -> None:
+        if members:
+            await admin.reset_offset(connection, plan.group, queue, moves[queue], timeout)
+        else:
+            await offsets.commit(connection, plan.group, queue, moves[queue], timeout)
+
+    await cluster.for_queues(moves, set_one)
+    if not members and (joined := await live_members(cluster, plan.group)):
+        raise LiveGroupError(plan.group, joined, next(iter(moves)).broker_name)
+
+
+async def _check_brokers_can_move(
+    cluster: AdminCluster, group: str, members: tuple[Member, ...], moves: Mapping[MessageQueue, int]
+) -> None:
+    for name in sorted({queue.broker_name for queue in moves}):
+        try:
+            config = await admin.broker_config(await cluster.connection(name), cluster.timeout)
+        except BrokerError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+            config = {}
+        if config.get(SERVER_SIDE) != "true":
+            raise LiveGroupError(group, members, name)
+
+
+async def _committed(cluster: AdminCluster, group: str, queues: list[MessageQueue]) -> dict[MessageQueue, int | None]:
+    async def one(connection: Connection, queue: MessageQueue, timeout: float) -> int | None:
+        return await offsets.query(connection, group, queue, timeout, set_zero_if_not_found=False)
+
+    return await cluster.for_queues(queues, one)
+
+
+async def _at_time(cluster: AdminCluster, queues: list[MessageQueue], timestamp: float) -> dict[MessageQueue, int]:
+    async def one(connection: Connection, queue: MessageQueue, timeout: float) -> int:
+        return await offsets.search(connection, queue, timestamp, timeout)
+
+    return await cluster.for_queues(queues, one)
+
+
+def _aim(one: QueueOffset, target: Literal["first", "last"] | int) -> int:
+    if target == "first":
+        return one.held.start
+    if target == "last":
+        return one.held.stop
+    if not one.held.start <= target <= one.held.stop:
+        raise ValueError(
+            f"{one.queue} holds the offsets {one.held.start} to {one.held.stop}, not {target}: "
+            "choose one of them, or first, last or a time"
+        )
+    return target

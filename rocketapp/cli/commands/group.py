@@ -1,0 +1,96 @@
+"""`rocketapp group`: consumer groups, their members and their lag."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocketapp.cli.asking import ask_cluster, cluster_options, json_time, local_time, print_json
+from rocketapp.cli.failure import DONE
+from rocketapp.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from rocketapp.admin.groups import ShownGroup
+
+
+@click.group("group")
+def command() -> None:
+    """Show consumer groups."""
+
+
+@command.command("list")
+@click.option("--all", "every", is_flag=True, help="The groups of RocketMQ itself too.")
+@cluster_options
+def list_command(*, every: bool, name_server: str | None, as_json: bool) -> int:
+    """Show the groups with the number of their members and their lag."""
+    from rocketapp.admin.groups import list_groups
+
+    found = ask_cluster(name_server, lambda cluster: list_groups(cluster, every=every))
+    if as_json:
+        print_json([{"group": one.name, "members": len(one.members), "lag": one.lag} for one in found])
+        return DONE
+    print_table(("GROUP", "MEMBERS", "LAG"), [(one.name, len(one.members), one.lag) for one in found])
+    return DONE
+
+
+@command.command("show")
+@click.argument("group")
+@cluster_options
+def show_command(*, group: str, name_server: str | None, as_json: bool) -> int:
+    """Show the members of GROUP, what it subscribes, and its lag in each queue."""
+    from rocketapp.admin.groups import lag_of, show_group
+
+    found = ask_cluster(name_server, lambda cluster: show_group(cluster, group))
+    if as_json:
+        print_json(_shown(found))
+        return DONE
+    model = f", {found.message_model.lower()}" if found.message_model else ""
+    print(f"group {found.name}: {len(found.members)} members{model}, lag {found.lag}")
+    if found.members:
+        members = [(one.client_id, one.address, one.language.lower(), one.version) for one in found.members]
+        print_table(("MEMBER", "ADDRESS", "LANGUAGE", "VERSION"), members)
+    if found.subscriptions:
+        print_table(("SUBSCRIBES", "TAGS"), [(data.topic, data.expression) for data in found.subscriptions])
+    rows = [
+        (
+            queue.topic,
+            queue.broker_name,
+            queue.queue_id,
+            done.consumer_offset,
+            done.broker_offset,
+            lag_of(done),
+            local_time(done.last_ms),
+        )
+        for queue, done in found.offsets.items()
+    ]
+    if rows:
+        print_table(("TOPIC", "BROKER", "QUEUE", "COMMITTED", "NEXT", "LAG", "LAST CONSUMED, STORED"), rows)
+    return DONE
+
+
+def _shown(group: ShownGroup) -> dict[str, Any]:
+    from rocketapp.admin.groups import lag_of
+
+    return {
+        "group": group.name,
+        "model": group.message_model.lower() or None,
+        "lag": group.lag,
+        "members": [
+            {"client_id": one.client_id, "address": one.address, "language": one.language, "version": one.version}
+            for one in group.members
+        ],
+        "subscriptions": {data.topic: data.expression for data in group.subscriptions},
+        "queues": [
+            {
+                "topic": queue.topic,
+                "broker": queue.broker_name,
+                "queue_id": queue.queue_id,
+                "committed_offset": done.consumer_offset,
+                "next_offset": done.broker_offset,
+                "lag": lag_of(done),
+                "last_consumed_stored_at": json_time(done.last_ms),
+            }
+            for queue, done in group.offsets.items()
+        ],
+    }

@@ -1,0 +1,175 @@
+"""Topics, groups, offsets and messages, as administrators see them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from rocketapp.admin.dead_letters import as_delivered, counts, find, newest, replayed_properties
+from rocketapp.admin.groups import list_groups, show_group
+from rocketapp.admin.messages import NoIndexError, find_by_id
+from rocketapp.admin.offsets import LiveGroupError, Target, apply, plan_reset, show_offsets
+from rocketapp.admin.topics import create_topic, list_topics, show_topic
+from rocketapp.errors import NoRouteError
+from rocketapp.wire import properties as names
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.requests.offsets import CommitRequest
+from tests.unit.admin.stage import Stage, stage
+from tests.unit.scripted import in_virtual_time, outcome
+
+
+async def commit(on: Stage, group: str, topic: str, queue_id: int, offset: int) -> None:
+    request = CommitRequest(group, topic, queue_id, offset)
+    await on.client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, request.to_fields())
+
+
+@in_virtual_time
+async def test_topics_are_listed_without_those_of_the_system() -> None:
+    async with stage() as on:
+        assert await create_topic(on.cluster, "orders", queues=3) == ["broker-a"]
+        await on.bury("billing", 1)
+        await on.client.heartbeat("billing", "orders")
+        assert [topic.name for topic in await list_topics(on.cluster)] == ["orders"]
+        kinds = {topic.name: topic.kind for topic in await list_topics(on.cluster, every=True)}
+        assert kinds["%DLQ%billing"] == "dlq"
+        assert kinds["%RETRY%billing"] == "retry"
+        assert kinds["TBW102"] == kinds["broker-a"] == "system"
+
+
+@in_virtual_time
+async def test_a_topic_is_shown_with_its_queues_and_groups() -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=2)
+        for _ in range(3):
+            await on.client.send("orders", queue_id=1)
+        await commit(on, "billing", "orders", 1, 2)
+        shown = await show_topic(on.cluster, "orders")
+        assert [(queue.queue_id, held.max_offset) for queue, held in shown.offsets.items()] == [(0, 0), (1, 3)]
+        assert (shown.messages, shown.groups) == (3, ("billing",))
+        assert shown.configs["broker-a"].read_queues == 2
+        assert isinstance(await outcome(show_topic(on.cluster, "missing")), NoRouteError)
+
+
+@in_virtual_time
+async def test_a_group_is_shown_with_members_and_lag() -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=2)
+        for _ in range(5):
+            await on.client.send("orders", queue_id=0)
+        await on.client.heartbeat("billing", "orders", tags="paid")
+        await commit(on, "billing", "orders", 0, 2)
+        shown = await show_group(on.cluster, "billing")
+        assert [member.client_id for member in shown.members] == ["client"]
+        assert [(one.topic, one.expression) for one in shown.subscriptions] == [("orders", "paid")]
+        assert shown.lag == 3
+        assert [(one.name, len(one.members), one.lag) for one in await list_groups(on.cluster)] == [("billing", 1, 3)]
+        assert isinstance(await outcome(show_group(on.cluster, "missing")), NoRouteError)
+
+
+@in_virtual_time
+async def test_nothing_committed_is_told_apart_from_zero() -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=2)
+        await on.client.send("orders", queue_id=0)
+        await commit(on, "billing", "orders", 1, 0)
+        shown = await show_offsets(on.cluster, "billing", "orders")
+        assert [(one.committed, one.lag) for one in shown] == [(None, 1), (0, 0)]
+        assert {one.queue.topic for one in await show_offsets(on.cluster, "billing")} == {"orders"}
+
+
+@pytest.mark.parametrize(
+    ("target", "after"),
+    [
+        ("first", [0, 0]),
+        ("last", [4, 0]),
+        (datetime(2100, 1, 1, tzinfo=UTC), [4, 0]),
+        (datetime(2000, 1, 1, tzinfo=UTC), [0, 0]),
+    ],
+    ids=["first", "last", "later", "earlier"],
+)
+def test_a_plan_says_from_where_to_where_and_is_set_as_it_was_shown(target: Target, after: list[int]) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with stage() as on:
+            await create_topic(on.cluster, "orders", queues=2)
+            for _ in range(4):
+                await on.client.send("orders", queue_id=0)
+            await commit(on, "billing", "orders", 0, 3)
+            plan = await plan_reset(on.cluster, "billing", "orders", target)
+            assert [(move.before, move.after) for move in plan.moves] == list(zip([3, None], after, strict=True))
+            assert [one.committed for one in await show_offsets(on.cluster, "billing", "orders")] == [3, None]
+            await apply(on.cluster, plan)
+            assert [one.committed for one in await show_offsets(on.cluster, "billing", "orders")] == after
+
+    story()
+
+
+@in_virtual_time
+async def test_an_offset_that_a_queue_does_not_hold_is_refused_and_one_queue_may_be_chosen() -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=2)
+        for _ in range(4):
+            await on.client.send("orders", queue_id=0)
+        refused = await outcome(plan_reset(on.cluster, "billing", "orders", 3))
+        assert isinstance(refused, ValueError)
+        assert "orders@broker-a:1 holds the offsets 0 to 0, not 3" in str(refused)
+        plan = await plan_reset(on.cluster, "billing", "orders", 3, only=frozenset({0}))
+        assert [(move.queue.queue_id, move.after) for move in plan.moves] == [(0, 3)]
+
+
+@in_virtual_time
+async def test_members_that_the_broker_cannot_move_are_not_overruled() -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=1)
+        await on.client.heartbeat("billing", "orders")
+        await commit(on, "billing", "orders", 0, 0)
+        await on.client.send("orders", queue_id=0)
+        plan = await plan_reset(on.cluster, "billing", "orders", "last")
+        assert [member.client_id for member in plan.members] == ["client"]
+        refused = await outcome(apply(on.cluster, plan))
+        assert isinstance(refused, LiveGroupError)
+        assert "stop them, then reset" in str(refused)
+        assert [one.committed for one in await show_offsets(on.cluster, "billing", "orders")] == [0]
+
+
+@in_virtual_time
+async def test_a_message_is_found_at_its_place() -> None:
+    async with stage() as on:
+        answer = await on.client.send("orders", b"hello", queue_id=2)
+        assert answer.fields is not None
+        (message,) = await find_by_id(on.cluster, answer.fields["msgId"])
+        assert (message.body, str(message.queue)) == (b"hello", "orders@broker-a:2")
+        refused = await outcome(find_by_id(on.cluster, "7F000001000C06D1C4A40D4E5C5E0000"))
+        assert isinstance(refused, NoIndexError)
+
+
+@in_virtual_time
+async def test_dead_letters_are_found_by_place_and_by_each_id() -> None:
+    async with stage() as on:
+        await on.bury("billing", 5)
+        assert [one.message.body for one in await newest(on.cluster, "billing", 2)] == [b"4", b"3"]
+        assert await counts(on.cluster) == [("billing", 5)]
+        for wanted in ("broker-a:0:3", "ID3", "ORIGIN3"):
+            letter = await find(on.cluster, "billing", wanted)
+            assert letter is not None
+            assert letter.message.body == b"3"
+            assert (letter.place, letter.topic, letter.attempts) == ("broker-a:0:3", "orders", 17)
+            assert letter.reason == "ValueError: no 3"
+        assert await find(on.cluster, "billing", "ID7") is None
+        assert await newest(on.cluster, "other", 2) == []
+
+
+@in_virtual_time
+async def test_a_dead_letter_goes_out_as_the_message_that_it_was() -> None:
+    async with stage() as on:
+        await on.bury("billing", 1)
+        (letter,) = await newest(on.cluster, "billing", 1)
+        to_group = dict(replayed_properties(letter, to_group=True))
+        assert to_group[names.RETRY_TOPIC] == "orders"
+        assert to_group["rocketapp.replayed_from"] == "broker-a:0:0"
+        assert (to_group["colour"], to_group[names.UNIQ_KEY], to_group[names.KEYS]) == ("red", "ID0", "order-0")
+        assert not {"rocketapp.reason", "rocketapp.attempts", "rocketapp.exception"} & to_group.keys()
+        assert names.RETRY_TOPIC not in replayed_properties(letter, to_group=False)
+        message = as_delivered(letter, "billing")
+        assert (message.topic, message.attempt) == ("orders", 1)

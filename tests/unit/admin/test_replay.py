@@ -1,0 +1,184 @@
+"""Replayed dead letters: each once, wherever a replay ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketapp.admin.reading import limits, read
+from rocketapp.admin.replay import Replay, ReplayRefusedError, begin
+from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.producer.producer import Producer
+from rocketapp.testing.virtual_time import run_virtual
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.requests.locks import LockBody
+from tests.unit.admin.stage import Stage, stage
+from tests.unit.scripted import outcome
+
+
+class KilledError(Exception):
+    """Here the process ended."""
+
+
+class Mortal:
+    """A producer whose process ends at its n-th send, before or after the broker has stored that."""
+
+    def __init__(self, producer: Producer, dies_at: int | None, *, stored: bool) -> None:
+        self._producer, self._dies_at, self._stored = producer, dies_at, stored
+        self._sends = 0
+
+    async def send_raw(self, *arguments: Any, **more: Any) -> Any:
+        self._sends += 1
+        if self._sends == self._dies_at and not self._stored:
+            raise KilledError
+        result = await self._producer.send_raw(*arguments, **more)
+        if self._sends == self._dies_at:
+            raise KilledError
+        return result
+
+
+async def replay(
+    on: Stage,
+    file: StateFile,
+    *,
+    dies_at: int | None = None,
+    stored: bool = False,
+    to_group: bool = True,
+    rate: float | None = None,
+    again: bool = False,
+) -> ReplayState:
+    state = await begin(on.cluster, file, group="billing", named="here", to_group=to_group, again=again)
+    producer: Any = Mortal(on.producer(), dies_at, stored=stored)
+    await Replay(on.cluster, producer, state, file, rate=rate).run()
+    return state
+
+
+async def bodies(on: Stage, topic: str) -> list[int]:
+    """What lies in a topic, as the numbers of dead letters."""
+    found: list[int] = []
+    for queue, held in (await limits(on.cluster, await on.cluster.queues(topic))).items():
+        async for batch in read(on.cluster, queue, held.start, held.stop):
+            found += [int(message.body) for message in batch]
+    return found
+
+
+@settings(max_examples=25)
+@given(
+    ends=st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4),
+    to_group=st.booleans(),
+)
+def test_wherever_a_replay_ends_the_next_goes_on_and_each_is_sent_once(
+    ends: list[tuple[int, bool]], to_group: bool
+) -> None:
+    async def story(file: StateFile) -> None:
+        async with stage() as on:
+            await on.bury("billing", 100)
+            for dies_at, stored in ends:
+                await outcome(replay(on, file, dies_at=dies_at, stored=stored, to_group=to_group))
+            state = await replay(on, file, to_group=to_group)
+            assert state.left == 0
+            assert sorted(await bodies(on, "%RETRY%billing" if to_group else "orders")) == list(range(100))
+
+    with tempfile.TemporaryDirectory() as folder:
+        run_virtual(lambda: story(StateFile(Path(folder) / "state.json")))
+
+
+def test_it_keeps_to_its_rate(tmp_path: Path) -> None:
+    async def story() -> float:
+        async with stage() as on:
+            await on.bury("billing", 100)
+            began = asyncio.get_running_loop().time()
+            await replay(on, StateFile(tmp_path / "state.json"), rate=20)
+            return asyncio.get_running_loop().time() - began
+
+    assert 4.5 < run_virtual(story) < 5.5
+
+
+def test_what_came_later_is_of_the_next_replay_and_nothing_goes_out_twice(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = StateFile(tmp_path / "state.json")
+        async with stage() as on:
+            await on.bury("billing", 3)
+            assert (await replay(on, file)).replayed == 3
+            await on.bury("billing", 2, first=3)
+            assert (await replay(on, file)).replayed == 2
+            assert (await replay(on, file)).replayed == 0
+            assert Counter(await bodies(on, "%RETRY%billing")) == Counter(range(5))
+            assert (await replay(on, file, again=True)).replayed == 5
+
+    run_virtual(story)
+
+
+def test_what_an_orderly_group_is_sent_is_not_lost_from_sight(tmp_path: Path) -> None:
+    """Its broker makes a dead letter of the first copy; to the topic each goes once, that copy among them."""
+
+    async def story() -> None:
+        file = StateFile(tmp_path / "state.json")
+        async with stage() as on:
+            await on.bury("billing", 5)
+            await on.client.heartbeat("billing", "orders")
+            lock = LockBody("billing", "client", [MessageQueue("orders", "broker-a", 0)])
+            await on.client.ask(RequestCode.LOCK_BATCH_MQ, {}, lock.encode())
+            refused = await outcome(replay(on, file))
+            assert isinstance(refused, ReplayRefusedError)
+            assert "replay with --to topic" in str(refused)
+            await replay(on, file, to_group=False)
+            assert Counter(await bodies(on, "orders")) == Counter(range(5))
+
+    run_virtual(story)
+
+
+def test_a_state_of_another_group_or_cluster_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = StateFile(tmp_path / "state.json")
+        async with stage() as on:
+            await on.bury("billing", 1)
+            await replay(on, file)
+            for group, named in (("stock", "here"), ("billing", "there")):
+                refused = await outcome(begin(on.cluster, file, group=group, named=named, to_group=True, again=False))
+                assert isinstance(refused, ReplayRefusedError)
+                assert "give another --state" in str(refused)
+
+    run_virtual(story)
+
+
+def test_one_process_at_a_time_uses_a_state(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "state.json")
+    with file.held(), pytest.raises(ReplayStateError, match="another replay uses it"), StateFile(file.path).held():
+        pass
+    with file.held():
+        assert file.read() is None
+
+
+def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
+    file, dead = StateFile(tmp_path / "state.json"), MessageQueue("%DLQ%g", "broker-a", 0)
+    window = Window(dead, 5, 8, {MessageQueue("%RETRY%g", "b:c@d", 1): 7})
+    state = ReplayState("g", "127.0.0.1:9876", True, {dead: 5}, {dead: 9}, 5, window)
+    file.write(state)
+    assert file.read() == state
+    assert state.left == 4
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "window": 7}'])
+def test_a_damaged_state_is_told_with_its_mend(tmp_path: Path, text: str) -> None:
+    file = StateFile(tmp_path / "state.json")
+    file.path.write_text(text)
+    with pytest.raises(ReplayStateError, match="move it away"):
+        file.read()
+
+
+def test_a_state_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    file = StateFile(tmp_path / "missing" / "state.json")
+    with pytest.raises(ReplayStateError, match="give another with --state"), file.held():
+        pass
+    state = json.loads(json.dumps(ReplayState("g", "here", True).to_json()))
+    assert ReplayState.from_json(state) == ReplayState("g", "here", True)

@@ -1,0 +1,135 @@
+"""The administrators' commands as processes, against one embedded broker: what they print and how they end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rocketapp.cli.commands.offset import parse_target
+from rocketapp.cli.failure import CommandError
+from tests.peers.commands import Commands, Said
+from tests.unit.cli.conftest import Start
+from tests.unit.cli.processes import Command
+
+Ask = Callable[..., Said]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    broker = Command(tmp_path_factory.mktemp("broker"), "broker", "--memory")
+    yield broker.says(r"serving on (\S+)")[1]
+    broker.discard()
+
+
+@pytest.fixture
+def ask(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """A command on that broker, in an empty folder, that ends with this code."""
+    monkeypatch.chdir(folder)
+    return Commands(address).run
+
+
+def test_tables_and_json_say_the_same(ask: Ask) -> None:
+    ask("topic", "create", "orders", "--queues", "2")
+    lines = ask("topic", "list").out.splitlines()
+    assert lines[0].split() == ["TOPIC", "KIND", "BROKER", "READ", "QUEUES", "WRITE", "QUEUES", "MAY", "BE"]
+    assert "orders  normal  broker-a            2             2  read, write" in lines
+    listed = json.loads(ask("topic", "list", "--json").out)
+    queues = {"broker": "broker-a", "read_queues": 2, "write_queues": 2, "readable": True, "writable": True}
+    assert {"topic": "orders", "kind": "normal", "brokers": [queues]} in listed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["topic", "show", "missing"], 1, "topic missing: no broker holds it: see rocketapp topic list"),
+        (["topic", "create", "a b"], 2, "only letters, digits"),
+        (["topic", "create", "new", "--broker", "b"], 2, "--broker b: no such broker: known are broker-a"),
+        (["group", "show", "missing"], 1, "group missing has neither members nor offsets here"),
+        (["offset", "reset", "g", "missing", "--to", "first"], 1, "topic missing: no broker holds it"),
+        (["offset", "reset", "g", "TBW102", "--to", "soon"], 2, "--to soon: write first, last, an offset"),
+        (["dlq", "show", "g", "b:0:1"], 1, "group g has no dead letter b:0:1: see rocketapp dlq list g"),
+        (["message"], 2, "message: give either an ID or --key"),
+        (["message", "7F000001000C06D1C4A40D4E5C5E0000"], 1, "keeps no index of keys"),
+        (["dlq", "replay", "g", "--state", "missing/state.json"], 2, "give another with --state"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_a_failure_is_one_line_with_its_mend(ask: Ask, arguments: list[str], code: int, says: str) -> None:
+    failed = ask(*arguments, code=code)
+    assert says in failed.err
+    assert failed.err.count("\n") == 1
+    assert failed.out == ""
+
+
+DIES = """
+@app.subscribe("bills", start="first", retries=0)
+async def settle(message: Message):
+    raise ValueError("not today")
+"""
+TRIED = """
+@app.on_startup
+async def begin():
+    app.ready = True
+
+@app.subscribe("bills", tags="paid")
+async def settle(message: Message, publisher: Publisher):
+    assert app.ready
+    await publisher.publish("invoices", b"1")
+    await app.publish("invoices", b"2")
+    if message.text() == "bad":
+        raise ValueError("no good")
+"""
+
+
+def test_a_dead_letter_is_tried_with_everything_around_it_and_nothing_is_sent(
+    ask: Ask, start: Start, address: str, write_app: Callable[[str], None]
+) -> None:
+    for body in ("good", "bad"):
+        ask("send", "bills", body, "--tag", "paid")
+    ask("send", "bills", "other", "--tag", "late")
+    write_app(DIES)
+    where = ("--name-server", address)
+    died = start("run", "app:app", "--exit-when-idle", "0.5", *where)
+    died.ends(0)
+    assert died.summary == (0, 0, 3, 0)
+    letters = {letter["body"]: letter["place"] for letter in json.loads(ask("dlq", "list", "shop", "--json").out)}
+    write_app(TRIED)
+    tried = start("dlq", "try", "app:app", letters["good"], *where)
+    tried.ends(0)
+    assert tried.out.splitlines() == [
+        "app:settle: done",
+        "would publish to invoices: 1",
+        "would publish to invoices: 2",
+    ]
+    failed = start("dlq", "try", "app:app", letters["bad"], "--json", *where)
+    failed.ends(1)
+    said = json.loads(failed.out)
+    assert (said["outcome"], [one["body"] for one in said["would_publish"]]) == ("retry", ["1", "2"])
+    assert said["text"].startswith("app.py:") and said["text"].endswith("ValueError: no good")
+    refused = start("dlq", "try", "app:app", letters["other"], *where)
+    refused.ends(1)
+    assert "is from topic bills with tag late, and no handler of group shop takes that" in refused.err
+    assert "invoices" not in ask("topic", "list").out
+
+
+def test_an_empty_replay_is_done(ask: Ask, folder: Path) -> None:
+    done = ask("dlq", "replay", "nothing")
+    assert done.out == "replayed 0 dead letters of group nothing; .rocketapp.replay-nothing.json says so\n"
+    assert (folder / ".rocketapp.replay-nothing.json").exists()
+
+
+@pytest.mark.parametrize("text", ["first", "last", "12", "2026-01-31T08:00+01:00", "2026-01-31"])
+def test_a_target_is_read(text: str) -> None:
+    target: Any = parse_target(text)
+    shown = {"first": "first", "last": "last", "12": 12}
+    assert target == shown[text] if text in shown else target.tzinfo is not None
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-1", "1.5", "٣"])
+def test_what_is_no_target_is_refused_with_what_is(text: str) -> None:
+    with pytest.raises(CommandError, match="write first, last, an offset"):
+        parse_target(text)
