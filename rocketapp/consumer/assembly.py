@@ -149,6 +149,7 @@ class Group:
             topic.handlers[0],
             topic.plugged_in,
             new_completion=self._new_completion,
+            stats=self.stats,
             stall_reasons=self.stall_reasons,
             observe=self._parts.observe,
         )

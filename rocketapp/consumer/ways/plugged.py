@@ -11,6 +11,7 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.stall_reasons import OF_INTAKE, StallReasons
+from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import Keep, NewCompletion, QueueLock
 from rocketapp.consumer.ways.intake import Intake, IntakeWay
 from rocketapp.errors import PluginError, RocketAppError
@@ -22,6 +23,7 @@ from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.tag_table import TagTable
 from rocketapp.wire.record import Message
 
 
@@ -42,6 +44,7 @@ class PluggedWay:
         plugged_in: PluggedIn,
         *,
         new_completion: NewCompletion,
+        stats: GroupStats,
         stall_reasons: StallReasons,
         observe: Observe,
     ) -> None:
@@ -49,6 +52,9 @@ class PluggedWay:
         self.handler: Handler = handler
         self.plugged_in: PluggedIn = plugged_in
         self.observe: Observe = observe
+        self.stats: GroupStats = stats
+        self.table: TagTable[Handler] = TagTable([(handler, handler.subscription.tags)])
+        """Brokers compare hashes of tags alone."""
         self.new_completion: NewCompletion = new_completion
         self.stall_reasons: StallReasons = stall_reasons
         self.needs_lock: bool = plugged_in.way.locked
@@ -118,7 +124,12 @@ class PluggedDelivery:
             self._broken(error)
 
     def deliver(self, messages: Sequence[Message]) -> None:
-        self._kept.extend(messages)
+        for handler, share in self._way.table.split(messages):
+            if handler is None:
+                self._process_queue.finish_all(share)
+                self._way.stats.count_unmatched(self._process_queue.message_queue.topic, len(share))
+            else:
+                self._kept.extend(share)
         self._give()
 
     def hold(self, topic: str | None = None) -> None:

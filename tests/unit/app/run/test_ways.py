@@ -51,9 +51,9 @@ class Sink:
 
     @hookimpl
     def app_methods(self, app: RocketApp) -> Mapping[str, Callable[..., Any]]:
-        def gather(topic: str, size: int) -> None:
+        def gather(topic: str, size: int, tags: str = "*") -> None:
             self._sizes[topic] = size
-            app.subscribe(topic, start="first", retries=1)(self.stored_alone)
+            app.subscribe(topic, tags=tags, start="first", retries=1)(self.stored_alone)
 
         return {"gather": gather}
 
@@ -138,9 +138,9 @@ async def cluster() -> AsyncIterator[Callable[[RocketApp], Lifecycle]]:
     await broker.stop()
 
 
-def sinking(sink: Sink, size: int) -> RocketApp:
+def sinking(sink: Sink, size: int, tags: str = "*") -> RocketApp:
     app: Any = RocketApp("shop", plugins=[sink])
-    app.gather("rows", size)
+    app.gather("rows", size, tags)
     return app
 
 
@@ -202,6 +202,20 @@ async def test_a_failed_message_is_retried_by_the_handler() -> None:
         await sink.has([["a"]])
         await sink.until(lambda: any(isinstance(event, Retried) for event in sink.events))
     assert sink.stored == [["a"]]
+
+
+async def test_another_tag_with_the_same_hash_does_not_reach_an_intake() -> None:
+    """Brokers compare hashes of tags; "AaAa" and "BBBB" have the same one."""
+    async with cluster() as run:
+        sink = Sink()
+        app = sinking(sink, 1, "AaAa")
+        lifecycle = run(app)
+        await lifecycle.start()
+        for tag in ("AaAa", "BBBB", "AaAa"):
+            await app.publish("rows", tag, tag=tag, order_key="one")
+        await sink.has([["AaAa"], ["AaAa"]])
+        await sink.until(lambda: lifecycle.counters.unmatched == 1)
+        assert await lifecycle.stop(asyncio.Event())
 
 
 async def test_a_paused_topic_gives_an_intake_nothing() -> None:
