@@ -6,7 +6,8 @@ take by themselves.
 
 Memory: messages come at a steady rate. Printed are the resident memory of the app's process and of its JVM, at most and
 how they change: the slope of a line through the second half of the time, when everything has been used once. The limit
-of the app's process is twice `max_buffer_bytes` and 150 MiB.
+of the app's process is twice `max_buffer_bytes` and 150 MiB. Afterwards the table is compacted: printed are its files
+before and after, their mean size, and whether its positions and rows are what they were.
 """
 
 from __future__ import annotations
@@ -23,15 +24,19 @@ from typing import IO, Any
 
 import numpy as np
 import psutil
+import pyarrow.parquet as pq
 
 from benchmarks.spark_read import QUEUES, fill
 from benchmarks.spark_sink import AT_ONCE, PATIENCE, WRITERS, rows_in, wait
 from rocketapp import RocketApp
+from rocketapp_pyspark.operating import store_of
+from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.store import TARGET_FILE_SIZE, Compacts
 from tests.peers.clusters import Apache
 from tests.peers.loading import Loader, Sent
 
-TOPIC = "bench"
+TOPIC, SINK = "bench", "bench/bench"
 ROWS = 10_000
 """Messages that are there before the start."""
 MIB = 1024 * 1024
@@ -41,13 +46,13 @@ EVERY = 1.0
 """Seconds between two looks at the memory."""
 
 
-async def run_app(table: Path, name_server: str, written_by: str) -> None:
+async def run_app(table: Path, name_server: str, written_by: str, flush: float) -> None:
     """Says when it is ready, and ends at a line on its standard input."""
     began = time.perf_counter()
     os.environ["ROCKETAPP_CLIENT__NAME_SERVER"] = name_server
     app: Any = RocketApp("bench")
     group = f"bench-{written_by}-{table.name}"
-    app.sink(TOPIC, table=table, group=group, flush_seconds=5.0, max_buffer_bytes=BUFFER, written_by=written_by)
+    app.sink(TOPIC, table=table, group=group, flush_seconds=flush, max_buffer_bytes=BUFFER, written_by=written_by)
     async with app:
         print(f"{time.perf_counter() - began:.2f}", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
@@ -56,9 +61,10 @@ async def run_app(table: Path, name_server: str, written_by: str) -> None:
 class App:
     """That process, seen from here."""
 
-    def __init__(self, table: Path, name_server: str, written_by: str) -> None:
+    def __init__(self, table: Path, name_server: str, written_by: str, flush: float = 5.0) -> None:
         self.began = time.perf_counter()
-        command = [sys.executable, "-m", "benchmarks.spark_resources", "--app", str(table), name_server, written_by]
+        given = [str(table), name_server, written_by, str(flush)]
+        command = [sys.executable, "-m", "benchmarks.spark_resources", "--app", *given]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.process = psutil.Process(self._process.pid)
 
@@ -100,7 +106,7 @@ def session_alone() -> None:
 def memory(directory: Path, broker: Apache, given: argparse.Namespace, written_by: str, before: int) -> int:
     """How many messages the topic has afterwards; `before`: how many it has."""
     table = directory / f"{written_by}-memory"
-    app = App(table, broker.name_server, written_by)
+    app = App(table, broker.name_server, written_by, given.flush)
     app.ready()
     wait(lambda: rows_in(table, TOPIC) > 0, "the first commit")
     loader, body = Loader(broker.broker_address), os.urandom(given.size)
@@ -123,7 +129,30 @@ def memory(directory: Path, broker: Apache, given: argparse.Namespace, written_b
     for name, column, limit in (("app", 1, 2 * BUFFER / MIB + 150), ("JVM and workers", 2, None)):
         said = "" if limit is None else f", limit {limit:.0f}"
         print(f"  {name:16} at most {max(one[column] for one in samples):6.0f} MiB{said}; {slope(samples, column)}")
+    compacted(table)
     return before + sent
+
+
+def compacted(table: Path) -> None:
+    """Put its small files together, as `rocketapp sink compact` does."""
+    store = store_of(str(table), SINK)
+    assert isinstance(store, Compacts)
+    vector, rows = store.load().vector, sum(map(rows_of, files_of(table)))
+    began = time.perf_counter()
+    found = store.compact(TARGET_FILE_SIZE)
+    seconds, after = time.perf_counter() - began, files_of(table)
+    kept = "stay" if store.load().vector == vector and sum(map(rows_of, after)) == rows else "ARE OTHERS"
+    mean = sum(file.stat().st_size for file in after) / len(after) / MIB
+    print(f"  compacted in {seconds:.1f} s: {found.before} files are {found.after} now, {len(after)} in all, ", end="")
+    print(f"{mean:.1f} MiB in the mean; positions and {rows} rows {kept}", flush=True)
+
+
+def files_of(table: Path) -> list[Path]:
+    return ParquetStore.files_of(table, SINK)
+
+
+def rows_of(file: Path) -> int:
+    return int(pq.read_metadata(file).num_rows)
 
 
 def slope(samples: list[tuple[float, float, float]], column: int) -> str:
@@ -145,13 +174,14 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=256, help="bytes of each body (256)")
     parser.add_argument("--rate", type=int, default=2000, help="messages per second for memory (2000)")
     parser.add_argument("--seconds", type=float, default=600.0, help="how long they come (600)")
+    parser.add_argument("--flush", type=float, default=5.0, help="flush_seconds of that sink (5)")
     parser.add_argument("--only", choices=("start", "memory"), help="one part (both)")
     parser.add_argument("--written-by", choices=WRITERS, help="one writer of files (both)")
-    parser.add_argument("--app", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--app", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.app:
-        table, name_server, written_by = given.app
-        asyncio.run(run_app(Path(table), name_server, written_by))
+        table, name_server, written_by, flush = given.app
+        asyncio.run(run_app(Path(table), name_server, written_by, float(flush)))
         return
     with tempfile.TemporaryDirectory(prefix="rocketapp-spark-resources-") as name:
         directory = Path(name)

@@ -100,6 +100,16 @@ class Writer:
         position = head.vector.get(lane)
         if position is None:
             self._starts[lane] = self.counts.positions[lane] = start.offset
+            if start.offset > start.min_offset:
+                # A new name or a new table may be meant to have everything.
+                log.warning(
+                    "sink %s: the table has no position of %s: it begins at #%d, where the group or start= says; "
+                    "the broker has it from #%d on",
+                    self.name,
+                    lane,
+                    start.offset,
+                    start.min_offset,
+                )
             return None
         problem = lost(lane, position, start)
         if problem and self._on_offset_reset == "fail":

@@ -65,6 +65,18 @@ async def writer(tmp_path: Path, on_offset_reset: OnOffsetReset) -> AsyncIterato
     made.close()
 
 
+async def test_a_queue_that_is_new_to_the_table_says_what_it_passes_over(
+    writer: Writer, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = MessageQueue("orders", "broker-a", 1)
+    assert await writer.begin(QueueStart(other, 7, 7, 30)) is None
+    assert not caplog.messages
+    assert await writer.begin(QueueStart(other, 7, 2, 30)) is None
+    (told,) = caplog.messages
+    assert "no position of orders@broker-a:1: it begins at #7" in told
+    assert told.endswith("the broker has it from #2 on")
+
+
 @pytest.mark.parametrize("committed", [0, 10, 25])
 async def test_a_queue_begins_at_the_table_whatever_was_committed(writer: Writer, committed: int) -> None:
     assert await writer.begin(QueueStart(QUEUE, committed, 0, 30)) == 10
