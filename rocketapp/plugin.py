@@ -11,7 +11,14 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.option import option
 from rocketapp.config.producer import ProducerConfig
-from rocketapp.consumer.ways.intake import Intake, IntakeWay, NewIntake, QueueSession
+from rocketapp.consumer.ways.intake import (
+    Intake,
+    IntakeWay,
+    NewIntake,
+    NewRecordsIntake,
+    QueueSession,
+    RecordsIntake,
+)
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.hooks.arguments import CheckedArgument
 from rocketapp.hooks.codec import Codec
@@ -64,6 +71,7 @@ from rocketapp.model.subscription import Start, Subscription
 from rocketapp.producer.checks import RESERVED_PROPERTIES
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
+from rocketapp.wire.stored_records import StoredRecords
 
 __all__ = [
     "CLAIMED",
@@ -109,6 +117,7 @@ __all__ = [
     "Metric",
     "Moving",
     "NewIntake",
+    "NewRecordsIntake",
     "Observe",
     "OrderKeyMissing",
     "Outcomes",
@@ -126,6 +135,7 @@ __all__ = [
     "QueueStart",
     "ReadMetrics",
     "RecordDamaged",
+    "RecordsIntake",
     "Released",
     "RemoteAnswer",
     "RemoteCall",
@@ -145,6 +155,7 @@ __all__ = [
     "Stop",
     "StoreReadOnly",
     "StoreRecovered",
+    "StoredRecords",
     "Subscription",
     "Surface",
     "SyncCall",

@@ -200,7 +200,7 @@ class Assignment:
                 self._handed_over = self.is_ending
             offset = await self._beginning.offset(lock)
             if offset is not None:
-                process_queue: ProcessQueue[Message] = ProcessQueue(self.queue, offset, next(self._context.epochs))
+                process_queue = self._way.new_queue(self.queue, offset, next(self._context.epochs))
                 at_rest = False  # until it is known: a lock is not given back beside a running handler
                 at_rest, correction = await self._consume(process_queue, lock)
                 if correction is not None and not self.is_ending:
@@ -251,7 +251,8 @@ class Assignment:
     ) -> Correction | None:
         """Until the session is to end; where to go on when the broker moved the offset."""
         context = self._context
-        puller = Puller(session.process_queue, self._subscription, delivery.deliver, flow, context.pull)
+        way, queue = self._way, session.process_queue
+        puller = Puller(queue, self._subscription, delivery.deliver, flow, context.pull, decode=way.decode)
         self._consuming = puller, delivery
         context.pausing.watch(self._apply_pauses)
         self._apply_pauses()

@@ -1,8 +1,8 @@
-"""The two facts of a received message that decisions need: its offset and its size."""
+"""The facts that decisions need of a received message, and of several that stay together: offsets and sizes."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, Self
 
 
 class Pulled(Protocol):
@@ -16,4 +16,31 @@ class Pulled(Protocol):
     @property
     def size(self) -> int:
         """Bytes of its stored record, for flow control."""
+        ...
+
+
+class Piece(Protocol):
+    """Pulled messages of one queue that are not told apart, as `state` sees them."""
+
+    @property
+    def offset(self) -> int:
+        """Of the first message."""
+        ...
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last message."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Bytes of the stored records."""
+        ...
+
+    def __len__(self) -> int:
+        """How many messages."""
+        ...
+
+    def since(self, offset: int) -> Self | None:
+        """Only the messages from this offset on; None when that is none of them."""
         ...

@@ -33,6 +33,7 @@ NAMES = {
     "CheckedArgument", "RemoteCall", "RemoteAnswer", "Calling", "Answered",
     # Ways of consuming.
     "Intake", "NewIntake", "QueueSession", "IntakeWay", "Begin", "QueueStart",
+    "RecordsIntake", "NewRecordsIntake", "StoredRecords",
     # What the app does now.
     "AppSnapshot", "GroupSnapshot", "HandlerSnapshot", "QueueSnapshot", "LeaseState", "HandlerStats",
     # What a plugin measures.

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
@@ -29,7 +29,14 @@ from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, decode_records
 
-Deliver = Callable[[Sequence[Message]], None]
+Deliver = Callable[[Sequence[Any]], None]
+
+
+class Decode(Protocol):
+    """Makes of the body of an answer what a process queue holds: messages, or pieces with several."""
+
+    def __call__(self, data: bytes, queue: MessageQueue, /, *, max_inflated_bytes: int) -> Sequence[Any]: ...
+
 
 _BUSY_DELAY = 0.02
 """Seconds to wait for a broker that is busy (Java: PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL)."""
@@ -107,13 +114,16 @@ class Puller:
 
     def __init__(
         self,
-        process_queue: ProcessQueue[Message],
+        process_queue: ProcessQueue[Any],
         subscription: SubscriptionData,
         deliver: Deliver,
         flow: QueueFlow,
         context: PullContext,
+        *,
+        decode: Decode = decode_records,
     ) -> None:
         self._queue, self._subscription, self._deliver = process_queue, subscription, deliver
+        self._decode = decode
         self._flow, self._context = flow, context
         self._now = asyncio.get_running_loop().time
         self._broker_id = MASTER_ID
@@ -236,13 +246,13 @@ class Puller:
 
     def _put(self, result: PullResult) -> None:
         queue = self._queue
-        found = decode_records(result.body, queue.message_queue, max_inflated_bytes=self._context.max_inflated_bytes)
+        found = self._decode(result.body, queue.message_queue, max_inflated_bytes=self._context.max_inflated_bytes)
         messages = queue.put(found)
         if messages:
             self._hand_over(messages)
         queue.advance(result.next_offset)
 
-    def _hand_over(self, messages: Sequence[Message]) -> None:
+    def _hand_over(self, messages: Sequence[Any]) -> None:
         try:
             self._deliver(messages)
         except Exception:

@@ -14,7 +14,9 @@ from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.workers.work import Completion
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.lease import Lease
 from rocketapp.state.pauses import Take
@@ -31,8 +33,8 @@ class Delivery(Protocol):
     It holds an exception when the delivery has failed.
     """
 
-    def deliver(self, messages: Sequence[Message]) -> None:
-        """Messages that were just put into the process queue, in offset order."""
+    def deliver(self, messages: Sequence[Any]) -> None:
+        """What `Way.decode` made of messages that were just put into the process queue, in offset order."""
         ...
 
     def hold(self, topic: str | None = None) -> None:
@@ -80,6 +82,12 @@ class QueueLock(Protocol):
         ...
 
 
+class NewQueue(Protocol):
+    """Makes the process queue of a session."""
+
+    def __call__(self, message_queue: MessageQueue, first_offset: int, epoch: int, /) -> ProcessQueue[Any]: ...
+
+
 class Way(Protocol):
     """One way of consuming, made once per group."""
 
@@ -91,11 +99,16 @@ class Way(Protocol):
     Without a lock the next owner waits for `state.hand_over.LONGEST_WAIT` at most.
     """
 
+    decode: Decode
+    """Makes of a pull's answer what its process queues hold."""
+    new_queue: NewQueue
+    """Makes the process queue of a session."""
+
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """How much each of its queues may pull ahead of its handlers."""
         ...
 
-    def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> Delivery:
+    def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None) -> Delivery:
         """The delivery of a new session; `lock` is given when the way needs one."""
         ...
 

@@ -15,6 +15,7 @@ from rocketapp.model.queue_start import Begin
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.flow_control import IsFull
 from rocketapp.wire.record import Message
+from rocketapp.wire.stored_records import StoredRecords
 
 
 class Intake(Protocol):
@@ -36,6 +37,22 @@ class Intake(Protocol):
 
     def discard(self) -> None:
         """The session is over, drained or void: start nothing more. Acknowledging has no effect now."""
+        ...
+
+
+class RecordsIntake(Protocol):
+    """An intake of a way with `records=True`: as `Intake`, but for what it takes."""
+
+    def take(self, records: Sequence[StoredRecords]) -> None:
+        """Records of the queue in offset order, as brokers store them, not decoded. Each one is acknowledged whole."""
+        ...
+
+    async def drain(self) -> None:
+        """See `Intake`."""
+        ...
+
+    def discard(self) -> None:
+        """See `Intake`."""
         ...
 
 
@@ -62,15 +79,15 @@ class QueueSession(Protocol):
         """Everything below is done, or did not match the subscription: what is committed to the broker."""
         ...
 
-    def done(self, messages: Sequence[Message]) -> None:
-        """These are done: in any order, the committed offset passes them when all below are done."""
+    def done(self, messages: Sequence[Message] | Sequence[StoredRecords]) -> None:
+        """These are done, as they were taken, in any order: the committed offset passes them when all below are."""
         ...
 
     def failed(self, message: Message, error: BaseException) -> None:
         """This one failed: `error` is judged as if the handler had raised it, by its Policy, breaker and retries.
 
         An outcome means what it says: a Skip is done; a Stop pauses the topic, and the message is taken again when that
-        is resumed. What is retried goes to the handler, concurrently.
+        is resumed. What is retried goes to the handler, concurrently. Not for an intake of records.
         """
         ...
 
@@ -89,13 +106,17 @@ class QueueSession(Protocol):
 
 NewIntake = Callable[[QueueSession], Intake]
 """Makes the intake of one session of one queue, on the event loop."""
+NewRecordsIntake = Callable[[QueueSession], RecordsIntake]
+"""The same for a way with `records=True`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntakeWay:
     """A way of consuming that asks for more than an intake per session."""
 
-    new_intake: NewIntake
+    new_intake: NewIntake | NewRecordsIntake
+    records: bool = False
+    """Its intakes take records as brokers store them, of which they make messages themselves, or columns."""
     locked: bool = False
     """Queues are consumed under the lock of their broker, by one member at a time; the next one waits for `drain`."""
     begin: Begin | None = None

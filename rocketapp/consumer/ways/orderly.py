@@ -9,9 +9,10 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.ways.delivery import Prompt, QueueLock, no_prompt
+from rocketapp.consumer.ways.delivery import NewQueue, Prompt, QueueLock, no_prompt
 from rocketapp.consumer.ways.orderly_delivery import OrderlyContext, OrderlyDelivery
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.workers.rated import rated_serial
@@ -22,7 +23,7 @@ from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
-from rocketapp.wire.record import Message
+from rocketapp.wire.record import Message, decode_records
 
 
 class OrderlyWay:
@@ -30,6 +31,8 @@ class OrderlyWay:
 
     needs_lock = True
     run_on: float | None = None
+    decode: Decode = staticmethod(decode_records)
+    new_queue: NewQueue = ProcessQueue
 
     def __init__(
         self,

@@ -10,10 +10,11 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.stall_reasons import OF_INTAKE, StallReasons
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.ways.delivery import Keep, NewCompletion, QueueLock
-from rocketapp.consumer.ways.intake import Intake, IntakeWay
+from rocketapp.consumer.ways.delivery import Keep, NewCompletion, NewQueue, QueueLock
+from rocketapp.consumer.ways.intake import IntakeWay
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -22,9 +23,11 @@ from rocketapp.model.subscription import Subscription
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.pauses import Take
+from rocketapp.state.piece_queue import PieceQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
-from rocketapp.wire.record import Message
+from rocketapp.wire.record import Message, decode_records
+from rocketapp.wire.stored_records import StoredRecords, stored_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,9 @@ class PluggedWay:
         self.stall_reasons: StallReasons = stall_reasons
         self.needs_lock: bool = plugged_in.way.locked
         self.run_on: float | None = None if self.needs_lock else RUN_ON
+        self.takes_records: bool = plugged_in.way.records
+        self.new_queue: NewQueue = PieceQueue if self.takes_records else ProcessQueue
+        self.decode: Decode = self._pieces if self.takes_records else decode_records
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """An intake that is done in its own time has its own limits, and then the span does not count."""
@@ -69,6 +75,25 @@ class PluggedWay:
             config.queue_max_span if way.max_messages is None else None,
             way.is_full,
         )
+
+    def split(self, queue: MessageQueue, messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:
+        """Those that the subscription wants, and the others, which are counted."""
+        wanted: list[Message] = []
+        others: list[Message] = []
+        for handler, share in self.table.split(messages):
+            (others if handler is None else wanted).extend(share)
+        if others:
+            self.stats.count_unmatched(queue.topic, len(others))
+        return wanted, others
+
+    def _pieces(self, data: bytes, queue: MessageQueue, *, max_inflated_bytes: int) -> list[StoredRecords]:
+        """What an answer holds, without messages that the subscription does not want."""
+        if not self.handler.subscription.tags:
+            found = stored_records(data, queue, max_inflated_bytes=max_inflated_bytes)
+            return [] if found is None else [found]
+        messages = decode_records(data, queue, max_inflated_bytes=max_inflated_bytes)
+        wanted, _ = self.split(queue, messages)
+        return [StoredRecords.of(wanted, queue)] if wanted else []
 
     @property
     def begin(self) -> Begin | None:
@@ -84,7 +109,7 @@ class PluggedWay:
         except Exception as error:
             raise PluginError(self.plugged_in.plugin, f"{type(error).__name__}: {error}") from error
 
-    def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> PluggedDelivery:
+    def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None) -> PluggedDelivery:
         return PluggedDelivery(process_queue, self)
 
     def in_hand(self) -> list[tuple[Handler, Any]]:
@@ -105,17 +130,18 @@ class PluggedWay:
 class PluggedDelivery:
     """One session of one queue (consumer.ways.delivery.Delivery)."""
 
-    def __init__(self, process_queue: ProcessQueue[Message], way: PluggedWay) -> None:
+    def __init__(self, process_queue: ProcessQueue[Any], way: PluggedWay) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._process_queue, self._way = process_queue, way
-        self._kept: deque[Message] = deque()
-        """Messages that wait for the end of a hold."""
+        self._kept: deque[Any] = deque()
+        """Messages, or pieces with several, that wait for the end of a hold."""
         self._stopped: list[Message] = []
         """Messages that were taken and failed with a Stop: they are taken again when their topic is resumed."""
         self._is_held = self._is_ended = False
         self._take: Take | None = None
         """During a hold, whether one message may be tried."""
-        self._intake: Intake | None = None
+        self._intake: Any = None
+        """An Intake, or a RecordsIntake: it takes what the way decodes."""
         try:
             self._intake = way.plugged_in.way.new_intake(
                 _Session(process_queue, way, self._broken, self._stopped.append)
@@ -123,13 +149,11 @@ class PluggedDelivery:
         except Exception as error:
             self._broken(error)
 
-    def deliver(self, messages: Sequence[Message]) -> None:
-        for handler, share in self._way.table.split(messages):
-            if handler is None:
-                self._process_queue.finish_all(share)
-                self._way.stats.count_unmatched(self._process_queue.message_queue.topic, len(share))
-            else:
-                self._kept.extend(share)
+    def deliver(self, messages: Sequence[Any]) -> None:
+        if not self._way.takes_records:
+            messages, others = self._way.split(self._process_queue.message_queue, messages)
+            self._process_queue.finish_all(others)
+        self._kept.extend(messages)
         self._give()
 
     def hold(self, topic: str | None = None) -> None:
@@ -175,7 +199,7 @@ class PluggedDelivery:
                 self._way.failed(self._process_queue.message_queue, error)
 
     def _give(self) -> None:
-        """Hand over what is kept; during a hold one message at most."""
+        """Hand over what is kept; during a hold one message or piece at most."""
         if self._is_ended or not self._kept or self._intake is None or self.over.done():
             return
         if not self._is_held:
@@ -202,7 +226,7 @@ class _Session:
     """What the intake is given (consumer.ways.intake.QueueSession)."""
 
     def __init__(
-        self, process_queue: ProcessQueue[Message], way: PluggedWay, broken: Callable[[BaseException], None], keep: Keep
+        self, process_queue: ProcessQueue[Any], way: PluggedWay, broken: Callable[[BaseException], None], keep: Keep
     ) -> None:
         self._process_queue, self._way, self.broken = process_queue, way, broken
         self._completion = way.new_completion(process_queue, way.handler, keep)
@@ -223,8 +247,13 @@ class _Session:
     def position(self) -> int:
         return self._process_queue.commit_offset
 
-    def done(self, messages: Sequence[Message]) -> None:
-        if not self._process_queue.closed:
+    def done(self, messages: Sequence[Any]) -> None:
+        if self._process_queue.closed:
+            return
+        if self._way.takes_records:
+            self._way.handler.stats.handled += sum(map(len, messages))
+            self._process_queue.finish_all(messages)
+        else:
             self._completion.done_all(messages)
 
     def still(self, reason: str) -> None:

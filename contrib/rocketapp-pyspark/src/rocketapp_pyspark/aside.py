@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rocketapp.plugin import RESERVED_PROPERTIES, Message, RocketAppError
+from rocketapp.plugin import RESERVED_PROPERTIES, Message, RocketAppError, StoredRecords
 from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.committer import Attempt
 from rocketapp_pyspark.errors import TooManyBadRowsError
@@ -40,7 +40,7 @@ class Guard:
         self._seen: dict[Lane, deque[tuple[int, int]]] = {}
         """Rows and bad rows of the newest batches that are in the table."""
 
-    def check(self, batch: Batch[Message], bad: Sequence[BadRow]) -> None:
+    def check(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
         """Raises TooManyBadRowsError with each lane of the batch whose last LEAST_ROWS rows, or more, are too bad."""
         stopped = {}
         for lane, *own in _counted(batch, bad):
@@ -51,7 +51,7 @@ class Guard:
         if stopped:
             raise TooManyBadRowsError(stopped)
 
-    def published(self, batch: Batch[Message], bad: Sequence[BadRow]) -> None:
+    def published(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
         """The batch is in the table."""
         for lane, rows, count in _counted(batch, bad):
             seen = self._seen.setdefault(lane, deque())
@@ -59,7 +59,7 @@ class Guard:
             while sum(before for before, _ in seen) - seen[0][0] >= LEAST_ROWS:
                 seen.popleft()
 
-    def _said(self, lane: Lane, batch: Batch[Message], rows: int, count: int, first: BadRow | None) -> str:
+    def _said(self, lane: Lane, batch: Batch[StoredRecords], rows: int, count: int, first: BadRow | None) -> str:
         what = "" if first is None else f"; #{first.message.offset}: {first.problem}"
         return (
             f"{lane} stops at #{batch.spans[lane].start}: {count} of its last {rows} rows are bad, more than "
@@ -74,7 +74,7 @@ Publish = Callable[..., Awaitable[Any]]
 class Outlet(Protocol):
     """Where bad rows go."""
 
-    async def put(self, batch: Batch[Message], bad: Sequence[BadRow]) -> None:
+    async def put(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
         """Returns when they are there for certain. Called again with the batch, or a part of it, after a failure."""
         ...
 
@@ -93,8 +93,8 @@ class BadTable:
     def __init__(self, store: Store, sink: str, worker: Worker, now: Callable[[], float]) -> None:
         self._store, self._sink, self._worker, self._now = store, sink, worker, now
 
-    async def put(self, batch: Batch[Message], bad: Sequence[BadRow]) -> None:
-        def to_table(part: Batch[Message]) -> pa.Table | None:
+    async def put(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
+        def to_table(part: Batch[StoredRecords]) -> pa.Table | None:
             held = [one for one in bad if one.lane in part.spans and one.message.offset >= part.spans[one.lane].start]
             return bad_table(held) if held else None
 
@@ -117,7 +117,7 @@ class BadTopic:
         self._stored: set[tuple[Lane, int]] = set()
         """Of the batch that is on its way: it is not sent again when the table fails."""
 
-    async def put(self, batch: Batch[Message], bad: Sequence[BadRow]) -> None:
+    async def put(self, batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> None:
         left = [one for one in bad if (one.lane, one.message.offset) not in self._stored]
         for start in range(0, len(left), AT_ONCE):
             some = left[start : start + AT_ONCE]
@@ -154,9 +154,9 @@ class Aside:
 
     def __init__(self, rows: Rows, worker: Worker, guard: Guard, outlet: Outlet) -> None:
         self._rows, self._worker, self._guard, self._outlet = rows, worker, guard, outlet
-        self._last: tuple[Batch[Message], Sequence[BadRow]] | None = None
+        self._last: tuple[Batch[StoredRecords], Sequence[BadRow]] | None = None
 
-    async def put(self, batch: Batch[Message]) -> None:
+    async def put(self, batch: Batch[StoredRecords]) -> None:
         """To be awaited before the batch is published: then a row that the table has passed over is in its place.
 
         Raises TooManyBadRowsError, before anything is put anywhere, and what the outlet raises.
@@ -219,7 +219,7 @@ def _tag(message: Message) -> str | None:
     return tag if tag and "||" not in tag and tag == tag.strip() else None
 
 
-def _counted(batch: Batch[Message], bad: Sequence[BadRow]) -> list[tuple[Lane, int, int]]:
+def _counted(batch: Batch[StoredRecords], bad: Sequence[BadRow]) -> list[tuple[Lane, int, int]]:
     """Rows and bad rows by lane."""
     of_lane = Counter(one.lane for one in bad)
-    return [(lane, len(rows), of_lane[lane]) for lane, rows in batch.rows.items() if rows]
+    return [(lane, batch.count(lane), of_lane[lane]) for lane, held in batch.pieces.items() if held]

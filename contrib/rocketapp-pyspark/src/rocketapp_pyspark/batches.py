@@ -1,26 +1,36 @@
-"""Rows are gathered until a batch is cut. Values alone: the time is an argument."""
+"""Messages are gathered until a batch is cut. Values alone: the time is an argument.
+
+They come in pieces, as pulls brought them, of which each holds one message or several.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, Protocol, Self, TypeVar
 
 from rocketapp_pyspark.lanes import Lane, Span, Vector
 
 
-class Row(Protocol):
-    """What a message has that matters here."""
+class Piece(Protocol):
+    """What messages that came together have that matters here: see rocketapp.plugin.StoredRecords."""
 
     @property
     def offset(self) -> int: ...
 
     @property
+    def end(self) -> int: ...
+
+    @property
     def size(self) -> int: ...
 
+    def __len__(self) -> int: ...
 
-R = TypeVar("R", bound=Row)
+    def since(self, offset: int) -> Self | None: ...
+
+
+P = TypeVar("P", bound=Piece)
 Reason = Literal["rows", "bytes", "age", "drain", "idle"]
 _size = attrgetter("size")
 
@@ -40,57 +50,61 @@ DEFAULTS = Limits()
 
 
 @dataclass(frozen=True, slots=True)
-class Batch(Generic[R]):
-    """Rows that go into the table together."""
+class Batch(Generic[P]):
+    """Messages that go into the table together."""
 
-    rows: Mapping[Lane, Sequence[R]]
+    pieces: Mapping[Lane, Sequence[P]]
     """In offset order. A lane may have none: its span is an answer without rows."""
     spans: Mapping[Lane, Span]
     reason: Reason = "rows"
 
     def __len__(self) -> int:
-        return sum(map(len, self.rows.values()))
+        return sum(map(self.count, self.pieces))
+
+    def count(self, lane: Lane) -> int:
+        """How many messages it has of this lane."""
+        return sum(map(len, self.pieces[lane]))
 
     @property
     def size(self) -> int:
-        return sum(row.size for rows in self.rows.values() for row in rows)
+        return sum(piece.size for held in self.pieces.values() for piece in held)
 
-    def trimmed(self, vector: Vector) -> Batch[R]:
+    def trimmed(self, vector: Vector) -> Batch[P]:
         """Without what lies below the vector. Lanes of which nothing is left are gone."""
-        rows, spans = {}, {}
+        pieces, spans = {}, {}
         for lane, span in self.spans.items():
             start = max(span.start, vector.get(lane, span.start))
             if start < span.end:
                 spans[lane] = Span(start, span.end)
-                rows[lane] = [row for row in self.rows[lane] if row.offset >= start]
-        return Batch(rows, spans, self.reason)
+                pieces[lane] = [left for piece in self.pieces[lane] if (left := piece.since(start)) is not None]
+        return Batch(pieces, spans, self.reason)
 
-    def beside(self, spans: Mapping[Lane, Span]) -> Batch[R]:
+    def beside(self, spans: Mapping[Lane, Span]) -> Batch[P]:
         """The same with spans without rows, of lanes that it does not have."""
-        return Batch({**self.rows, **dict.fromkeys(spans, ())}, {**self.spans, **spans}, self.reason)
+        return Batch({**self.pieces, **dict.fromkeys(spans, ())}, {**self.spans, **spans}, self.reason)
 
-    def without(self, lanes: Iterable[Lane]) -> Batch[R]:
+    def without(self, lanes: Iterable[Lane]) -> Batch[P]:
         """The same without these lanes."""
         gone = set(lanes)
         return Batch(
-            {lane: rows for lane, rows in self.rows.items() if lane not in gone},
+            {lane: held for lane, held in self.pieces.items() if lane not in gone},
             {lane: span for lane, span in self.spans.items() if lane not in gone},
             self.reason,
         )
 
 
 @dataclass(slots=True)
-class _Lane(Generic[R]):
+class _Lane(Generic[P]):
     start: int
     end: int
-    rows: list[R] = field(default_factory=list)
+    pieces: list[P] = field(default_factory=list)
 
 
-class Filling(Generic[R]):
+class Filling(Generic[P]):
     """The batch that is being gathered."""
 
     def __init__(self) -> None:
-        self._lanes: dict[Lane, _Lane[R]] = {}
+        self._lanes: dict[Lane, _Lane[P]] = {}
         self.rows, self.bytes = 0, 0
         self._since: float | None = None
 
@@ -100,22 +114,22 @@ class Filling(Generic[R]):
     def __contains__(self, lane: Lane) -> bool:
         return lane in self._lanes
 
-    def add(self, lane: Lane, start: int, rows: Sequence[R], now: float) -> None:
-        """Rows of a lane in offset order. `start`: where its span begins, if it has none yet.
+    def add(self, lane: Lane, start: int, pieces: Sequence[P], now: float) -> None:
+        """Pieces of a lane in offset order. `start`: where its span begins, if it has none yet.
 
-        Raises ValueError for rows that do not lie behind those before.
+        Raises ValueError for pieces that do not lie behind those before.
         """
         held = self._lanes.get(lane)
         if held is None:
             held = self._lanes[lane] = _Lane(start, start)
-        if not rows:
+        if not pieces:
             return
-        if rows[0].offset < held.end:
-            raise ValueError(f"{lane}: #{rows[0].offset} comes behind #{held.end - 1}")
-        held.rows += rows
-        held.end = rows[-1].offset + 1
-        self.rows += len(rows)
-        self.bytes += sum(map(_size, rows))
+        if pieces[0].offset < held.end:
+            raise ValueError(f"{lane}: #{pieces[0].offset} comes behind #{held.end - 1}")
+        held.pieces += pieces
+        held.end = pieces[-1].end
+        self.rows += sum(map(len, pieces))
+        self.bytes += sum(map(_size, pieces))
         if self._since is None:
             self._since = now
 
@@ -123,8 +137,8 @@ class Filling(Generic[R]):
         """This lane is another owner's: forget its rows."""
         held = self._lanes.pop(lane, None)
         if held is not None:
-            self.rows -= len(held.rows)
-            self.bytes -= sum(map(_size, held.rows))
+            self.rows -= sum(map(len, held.pieces))
+            self.bytes -= sum(map(_size, held.pieces))
             if not self.rows:
                 self._since = None
 
@@ -142,11 +156,11 @@ class Filling(Generic[R]):
             return "bytes"
         return "age" if now >= self._since + limits.seconds else None
 
-    def cut(self, reason: Reason) -> Batch[R]:
+    def cut(self, reason: Reason) -> Batch[P]:
         """Everything that was gathered; it is empty then."""
         lanes = {lane: held for lane, held in self._lanes.items() if held.end > held.start}
         batch = Batch(
-            {lane: held.rows for lane, held in lanes.items()},
+            {lane: held.pieces for lane, held in lanes.items()},
             {lane: Span(held.start, held.end) for lane, held in lanes.items()},
             reason,
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Generic
 
-from rocketapp_pyspark.batches import Batch, R
+from rocketapp_pyspark.batches import Batch, P
 from rocketapp_pyspark.errors import FencedError, GapError, SinkError
 from rocketapp_pyspark.evolution import Evolution, grown
 from rocketapp_pyspark.lanes import Fit, advanced, fit
@@ -44,16 +44,16 @@ class Done:
     """That its rows took to make, its files to write, and the commit to be made and read back."""
 
 
-class Attempt(Generic[R]):
+class Attempt(Generic[P]):
     """One batch on its way. `run` is called again after a failure."""
 
     def __init__(
         self,
         store: Store,
         sink: str,
-        batch: Batch[R],
+        batch: Batch[P],
         *,
-        to_table: Callable[[Batch[R]], pa.Table | None],
+        to_table: Callable[[Batch[P]], pa.Table | None],
         now: Callable[[], float],
         is_sparse: bool = False,
         evolution: Evolution = "fail",
@@ -133,7 +133,7 @@ class Attempt(Generic[R]):
             if schema is not None:
                 grown(self._sink, head.schema, schema, self._evolution)
 
-    def drop(self, batch: Batch[R]) -> None:
+    def drop(self, batch: Batch[P]) -> None:
         """Go on with this part of it."""
         if batch.spans.keys() != self.batch.spans.keys():
             self.batch, self._staged = batch, None

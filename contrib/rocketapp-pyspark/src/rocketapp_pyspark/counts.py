@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rocketapp.plugin import AppSnapshot, Message, Metric
+from rocketapp.plugin import AppSnapshot, Metric, StoredRecords
 from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.buffer import Buffer
 from rocketapp_pyspark.committer import Done
@@ -43,7 +43,7 @@ class Counts:
     positions: dict[Lane, int] = field(default_factory=dict)
     """Where the table stands in the queues that this process has."""
 
-    def committed(self, name: str, batch: Batch[Message], done: Done, seconds: float, bad: int) -> None:
+    def committed(self, name: str, batch: Batch[StoredRecords], done: Done, seconds: float, bad: int) -> None:
         """A batch is in the table."""
         if done.batch:
             self.commits += 1
@@ -137,7 +137,7 @@ def _lags(sink: Watched, now: AppSnapshot) -> Samples:
     )
 
 
-def _tell(name: str, batch: Batch[Message], done: Done, seconds: float) -> None:
+def _tell(name: str, batch: Batch[StoredRecords], done: Done, seconds: float) -> None:
     made, wrote, published = done.seconds
     log.info(
         "sink %s: commit %d of %d rows, %d bytes, %.2f s (rows %.2f, files %.2f, commit %.2f), cut by %s, batch %s%s",

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rocketapp.plugin import Message, QueueSession
+from rocketapp.plugin import QueueSession, StoredRecords
 from rocketapp_pyspark.lanes import Lane
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ log = logging.getLogger("rocketapp.spark")
 
 
 class SinkIntake:
-    """One session of one queue (rocketapp.plugin.Intake)."""
+    """One session of one queue (rocketapp.plugin.RecordsIntake)."""
 
     def __init__(self, writer: Writer, lane: Lane, session: QueueSession, start: int) -> None:
         self._writer, self.lane, self.session = writer, lane, session
@@ -33,8 +33,8 @@ class SinkIntake:
         """Whether its rows are still to be written."""
         return not self.is_over and not self.is_stopped
 
-    def take(self, messages: Sequence[Message]) -> None:
-        self._writer.take(self, messages)
+    def take(self, records: Sequence[StoredRecords]) -> None:
+        self._writer.take(self, records)
 
     async def drain(self) -> None:
         """May be cancelled and called again: the time limit counts from the first call."""

@@ -138,6 +138,7 @@ class SparkPlugin:
         self._watched.append(writer)
         return IntakeWay(
             new_intake=writer.new_intake,
+            records=True,
             locked=True,
             begin=writer.begin,
             max_messages=QUEUE_BATCHES * limits.rows * LARGEST,

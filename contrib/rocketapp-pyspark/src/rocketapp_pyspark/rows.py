@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from pyspark_rocketmq.records import Entries, texts
-from rocketapp.plugin import Message, RocketAppError
+from pyspark_rocketmq.records import QUEUE_OFFSET, STORED, Entries, Records, texts
+from rocketapp.plugin import Message, RocketAppError, StoredRecords
 from rocketapp.wire.properties import KEYS, TAGS, keys_of
 from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns
@@ -24,6 +26,8 @@ Transform = Callable[[pa.Table], "pa.Table | None"]
 Read = Callable[[Message], Any]
 """A message → its payload. Raises ValueError with the reason for a bad row."""
 
+_PORTION = 1024 * 1024
+"""Bytes of records from which columns are made at once."""
 _NO_ARRAY = (pa.ArrowException, ValueError, TypeError, OverflowError)
 """What Arrow raises for a value that its column does not hold."""
 
@@ -69,11 +73,11 @@ class Rows:
         self._own = own
         self.schema = pa.schema([*own, *problem, *COORDINATES])
         """Before the user's function."""
-        self._last: tuple[Batch[Message], Decoded] | None = None
+        self._last: tuple[Batch[StoredRecords], Decoded] | None = None
         self.bad_count = 0
         """Bad rows of the batch that was decoded last."""
 
-    def table(self, batch: Batch[Message]) -> pa.Table | None:
+    def table(self, batch: Batch[StoredRecords]) -> pa.Table | None:
         """The rows, after the user's function; None when it wants none of them.
 
         Raises SinkError for a body that cannot be decoded, if bad rows fail.
@@ -84,7 +88,7 @@ class Rows:
         transform = self._transform()
         return decoded.table if transform is None else _checked(transform(decoded.table))
 
-    def decoded(self, batch: Batch[Message]) -> Decoded:
+    def decoded(self, batch: Batch[StoredRecords]) -> Decoded:
         """The rows of a batch. The last batch is kept until `forget`: where bad rows are set aside two ask for it."""
         if self._last is None or self._last[0] is not batch:
             self._last = batch, self._decode(batch)
@@ -94,12 +98,16 @@ class Rows:
         """Let the last batch go."""
         self._last = None
 
-    def _decode(self, batch: Batch[Message]) -> Decoded:
-        messages = [message for held in batch.rows.values() for message in held]
+    def _decode(self, batch: Batch[StoredRecords]) -> Decoded:
+        table = self._bodies(batch)
+        if table is not None:
+            self.bad_count = 0
+            return Decoded(table, ())
+        lanes = [(lane, batch.count(lane)) for lane in batch.pieces]
+        messages = [message for held in batch.pieces.values() for piece in held for message in piece.messages()]
         problems = dict[int, str]()
-        arrays = self._bodies(messages) or self._arrays(self._values(messages, problems), problems)
+        arrays = self._arrays(self._values(messages, problems), problems)
         self.bad_count = len(problems)
-        lanes = [(lane, len(held)) for lane, held in batch.rows.items()]
         bad = [BadRow(lane, message, problems[number]) for number, lane, message in _located(lanes, messages, problems)]
         if bad and self._bad_rows == "fail":
             first = bad[0]
@@ -108,24 +116,36 @@ class Rows:
             said = [problems.get(number) for number in range(len(messages))]
             raw = [body_of(message) if number in problems else None for number, message in enumerate(messages)]
             arrays += [pa.array(said, pa.string()), pa.array(raw, pa.binary())]
-        table = pa.Table.from_arrays([*arrays, *coordinates(lanes, messages)], schema=self.schema)
+        table = pa.Table.from_arrays([*arrays, *_places(lanes, messages)], schema=self.schema)
         if self._bad_rows == "column" or not bad:
             return Decoded(table, ())
         good = pa.array(number not in problems for number in range(len(messages)))
         return Decoded(table.filter(good), bad)
 
-    def _bodies(self, messages: Sequence[Message]) -> list[pa.Array] | None:
-        """The columns of bodies that are stored as they are; None where they are decoded, or one of them is bad."""
-        if self._columns is not None:
+    def _bodies(self, batch: Batch[StoredRecords]) -> pa.Table | None:
+        """Bodies as they are, column by column; None where they are decoded, or a record or text is not a usual one."""
+        if self._columns is not None or any(piece.are_decoded for held in batch.pieces.values() for piece in held):
             return None
-        try:
-            bodies = [message.body for message in messages]
-        except RocketAppError:
-            return None
-        entries = Entries(pa.array([message.raw_properties for message in messages], pa.binary()))
+        parts = []
+        for lane, held in batch.pieces.items():
+            for pieces in _portions(held):
+                part = self._part(lane, _joined(pieces))
+                if part is None:
+                    return None
+                parts.append(part)
+        return pa.Table.from_batches(parts, self.schema)
+
+    def _part(self, lane: Lane, records: Records) -> pa.RecordBatch | None:
+        entries = Entries(records.properties())
         tags, keys = (texts(entries.values(name)) for name in (TAGS, KEYS))
-        arrays = [pa.array(bodies, pa.binary()), tags, keys.fill_null("")]
-        return None if self._refuses_nul and rows_with_nul(arrays, self._own) else arrays
+        arrays = [records.bodies(), tags, keys.fill_null("")]
+        if self._refuses_nul and rows_with_nul(arrays, self._own):
+            return None
+        if self._bad_rows == "column":
+            arrays += [pa.nulls(len(records), field.type) for field in PROBLEM]
+        offsets, stored = (pa.array(records.field(field)) for field in (QUEUE_OFFSET, STORED))
+        places = coordinates([(lane, len(records))], offsets, stored)
+        return pa.RecordBatch.from_arrays([*arrays, *places], schema=self.schema)
 
     def _values(self, messages: Sequence[Message], problems: dict[int, str]) -> list[Any]:
         """The values of each row. Of what is none the reason is noted down by its number."""
@@ -179,7 +199,7 @@ def bad_table(bad: Sequence[BadRow]) -> pa.Table:
     problems = pa.array([one.problem for one in bad], pa.string())
     bodies = pa.array([body_of(one.message) for one in bad], pa.binary())
     lanes = [(one.lane, 1) for one in bad]
-    return pa.Table.from_arrays([problems, bodies, *coordinates(lanes, [one.message for one in bad])], schema=BAD)
+    return pa.Table.from_arrays([problems, bodies, *_places(lanes, [one.message for one in bad])], schema=BAD)
 
 
 BAD = pa.schema([*PROBLEM, *COORDINATES])
@@ -193,15 +213,43 @@ def body_of(message: Message) -> bytes | None:
         return None
 
 
-def coordinates(lanes: Sequence[tuple[Lane, int]], messages: Sequence[Message]) -> list[pa.Array]:
-    """Where each row comes from. `lanes`: each with the number of its messages, in their order."""
-    stored = pa.array([message.stored_ms * 1000 for message in messages], pa.int64())
+def _portions(pieces: Sequence[StoredRecords]) -> Iterator[Sequence[StoredRecords]]:
+    """As many at a time as stay in the processor's cache while their columns are made."""
+    first = size = 0
+    for number, piece in enumerate(pieces):
+        size += len(piece.data)
+        if size >= _PORTION:
+            yield pieces[first : number + 1]
+            first, size = number + 1, 0
+    if first < len(pieces):
+        yield pieces[first:]
+
+
+def _joined(pieces: Sequence[StoredRecords]) -> Records:
+    """All of their records, one behind the other."""
+    starts, before = [], 0
+    for piece in pieces:
+        starts.append(np.frombuffer(piece.starts, np.dtype(piece.starts.typecode)).astype(np.int64) + before)
+        before += len(piece.data)
+    return Records(b"".join([piece.data for piece in pieces]), np.concatenate([np.empty(0, np.int64), *starts]))
+
+
+def _places(lanes: Sequence[tuple[Lane, int]], messages: Sequence[Message]) -> list[pa.Array]:
+    offsets = pa.array([message.offset for message in messages], pa.int64())
+    return coordinates(lanes, offsets, pa.array([message.stored_ms for message in messages], pa.int64()))
+
+
+def coordinates(lanes: Sequence[tuple[Lane, int]], offsets: pa.Array, stored: pa.Array) -> list[pa.Array]:
+    """Where each row comes from. `lanes`: each with the number of its messages, in their order.
+
+    `stored`: when brokers stored them, in milliseconds since 1970.
+    """
     return [
         _repeated([(lane.topic, count) for lane, count in lanes], pa.string()),
         _repeated([(lane.broker, count) for lane, count in lanes], pa.string()),
         _repeated([(lane.queue, count) for lane, count in lanes], pa.int32()),
-        pa.array([message.offset for message in messages], pa.int64()),
-        stored.cast(TIMESTAMP),
+        offsets,
+        pc.multiply(stored, 1000).cast(TIMESTAMP),
     ]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from rocketapp.plugin import Message, QueueSession, QueueStart, Tasks
+from rocketapp.plugin import QueueSession, QueueStart, StoredRecords, Tasks
 from rocketapp_pyspark.aside import Aside
 from rocketapp_pyspark.batches import Batch, Filling, Reason
 from rocketapp_pyspark.buffer import Buffer
@@ -48,7 +48,7 @@ class Writer:
         name: str,
         store: Store,
         *,
-        to_table: Callable[[Batch[Message]], pa.Table | None],
+        to_table: Callable[[Batch[StoredRecords]], pa.Table | None],
         aside: Callable[[Worker], Aside] | None = None,
         evolution: Evolution = "fail",
         compaction: Compaction | None = None,
@@ -76,7 +76,7 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._worker, self._reader = Worker(f"sink {name}"), Worker(f"sink {name} reads")
         self._aside = None if aside is None else aside(self._worker)
-        self._filling: Filling[Message] = Filling()
+        self._filling: Filling[StoredRecords] = Filling()
         self._intakes: dict[Lane, SinkIntake] = {}
         self._starts: dict[Lane, int] = {}
         self._draining: set[Lane] = set()
@@ -127,12 +127,12 @@ class Writer:
         self._look()
         return intake
 
-    def take(self, intake: SinkIntake, messages: Sequence[Message]) -> None:
-        """Messages of a queue, in offset order."""
+    def take(self, intake: SinkIntake, records: Sequence[StoredRecords]) -> None:
+        """Records of a queue, in offset order."""
         if intake.is_stopped:
             return
-        self._filling.add(intake.lane, intake.next, messages, self._loop.time())
-        intake.next = messages[-1].offset + 1
+        self._filling.add(intake.lane, intake.next, records, self._loop.time())
+        intake.next = records[-1].end
         self._look()
         self._weigh()
 
@@ -182,16 +182,20 @@ class Writer:
         """Cut a batch if that is due, and nothing is being written."""
         if self._writing is not None:
             return
-        self._disarm()
         reason: Reason | None = "drain" if any(lane in self._filling for lane in self._draining) else None
         limits = self.pace.limits
         reason = reason or self._filling.reason(limits, self._loop.time())
         if reason is not None:
+            self._disarm()
             self._begin_to_write(reason)
         elif (due := self._filling.due_at(limits)) is not None:
-            self._timer = self._loop.call_at(due, self._look)
-        elif self._intakes:
-            self._timer = self._loop.call_later(IDLE, self._move_on)
+            if self._timer is None or self._timer.when() != due:
+                self._disarm()
+                self._timer = self._loop.call_at(due, self._look)
+        else:
+            self._disarm()
+            if self._intakes:
+                self._timer = self._loop.call_later(IDLE, self._move_on)
 
     def _begin_to_write(self, reason: Reason) -> None:
         passed = self._passed()
@@ -223,7 +227,7 @@ class Writer:
             self._timer.cancel()
             self._timer = None
 
-    async def _write(self, batch: Batch[Message], intakes: Mapping[Lane, SinkIntake]) -> None:
+    async def _write(self, batch: Batch[StoredRecords], intakes: Mapping[Lane, SinkIntake]) -> None:
         try:
             found = await self._until_published(batch, intakes)
             if found is None:
@@ -234,7 +238,7 @@ class Writer:
             for lane, intake in intakes.items():
                 if not intake.is_stopped:
                     intake.session.moving()
-                    intake.session.done(batch.rows[lane])
+                    intake.session.done(batch.pieces[lane])
             if done.rows and self._compaction is not None:
                 self._compaction.rows_came()
             self.counts.committed(self.name, batch, done, seconds, self._bad_rows())
@@ -250,7 +254,7 @@ class Writer:
         await self._sweeping.committed()
 
     async def _until_published(
-        self, batch: Batch[Message], intakes: Mapping[Lane, SinkIntake]
+        self, batch: Batch[StoredRecords], intakes: Mapping[Lane, SinkIntake]
     ) -> tuple[Done, float] | None:
         """Try until the table has it, and how long that attempt took; None when its queues were given up before."""
         attempt = Attempt(

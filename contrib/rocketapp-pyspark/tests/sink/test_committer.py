@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import NamedTuple
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pieces import Item, halves, items
 
 from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.committer import Attempt, Done
@@ -22,11 +22,6 @@ from rocketapp_pyspark.records import Commit, Head
 from rocketapp_pyspark.store import Staged
 
 A, B = Lane("orders", "broker-a", 0), Lane("orders", "broker-a", 1)
-
-
-class Item(NamedTuple):
-    offset: int
-    size: int = 1
 
 
 @dataclass
@@ -72,12 +67,12 @@ class MemoryTable:
 
 
 def to_table(batch: Batch[Item]) -> pa.Table:
-    rows = [(lane.queue, item.offset) for lane, held in batch.rows.items() for item in held]
+    rows = [(lane.queue, at) for lane, held in batch.pieces.items() for item in held for at in item.offsets]
     return pa.table({"queue": [queue for queue, _ in rows], "at": [at for _, at in rows]})
 
 
 def batch_of(lane: Lane, start: int, end: int) -> Batch[Item]:
-    return Batch({lane: [Item(at) for at in range(start, end)]}, {lane: Span(start, end)})
+    return Batch({lane: halves(*range(start, end))}, {lane: Span(start, end)})
 
 
 @dataclass
@@ -251,7 +246,7 @@ def test_rows_whose_stage_is_gone_are_staged_anew() -> None:
 
 def test_what_remains_after_a_lane_was_given_up_is_staged_anew() -> None:
     table = MemoryTable(faults=["before"])
-    both = Batch({A: [Item(0)], B: [Item(0)]}, {A: Span(0, 1), B: Span(0, 1)})
+    both = Batch({A: items(0), B: items(0)}, {A: Span(0, 1), B: Span(0, 1)})
     one = attempt(table, both)
     with pytest.raises(ConnectionError):
         one.run()
@@ -284,8 +279,8 @@ class Owner:
                     spans[lane] = Span(self.next[lane], end)
             if not spans:
                 return
-            rows = {lane: [Item(at) for at in range(*span)] for lane, span in spans.items()}
-            self.attempt = attempt(self.table, Batch(rows, spans))
+            pieces = {lane: halves(*range(*span)) for lane, span in spans.items()}
+            self.attempt = attempt(self.table, Batch(pieces, spans))
             self.next |= {lane: span.end for lane, span in spans.items()}
         try:
             self.head = self.attempt.run(random.choice([self.head, None])).head

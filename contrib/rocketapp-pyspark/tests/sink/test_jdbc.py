@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from types import SimpleNamespace
 from typing import Any
 
 import postgres
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pieces import items
 from pyspark.sql import SparkSession
 from sink_shop import spark_plugin, until
 
@@ -127,7 +127,7 @@ class Forgetful(JdbcStore):
 
 def test_a_commit_whose_answer_was_lost_is_found_again(shop: Shop) -> None:
     store = Forgetful("orders", "one", shop.database)
-    batch: Batch[Any] = Batch({LANE: [SimpleNamespace(offset=at, size=1) for at in (0, 1)]}, {LANE: Span(0, 2)})
+    batch = Batch({LANE: items(0, 1)}, {LANE: Span(0, 2)})
     attempt = Attempt(store, "one", batch, to_table=lambda batch: rows_of(0, 1), now=lambda: 1.0)
     with pytest.raises(ConnectionError):
         attempt.run()
@@ -228,7 +228,7 @@ def test_a_table_of_your_own_may_have_a_schema_keys_and_more_columns(shop: Shop,
 def test_a_table_grows_by_a_column_when_its_first_rows_come(table: Shop) -> None:
     with_note = rows_of(1).append_column("note", pa.array(["note 1"]))
     for number, rows in enumerate([rows_of(0), with_note, rows_of(2)]):
-        batch: Batch[Any] = Batch({LANE: [SimpleNamespace(offset=number, size=1)]}, {LANE: Span(number, number + 1)})
+        batch = Batch({LANE: items(number)}, {LANE: Span(number, number + 1)})
         Attempt(
             table.store("one"), "one", batch, to_table=lambda _, rows=rows: rows, now=lambda: 1.0, evolution="add"
         ).run()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from pieces import Item, halves
 
 from rocketapp_pyspark.batches import Batch
 from rocketapp_pyspark.commands import command
@@ -66,16 +66,11 @@ def test_a_race_that_is_lost_is_run_again(table: Path, monkeypatch: pytest.Monke
     assert (head.sequence, dict(head.vector)) == (4, {LANE: 1, OTHER: 9})
 
 
-class Item(NamedTuple):
-    offset: int
-    size: int = 1
-
-
 def attempt(table: Path, start: int, end: int) -> Attempt[Item]:
     def to_table(batch: Batch[Item]) -> pa.Table:
         return pa.table({"id": pa.array(range(*batch.spans[LANE]), pa.int64()), "text": ["x"] * (end - start)})
 
-    batch = Batch({LANE: [Item(at) for at in range(start, end)]}, {LANE: Span(start, end)})
+    batch = Batch({LANE: halves(*range(start, end))}, {LANE: Span(start, end)})
     return Attempt(store(table), "one", batch, to_table=to_table, now=lambda: 1.0)
 
 

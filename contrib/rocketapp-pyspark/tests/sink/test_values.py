@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pieces import Item, halves, items, one
 
 from rocketapp_pyspark.batches import Batch, Filling, Limits
 from rocketapp_pyspark.lanes import Lane, Span, advanced, fit
@@ -15,25 +14,16 @@ from rocketapp_pyspark.records import Commit, decode, encode, to_json
 A, B = Lane("orders", "broker-a", 0), Lane("orders", "broker-b", 0)
 
 
-class Item(NamedTuple):
-    offset: int
-    size: int = 10
-
-
-def items(*offsets: int) -> list[Item]:
-    return [Item(offset) for offset in offsets]
-
-
 LIMITS = Limits(rows=4, bytes=1000, seconds=30.0)
 
 
 @pytest.mark.parametrize(
     ("rows", "now", "reason"),
     [
-        ([Item(0)], 130.0, "age"),
-        ([Item(0)], 129.9, None),
-        (items(0, 1, 2, 3), 100.0, "rows"),
-        ([Item(0, 600), Item(1, 400)], 100.0, "bytes"),
+        (items(0), 130.0, "age"),
+        (items(0), 129.9, None),
+        ([Item((0, 1, 2)), one(3)], 100.0, "rows"),
+        ([one(0, 600), one(1, 400)], 100.0, "bytes"),
         ([], 1000.0, None),
     ],
 )
@@ -54,7 +44,7 @@ def test_the_age_is_that_of_the_oldest_row_and_ends_with_the_cut() -> None:
 
 def test_a_span_begins_where_the_lane_begins_and_ends_behind_its_last_row() -> None:
     filling: Filling[Item] = Filling()
-    filling.add(A, 3, items(5, 9), 0.0)
+    filling.add(A, 3, [Item((5, 6)), Item((8, 9))], 0.0)
     filling.add(B, 0, [], 0.0)
     assert filling.cut("rows").spans == {A: Span(3, 10)}
 
@@ -69,9 +59,9 @@ def test_a_row_that_does_not_lie_behind_the_others_is_refused() -> None:
 def test_a_dropped_lane_leaves_the_others_as_they_are() -> None:
     filling: Filling[Item] = Filling()
     filling.add(A, 0, items(0), 0.0)
-    filling.add(B, 0, items(0, 1), 0.0)
+    filling.add(B, 0, halves(0, 1, 2), 0.0)
     filling.drop(B)
-    assert (filling.rows, filling.bytes) == (1, 10)
+    assert (filling.rows, filling.bytes) == (1, 1)
     filling.drop(A)
     assert filling.due_at(LIMITS) is None
 
@@ -86,7 +76,7 @@ def test_what_the_table_has_is_trimmed_and_what_it_lacks_is_a_gap() -> None:
 def test_a_lane_that_is_trimmed_to_nothing_is_gone() -> None:
     batch = Batch({A: items(0, 1), B: items(4)}, {A: Span(0, 2), B: Span(4, 5)})
     trimmed = batch.trimmed({A: 2, B: 3})
-    assert (trimmed.rows, trimmed.spans) == ({B: items(4)}, {B: Span(4, 5)})
+    assert (trimmed.pieces, trimmed.spans) == ({B: items(4)}, {B: Span(4, 5)})
 
 
 offsets = st.integers(0, 40)
@@ -100,9 +90,9 @@ def test_trimming_leaves_each_row_that_the_vector_does_not_cover_and_no_other(
 ) -> None:
     filling: Filling[Item] = Filling()
     for lane, numbers in rows.items():
-        filling.add(lane, numbers[0], items(*numbers), 0.0)
+        filling.add(lane, numbers[0], halves(*numbers), 0.0)
     batch = filling.cut("age").trimmed(vector)
-    left = {(lane, row.offset) for lane, held in batch.rows.items() for row in held}
+    left = {(lane, at) for lane, held in batch.pieces.items() for piece in held for at in piece.offsets}
     assert left == {(lane, at) for lane, numbers in rows.items() for at in numbers if at >= vector.get(lane, 0)}
     assert fit(batch.spans, vector).trims == {}
 

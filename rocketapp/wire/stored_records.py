@@ -1,0 +1,127 @@
+"""The records of one pull, counted and not decoded: for ways of consuming that read columns and not messages.
+
+`wire.record` makes messages of records and `wire.layout` describes the bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from rocketapp.errors import ProtocolError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire.compression import COMPRESSED
+from rocketapp.wire.layout import BORN_IPV6, FIXED, INNER_BATCH, MAGIC_V1, NEED_UNWRAP, STORE_IPV6
+from rocketapp.wire.record import Message, decode_records
+
+_UNUSUAL = COMPRESSED | BORN_IPV6 | STORE_IPV6 | NEED_UNWRAP | INNER_BATCH
+_CUT = struct.Struct(">ii28xi")
+"""Of the fixed part what is needed to find the next record: size, magic, sys flag."""
+_OFFSET = struct.Struct(">20xq")
+_SMALLEST = FIXED.size + 3
+"""Bytes of a record without body, topic and properties."""
+
+
+class StoredRecords:
+    """One or more records of one queue, in offset order. `len` says how many messages they hold."""
+
+    __slots__ = ("_count", "_messages", "data", "end", "max_inflated_bytes", "offset", "queue", "size", "starts")
+
+    queue: MessageQueue
+    offset: int
+    """Of the first message."""
+    end: int
+    """The offset behind the last message."""
+    size: int
+    """Bytes of the records."""
+    data: bytes
+    """The records, one behind the other; empty when they were decoded already."""
+    starts: array[int]
+    """Where each record begins in `data`; empty when they were decoded already.
+
+    All of them are usual ones: version 1, IPv4 hosts, not compressed, one message each.
+    """
+    max_inflated_bytes: int
+    """The most bytes of an inflated body."""
+    _messages: Sequence[Message] | None
+    _count: int
+
+    @classmethod
+    def of(cls, messages: Sequence[Message], queue: MessageQueue) -> StoredRecords:
+        """Of one or more messages that are decoded already."""
+        made = cls()
+        made.queue, made._messages, made._count = queue, messages, len(messages)
+        made.data, made.starts, made.max_inflated_bytes = b"", array("i"), 0
+        made.offset, made.end = messages[0].offset, messages[-1].offset + 1
+        made.size = sum(message.size for message in messages)
+        return made
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"<StoredRecords {self.queue} #{self.offset} to #{self.end - 1}: {self._count} messages>"
+
+    @property
+    def are_decoded(self) -> bool:
+        """Whether `messages` costs nothing, and `data` has nothing."""
+        return self._messages is not None
+
+    def messages(self) -> Sequence[Message]:
+        """The messages. They are decoded each time. Raises ProtocolError for a damaged record."""
+        if self._messages is not None:
+            return self._messages
+        return decode_records(self.data[self.starts[0] :], self.queue, max_inflated_bytes=self.max_inflated_bytes)
+
+    def since(self, offset: int) -> StoredRecords | None:
+        """Only the messages from this offset on; None when that is none of them."""
+        if offset <= self.offset:
+            return self
+        if self._messages is not None:
+            left = [message for message in self._messages if message.offset >= offset]
+            return StoredRecords.of(left, self.queue) if left else None
+        first = bisect_left(self.starts, offset, key=self._offset_at)
+        return None if first == self._count else _made(self, self.starts[first:])
+
+    def _offset_at(self, start: int) -> int:
+        offset: int = _OFFSET.unpack_from(self.data, start)[0]
+        return offset
+
+
+def stored_records(data: bytes, queue: MessageQueue, *, max_inflated_bytes: int = 16_777_216) -> StoredRecords | None:
+    """The records that a pull from `queue` returned; None for none.
+
+    Raises ProtocolError when they do not lie one behind the other. What is damaged inside a record is found when it is
+    decoded.
+    """
+    starts, unpack = array("i"), _CUT.unpack_from
+    add, at, end = starts.append, 0, len(data)
+    try:
+        while at < end:
+            size, magic, sys_flag = unpack(data, at)
+            if magic != MAGIC_V1 or sys_flag & _UNUSUAL or size < _SMALLEST:
+                messages = decode_records(data, queue, max_inflated_bytes=max_inflated_bytes)
+                return StoredRecords.of(messages, queue) if messages else None
+            add(at)
+            at += size
+    except struct.error:
+        raise ProtocolError(f"record at byte {at} of {end} is cut short") from None
+    if at != end:
+        raise ProtocolError(f"the last record ends {at - end} bytes behind the end")
+    if not starts:
+        return None
+    whole = StoredRecords()
+    whole.queue, whole.data, whole.max_inflated_bytes = queue, data, max_inflated_bytes
+    return _made(whole, starts)
+
+
+def _made(whole: StoredRecords, starts: array[int]) -> StoredRecords:
+    """Those of `whole` that begin there, up to its end."""
+    made = StoredRecords()
+    made.queue, made.data, made.max_inflated_bytes = whole.queue, whole.data, whole.max_inflated_bytes
+    made.starts, made._count, made._messages = starts, len(starts), None
+    made.offset, made.end = made._offset_at(starts[0]), made._offset_at(starts[-1]) + 1
+    made.size = len(made.data) - starts[0]
+    return made
