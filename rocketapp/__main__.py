@@ -1,6 +1,16 @@
-"""`python -m rocketapp` is the command `rocketapp`."""
+"""The command `rocketapp`, also as `python -m rocketapp`."""
 
-from rocketapp.cli.main import main
+import signal
+
+
+def main() -> None:
+    """Run the command line. Ctrl-C before it is loaded ends the process as any other program, without a traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from rocketapp.cli.main import main as run
+
+    run()
+
 
 if __name__ == "__main__":
     main()

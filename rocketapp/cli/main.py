@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -64,6 +65,8 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with 0 (done), 1 (failed or cut) or 2 (wrong usage or configuration)."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # while this was imported
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     _open_standard_streams()
     sys.exit(run_command(arguments))
 

@@ -187,8 +187,10 @@ async def _run_worker(
 
 async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLine, stop: ProcessStop) -> int:
     from rocketapp.cli.processes.parent import Parent
+    from rocketapp.cli.processes.presence import Presence
 
     stop.listen()
+    presence = Presence()
     parent = Parent(
         {
             **_common(options),
@@ -200,13 +202,17 @@ async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLi
         workers=options.workers,
         drain_timeout=settings.app.drain_timeout,
         exit_when_idle=options.exit_when_idle,
-        keeper=make_keeper(options, settings),
+        keeper=make_keeper(options, settings, presence=presence.reading),
+        presence=presence,
     )
     last_line.summary = lambda: parent.reports.summary
-    return await parent.run(stop)
+    try:
+        return await parent.run(stop)
+    finally:
+        presence.close()
 
 
-def make_keeper(options: RunOptions, settings: Settings) -> BrokerKeeper:
+def make_keeper(options: RunOptions, settings: Settings, *, presence: int | None = None) -> BrokerKeeper:
     """Of the embedded broker that these settings want; nothing is started yet."""
     from rocketapp.cli.processes.broker import names_of, parse_listen
     from rocketapp.cli.processes.keeper import BrokerKeeper
@@ -221,6 +227,7 @@ def make_keeper(options: RunOptions, settings: Settings) -> BrokerKeeper:
         spec={**_common(options), "names": names},
         timeout=settings.app.connect_timeout,
         environment=settings.environment,
+        presence=presence,
     )
 
 

@@ -15,7 +15,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rocketapp.cli.processes.reports import Report
@@ -26,7 +26,7 @@ pipe open, so its end alone would not tell."""
 
 # sys.path is the parent's own, whichever way the parent found its modules.
 _BOOT = (
-    "import json,sys;spec=json.loads(sys.stdin.buffer.readline());sys.path[:]=spec['path'];"
+    "import json,sys;line=sys.stdin.buffer.readline() or sys.exit();spec=json.loads(line);sys.path[:]=spec['path'];"
     "from rocketapp.cli.processes.child_main import main;main(spec)"
 )
 
@@ -34,9 +34,18 @@ _BOOT = (
 class Child:
     """A worker or a broker. `on_report` hears its lines; `ended` tells its exit code."""
 
-    def __init__(self, name: str, spec: Mapping[str, Any], on_report: Callable[[Report], None]) -> None:
+    def __init__(
+        self,
+        name: str,
+        spec: Mapping[str, Any],
+        on_report: Callable[[Report], None],
+        *,
+        descriptors: Sequence[int] = (),
+    ) -> None:
+        """`descriptors` are open in the process, under the same numbers."""
         self.name = name
         self._spec = dict(spec)
+        self._descriptors = tuple(descriptors)
         self._on_report = on_report
         self._process: subprocess.Popen[bytes] | None = None
         self._heard = b""
@@ -60,7 +69,7 @@ class Child:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _BOOT, self.name],
                 stdin=subprocess.PIPE,
-                pass_fds=(writing,),
+                pass_fds=(writing, *self._descriptors),
                 start_new_session=True,
             )
         finally:
@@ -74,6 +83,8 @@ class Child:
     def tell(self, fields: Mapping[str, Any]) -> None:
         """Write one JSON line to its stdin. A child that is gone is found by `ended`."""
         assert self._process is not None and self._process.stdin is not None, "start comes first"
+        if not self.is_alive:
+            return
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(json.dumps(fields).encode() + b"\n")
             self._process.stdin.flush()

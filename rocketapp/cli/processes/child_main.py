@@ -10,10 +10,13 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, user_place
 from rocketapp.cli.processes.reports import Report
+
+if TYPE_CHECKING:
+    from rocketapp.cli.processes.stop import ProcessStop
 
 Spec = Mapping[str, Any]
 PARENT_INTERVAL = 1.0
@@ -92,11 +95,14 @@ class Lifeline:
         fields: dict[str, Any] = json.loads(line)
         return fields
 
-    def watch(self, on_lost: Callable[[str], None]) -> None:
-        """Call `on_lost` once, in a thread of its own, when the parent is gone: a handler may block the loop."""
-        threading.Thread(target=self._wait, args=(on_lost,), name="rocketapp-lifeline", daemon=True).start()
+    def watch(self, on_lost: Callable[[str], None], *, after: Callable[[], None] = lambda: None) -> None:
+        """Call `on_lost` once, in a thread of its own, when the parent is gone: a handler may block the loop.
 
-    def _wait(self, on_lost: Callable[[str], None]) -> None:
+        `after` is called first, and may wait for what has to end earlier.
+        """
+        threading.Thread(target=self._wait, args=(on_lost, after), name="rocketapp-lifeline", daemon=True).start()
+
+    def _wait(self, on_lost: Callable[[str], None], after: Callable[[], None]) -> None:
         from rocketapp.cli.processes.stop import SIGNALS
 
         # Signals are for the main thread. This one must not take them: it sits in select.
@@ -104,6 +110,7 @@ class Lifeline:
         while os.getppid() == self._parent:
             if select.select([self._descriptor], [], [], PARENT_INTERVAL)[0] and not os.read(self._descriptor, 4096):
                 break
+        after()
         on_lost("the parent process is gone")
 
 
@@ -111,8 +118,11 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     from rocketapp.app.settings.settings import with_name_server
     from rocketapp.cli.loader import load_app
     from rocketapp.cli.loop import run_in_loop
+    from rocketapp.cli.processes.presence import hold
+    from rocketapp.cli.processes.stop import ProcessStop
     from rocketapp.cli.settings import needs_cluster, read_settings
 
+    hold(spec["presence"])
     app = load_app(spec["app"])
     settings = read_settings(spec["overrides"], file=spec["settings"], app=app)
     _set_up_logging(spec, settings)
@@ -122,11 +132,18 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
         return DONE
     if answer["name_server"]:
         settings = with_name_server(settings, answer["name_server"])
-    return run_in_loop(_work(spec, app, settings, reporter, lifeline), spec["loop"])
+    stop = ProcessStop(settings.app.drain_timeout, last_words=lambda: None)
+    work = _work(spec, app, settings, reporter=reporter, lifeline=lifeline, stop=stop)
+    try:
+        return run_in_loop(work, spec["loop"])
+    finally:
+        stop.finished()
 
 
-async def _work(spec: Spec, app: Any, settings: Any, reporter: Reporter, lifeline: Lifeline) -> int:
-    from rocketapp.cli.processes.stop import ProcessStop, end_now
+async def _work(
+    spec: Spec, app: Any, settings: Any, *, reporter: Reporter, lifeline: Lifeline, stop: ProcessStop
+) -> int:
+    from rocketapp.cli.processes.stop import end_now
     from rocketapp.cli.processes.worker import Worker
 
     worker = Worker(app, settings, expected_members=spec["members"], tell=reporter.tell)
@@ -134,7 +151,7 @@ async def _work(spec: Spec, app: Any, settings: Any, reporter: Reporter, lifelin
     def last_words() -> None:
         reporter.tell(Report("ended", worker.summary, code=FAILED))
 
-    stop = ProcessStop(settings.app.drain_timeout, last_words)
+    stop.last_words = last_words
     stop.listen()
     lifeline.watch(stop.request_from_thread)
     try:
@@ -150,7 +167,8 @@ async def _work(spec: Spec, app: Any, settings: Any, reporter: Reporter, lifelin
 def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, serve_as_child
-    from rocketapp.cli.processes.stop import ProcessStop
+    from rocketapp.cli.processes.presence import await_absence
+    from rocketapp.cli.processes.stop import SLACK, ProcessStop
     from rocketapp.cli.settings import read_settings
 
     settings = read_settings(spec["overrides"], file=spec["settings"])
@@ -158,9 +176,13 @@ def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
 
     stop = ProcessStop(DRAIN_TIMEOUT, last_words=lambda: None)
 
+    def await_workers() -> None:
+        if spec["presence"] is not None:
+            await_absence(spec["presence"], settings.app.drain_timeout + SLACK)
+
     async def serve() -> None:
         stop.listen()
-        lifeline.watch(stop.request_from_thread)
+        lifeline.watch(stop.request_from_thread, after=await_workers)
         await serve_as_child(spec, stop, lambda address: reporter.tell(Report("serving", address=address)))
 
     try:

@@ -44,17 +44,21 @@ class BrokerKeeper:
         spec: Mapping[str, Any],
         timeout: float,
         environment: str,
+        presence: int | None = None,
     ) -> None:
         """`listen` is wanted first; `or_free_port` allows another when that is taken.
 
         `spec` is what every child is told; `timeout` bounds the start in seconds. Outside of development the use of an
         embedded broker is told as a warning: `environment` is the settings'.
+
+        `presence`: the reading end of the workers' `Presence`, where the broker serves several.
         """
         self.address: str = ""
         self._directory = directory
         self._listen, self._or_free_port = listen, or_free_port
         self._spec = spec
         self._timeout = timeout
+        self._presence = presence
         is_development = environment == DEVELOPMENT
         self._level = logging.INFO if is_development else logging.WARNING
         self._why = "" if is_development else f"no cluster is used in environment {environment}: "
@@ -109,9 +113,11 @@ class BrokerKeeper:
             "directory": str(self._directory),
             "listen": self.address or self._listen,
             "or_free_port": self._or_free_port and not self.address,
+            "presence": self._presence,
         }
+        descriptors = () if self._presence is None else (self._presence,)
         # Ours from this moment on, so that stop() ends it even when the start is broken off.
-        self._child = child = Child("broker", spec, self._hear)
+        self._child = child = Child("broker", spec, self._hear, descriptors=descriptors)
         child.start()
         async with scope(child.ended()) as (ended,):
             either: set[asyncio.Future[Any]] = {self._heard, ended}

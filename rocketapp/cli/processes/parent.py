@@ -20,6 +20,7 @@ from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.logs import log_failure
 from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.keeper import STOP_TIMEOUT, BrokerKeeper
+from rocketapp.cli.processes.presence import Presence
 from rocketapp.cli.processes.reports import IdleTimer, Report, WorkerReports
 from rocketapp.cli.processes.stop import SLACK, ProcessStop
 from rocketapp.cli.processes.worker import status_interval
@@ -45,9 +46,11 @@ class Parent:
         drain_timeout: float,
         exit_when_idle: float | None,
         keeper: BrokerKeeper,
+        presence: Presence,
     ) -> None:
         """`spec` is what every worker is told; `keeper` is started when one of them needs a cluster."""
-        self._spec = spec
+        self._spec = {**spec, "role": "worker", "presence": presence.writing}
+        self._presence = presence
         self._drain_timeout = drain_timeout
         self._exit_when_idle = exit_when_idle
         self._keeper = keeper
@@ -86,9 +89,8 @@ class Parent:
         loop = asyncio.get_running_loop()
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while not stop.requested.is_set():
-            child = Child(
-                f"worker {number}", {**self._spec, "role": "worker"}, functools.partial(self._hear, number, stop)
-            )
+            hear = functools.partial(self._hear, number, stop)
+            child = Child(f"worker {number}", self._spec, hear, descriptors=[self._presence.writing])
             self._children[number] = child
             began = loop.time()
             child.start()
@@ -174,8 +176,13 @@ class Parent:
                 for child in children:
                     child.signal(signal.SIGTERM)
                 await asyncio.wait({ended}, timeout=SLACK)
-        codes = [await child.await_or_kill(0.0) for child in children]
-        clean = all(code in (DONE, -signal.SIGTERM) for code in codes)
+        clean = True
+        for child in children:
+            code = await child.await_or_kill(0.0)
+            if code not in (DONE, -signal.SIGTERM):
+                clean = False
+                if self._failure is None:
+                    _log.error("%s was cut off (%s)", child.name, exit_text(code))
         return DONE if clean and not stop.cut.is_set() else FAILED
 
 

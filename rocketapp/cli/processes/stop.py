@@ -6,6 +6,9 @@ Where SIGHUP was ignored at the start (`nohup`), it stays ignored.
 Signals are taken with `signal.signal`, so that they are counted even while a handler blocks the event loop. When the
 loop does not come to an end within the drain timeout, or shortly after a second signal, a thread ends the process with
 exit code 1.
+
+Code that keeps every other thread from running (a regular expression that never ends) keeps this one too, unless
+signals interrupt it: a timer of the operating system sends them.
 """
 
 from __future__ import annotations
@@ -30,12 +33,14 @@ from rocketapp.user_line import line_of_frame
 GRACE = 1.5
 """Seconds that the loop gets to notice that its time is over, before the thread ends the process."""
 NUDGE_INTERVAL = 0.25
+TICK_INTERVAL = 0.1
+"""Seconds of computing between two signals of the timer."""
 SLACK = 2 * GRACE + 1.0
 """Seconds beyond its own limits after which a parent kills a worker."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Those that drain. Other threads than the main one must not take them."""
-_NUDGE = signal.SIGURG
+_NUDGE, _TICK = signal.SIGURG, signal.SIGVTALRM
 _log = logging.getLogger("rocketapp.run")
 
 
@@ -54,10 +59,11 @@ class ProcessStop:
         self.requested: asyncio.Event = asyncio.Event()
         self.cut: asyncio.Event = asyncio.Event()
         self._drain_timeout = drain_timeout
-        self._last_words = last_words
+        self.last_words: Callable[[], None] = last_words
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals = 0
         self._is_told = False
+        self._is_ending = threading.Event()
         # Its put may interrupt anything, itself included: just what a signal handler may call.
         self._news: queue.SimpleQueue[_Limit | None] = queue.SimpleQueue()
 
@@ -68,7 +74,11 @@ class ProcessStop:
         for number in SIGNALS:
             if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
                 signal.signal(number, self._on_signal)
-        signal.signal(_NUDGE, lambda number, frame: None)
+        signal.signal(_NUDGE, self._give_way)
+        if signal.getsignal(_TICK) == signal.SIG_DFL:  # the app may have a use of its own for it
+            signal.signal(_TICK, self._give_way)
+            signal.siginterrupt(_TICK, False)
+            signal.setitimer(signal.ITIMER_VIRTUAL, TICK_INTERVAL, TICK_INTERVAL)
 
     def tell(self) -> None:
         """From now on there is something to drain, so that the log says when and why that begins."""
@@ -94,6 +104,8 @@ class ProcessStop:
     def finished(self) -> None:
         """The loop came to its end by itself and is closed; signals mean nothing any more."""
         if self._loop is not None:
+            if signal.getsignal(_TICK) == self._give_way:
+                signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)
         self._news.put(None)
@@ -108,6 +120,11 @@ class ProcessStop:
         assert self._loop is not None, "listen comes first"
         with contextlib.suppress(RuntimeError):  # the loop is closed already: the end is near anyway
             self._loop.call_soon_threadsafe(self._drain if first else self._cut, signal.Signals(number).name)
+
+    def _give_way(self, _number: int, _frame: FrameType | None) -> None:
+        # Being called lets another thread take its turn. At the end the main thread gets no turn back.
+        if self._is_ending.is_set():
+            threading.Event().wait(2 * GRACE)
 
     def _drain(self, reason: str) -> None:
         if not self.requested.is_set():
@@ -132,6 +149,7 @@ class ProcessStop:
                 news = self._news.get(timeout=None if deadline is None else NUDGE_INTERVAL)
             except queue.Empty:
                 if deadline is not None and time.monotonic() >= deadline:
+                    self._is_ending.set()
                     end_now(self._last_stuck_words)
                 if main is not None:
                     signal.pthread_kill(main, _NUDGE)
@@ -143,15 +161,21 @@ class ProcessStop:
             deadline = limit if deadline is None or news.may_extend else min(deadline, limit)
 
     def _last_stuck_words(self) -> None:
-        if self._is_told and (where := _where_blocked()):
-            _log.error("the event loop is blocked at %s", where)
-        self._last_words()
+        _log.error("%s", _why_stuck())
+        self.last_words()
 
 
-def _where_blocked() -> str:
-    """`file:line in function` of the user's code that the main thread is in, or "" when it is in none."""
-    found = line_of_frame(sys._current_frames().get(threading.main_thread().ident or 0))
-    return f"{found} in {found.function}" if found is not None else ""
+def _why_stuck() -> str:
+    """What still runs of the user's code: in the main thread, or in others that the process waits for."""
+    main, threads = threading.main_thread().ident, {thread.ident: thread for thread in threading.enumerate()}
+    frames = sys._current_frames()
+    if found := line_of_frame(frames.get(main or 0)):
+        return f"the event loop is blocked at {found} in {found.function}"
+    waited_for = [ident for ident, thread in threads.items() if not thread.daemon and ident != main]
+    lines = [found for ident in waited_for if (found := line_of_frame(frames.get(ident or 0)))]
+    if not lines:
+        return "the process has not come to its end: what it waits for is not the app's own code"
+    return f"{', '.join(f'{found} in {found.function}' for found in lines)} still runs in a thread: ended without it"
 
 
 def end_now(last_words: Callable[[], None]) -> NoReturn:

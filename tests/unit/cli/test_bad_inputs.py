@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,6 +78,7 @@ CASES = {
     "no delay": ("send orders x --delay soon", ["--delay soon", "10s"]),
     "property without value": ("send orders x --property k", ["--property k", "KEY=VALUE"]),
     "no tag": ("tail orders --tag ||", ["--tag", "names no tag"]),
+    "one stroke between tags": ("tail orders --tag a|b", ["--tag a|b", "'a || b'"]),
     "a body like an option": ("send refunds -1", ["'-1'", "-- before it"]),
     "a misspelt option of send": ("send refunds x --tagg y", ["Did you mean '--tag'?: see"]),
     "a file as directory": ("run app --embedded wrong.py", ["wrong.py", "choose another directory (--embedded)"]),
@@ -106,6 +110,13 @@ def test_an_empty_value_is_not_taken_for_none(start: Start, folder: Path, line: 
     command = start(*line.split(), option, "")
     command.ends(2)
     assert command.err == f"rocketapp: {option} is empty: leave it out, or give it a value\n"
+
+
+def test_an_interrupt_while_the_command_is_loaded_is_silent(start: Start, folder: Path) -> None:
+    (folder / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()\n")
+    command = start("--help")
+    command.ends(-signal.SIGINT)
+    assert command.err == ""
 
 
 @pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-"])
@@ -157,6 +168,26 @@ def silent_address() -> Iterator[str]:
 
 
 @pytest.fixture
+def web_address() -> Iterator[str]:
+    """A web server there answers everything with a refusal."""
+
+    def refuse(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(65536)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=refuse, args=(server,), daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+@pytest.fixture
 def dead_address() -> str:
     """Nothing listens there."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -181,7 +212,17 @@ def test_somebody_who_says_nothing_is_no_cluster(start: Start, folder: Path, sil
     (folder / "app.py").write_text(FILES["app.py"])
     command = start("run", "app:app", "--name-server", silent_address, "--connect-timeout", "0.5")
     command.ends(2, within=20)
-    assert silent_address in command.err.splitlines()[-1]
+    problem = "not reached within 0.5 s (app.connect_timeout): no answer: start the name server"
+    assert f"{silent_address}: {problem}" in command.err.splitlines()[-1]
+
+
+def test_a_peer_that_speaks_http_is_told_so(start: Start, folder: Path, web_address: str) -> None:
+    (folder / "app.py").write_text(FILES["app.py"])
+    run = start("run", "app:app", "--name-server", web_address, "--connect-timeout", "0.5")
+    send = start("send", "orders", "x", "--name-server", web_address)
+    for command in (run, send):
+        command.ends(2)
+        assert "the peer speaks HTTP, which is not RocketMQ's protocol" in command.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize("line", ["send orders x", "tail orders"])

@@ -149,9 +149,12 @@ async def settle(message):
     threading.Event().wait()
 """
 THREAD = BLOCKER.replace("async def", "def")
+EXPRESSION = BLOCKER.replace("threading.Event().wait()", '__import__("re").match("(a+)+b", "a" * 64)')
+"""It keeps every other thread from running, too."""
+KINDS = {"async": SLEEPER, "blocks the loop": BLOCKER, "regular expression": EXPRESSION, "sync": THREAD}
 
 
-@pytest.mark.parametrize("handler", [SLEEPER, BLOCKER, THREAD], ids=["async", "blocks the loop", "sync"])
+@pytest.mark.parametrize("handler", KINDS.values(), ids=KINDS)
 def test_a_second_signal_cuts_whatever_a_handler_does(start: Start, write_app: WriteApp, handler: str) -> None:
     write_app(handler + READY)
     run = start("run", "app:app")
@@ -168,7 +171,7 @@ def test_a_second_signal_cuts_whatever_a_handler_does(start: Start, write_app: W
     again.process.kill()
 
 
-@pytest.mark.parametrize("handler", [SLEEPER, BLOCKER, THREAD], ids=["async", "blocks the loop", "sync"])
+@pytest.mark.parametrize("handler", KINDS.values(), ids=KINDS)
 def test_the_drain_is_cut_after_its_time(start: Start, write_app: WriteApp, handler: str) -> None:
     write_app(handler + READY)
     run = start("run", "app:app", "--drain-timeout", "0.3")
@@ -178,7 +181,7 @@ def test_the_drain_is_cut_after_its_time(start: Start, write_app: WriteApp, hand
     run.signal(signal.SIGTERM)
     run.ends(1, within=8)
     assert run.summary == (0, 0, 0, 0)
-    blocked = handler is BLOCKER
+    blocked = handler in (BLOCKER, EXPRESSION)
     expected = (
         r"the event loop is blocked at app\.py:\d+ in" if blocked else r"cut after 0\.3 s: app:\w+ still runs \(orders "
     )
@@ -191,6 +194,43 @@ def test_a_signal_during_the_start_ends_it_cleanly(start: Start, write_app: Writ
     run.says("starting")
     run.signal(signal.SIGTERM)
     run.ends(0)
+    assert run.summary == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_handler_that_stops_the_loop_is_told_by_its_line(start: Start, write_app: WriteApp, loop: str) -> None:
+    write_app(
+        '@app.subscribe("orders", start="first")\nasync def settle(message):\n'
+        "    asyncio.get_running_loop().stop()\n" + READY
+    )
+    run = start("run", "app:app", "--loop", loop)
+    run.says("ready")
+    start("send", "orders", "one").ends(0)
+    run.ends(1)
+    last = run.err.splitlines()[-1]
+    assert re.fullmatch(r"rocketapp: app\.py:\d+: loop\.stop\(\) ended the run: to end an app, send it SIGTERM", last)
+    assert "Traceback" not in run.err
+    assert run.summary
+
+
+def test_a_shut_down_function_that_fails_is_one_line(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER + READY + '@app.on_shutdown\ndef last():\n    raise OSError("no database")\n')
+    run = start("run", "app:app")
+    run.says("ready")
+    run.stops(1)
+    assert re.search(r" ERROR +\S*app\.py:\d+: on_shutdown function app:last raised OSError: no database\n", run.err)
+    assert "Traceback" not in run.err
+
+
+def test_a_start_up_function_in_a_thread_that_outlasts_the_drain_is_named(
+    start: Start, write_app: WriteApp, broker: str
+) -> None:
+    write_app(HANDLER + '@app.on_startup\ndef first():\n    note("starting")\n    threading.Event().wait()\n')
+    run = start("run", "app:app", "--name-server", broker, "--drain-timeout", "0.3")
+    run.says("starting")
+    run.signal(signal.SIGTERM)
+    run.ends(1)
+    assert re.search(r" ERROR +app\.py:\d+ in first still runs in a thread: ended without it\n", run.err), run.err
     assert run.summary == (0, 0, 0, 0)
 
 

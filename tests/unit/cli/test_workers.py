@@ -137,8 +137,12 @@ async def settle(message):
     run.process.wait()
     wait_until(lambda: not any(map(is_running, children)), "all children have ended")
     assert "finished" in run.out
-    for who in ("worker 1", "worker 2", "broker"):
-        assert f"[{who}] draining: the parent process is gone" in run.err
+    drains = re.findall(r"\[(worker \d|broker)\] draining: the parent process is gone", run.err)
+    assert sorted(drains[:2]) == ["worker 1", "worker 2"]
+    assert drains[2:] == ["broker"]
+    again = start("run", "app:app", "--exit-when-idle", "0.3")
+    again.ends(0)
+    assert again.summary == (0, 0, 0, 0)  # what they had in hand was committed before the broker left
 
 
 def test_children_of_a_killed_parent_end_even_when_a_handler_blocks_the_loop(start: Start, write_app: WriteApp) -> None:
@@ -209,6 +213,8 @@ async def settle(message):
     run.says(r"\[worker 2\] draining")
     run.signal(signal.SIGTERM)
     run.ends(1, within=10)
+    assert re.search(r"\[worker \d\] cut after .* app:settle still runs", run.err)
+    assert re.search(r"worker \d was cut off \(exit code 1\)", run.err)
     assert not any(map(is_running, children))
     assert run.summary == (0, 0, 0, 0)
 
@@ -228,6 +234,8 @@ def settle(message):
     run.says("begins", within=40)
     run.signal(signal.SIGTERM)
     run.ends(1, within=10)
+    assert re.search(r"\[worker \d\] cut after 0\.3 s: app:settle still runs", run.err)
+    assert len(re.findall(r"worker \d was cut off \(exit code 1\)", run.err)) == 1
 
 
 def test_an_app_that_cannot_be_loaded_ends_the_run_with_one_line(start: Start, folder: Path) -> None:
