@@ -60,7 +60,7 @@ class ProtocolError(RocketAppError):
 
 
 class FrameTooLargeError(ProtocolError):
-    """The peer announced a frame above `client.max_frame_bytes`. The connection is closed."""
+    """A frame is above `client.max_frame_bytes`. A received one closes the connection; one of ours is not sent."""
 
     def __init__(self, size: int, limit: int) -> None:
         super().__init__(size, limit)
@@ -68,7 +68,7 @@ class FrameTooLargeError(ProtocolError):
         self.limit: int = limit
 
     def __str__(self) -> str:
-        return f"frame of {self.size} bytes, limit {self.limit}: see ClientConfig.max_frame_bytes"
+        return f"frame of {self.size} bytes, limit {self.limit}: see client.max_frame_bytes"
 
 
 class TransportError(RocketAppError):

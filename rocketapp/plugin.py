@@ -55,6 +55,7 @@ from rocketapp.model.event import (
     StandingStill,
     StoreReadOnly,
     StoreRecovered,
+    TableRestored,
     TopicMissing,
     Unmatched,
 )
@@ -159,6 +160,7 @@ __all__ = [
     "Subscription",
     "Surface",
     "SyncCall",
+    "TableRestored",
     "Tasks",
     "TopicMissing",
     "Unmatched",

@@ -68,7 +68,7 @@ class DelayService:
 
     def __init__(self, store: MessageStore, files: Files, clock: Clock, observe: Observe = unobserved) -> None:
         self._store, self._clock, self._observe = store, clock, observe
-        self._file = ConfigFile(files, DELAY_OFFSETS)
+        self._file = ConfigFile(files, DELAY_OFFSETS, observe)
         self._version = DataVersion(clock.now())
         self._shifts: dict[int, _ClockWentBack] = {}
         self.on_scheduled: Callable[[int], object] = int

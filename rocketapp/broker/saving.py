@@ -52,9 +52,9 @@ class Saving:
         monotonic: Callable[[], float],
     ) -> None:
         self._files, self._clock, self._observe = files, clock, observe
-        self._topics = (ConfigFile(files, TOPICS), topics)
-        self._groups = (ConfigFile(files, GROUPS), groups)
-        self._offsets = (ConfigFile(files, CONSUMER_OFFSETS), offsets)
+        self._topics = (ConfigFile(files, TOPICS, observe), topics)
+        self._groups = (ConfigFile(files, GROUPS, observe), groups)
+        self._offsets = (ConfigFile(files, CONSUMER_OFFSETS, observe), offsets)
         self._locks, self._monotonic = locks, monotonic
 
     def load(self, store: MessageStore) -> None:

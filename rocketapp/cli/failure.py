@@ -62,6 +62,11 @@ def user_place(error: BaseException) -> str | None:
     return None if found is None else f"{shown_path(found.file)}:{found.line}"
 
 
+def discard_stdout() -> None:
+    """The reader has closed the pipe, as `| head` does: what is not written yet goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def nearest(name: str, known: list[str]) -> str:
     """`; did you mean 'x'?` or nothing: the end of an error's line."""
     from difflib import get_close_matches

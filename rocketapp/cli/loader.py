@@ -84,19 +84,32 @@ def _attribute(module: Any, name: str, path: str) -> Any:
     found = module
     for part in path.strip().split("."):
         if not hasattr(found, part):
-            names = [known for known in dir(found) if not known.startswith("_")]
-            mend = nearest(part, names) or _apps_in(found)
+            mend = _instead_of(part, found)
             file = shown_path(getattr(module, "__file__", None) or name)
             raise CommandError(f"{file}: {name} has no attribute {part!r}{mend}")
         found = getattr(found, part)
     return found
 
 
-def _apps_in(holder: Any) -> str:
+def _instead_of(part: str, holder: Any) -> str:
+    """The app that was meant, a factory, or what may hold one: not a class or a module that was imported."""
     from rocketapp.app.app import RocketApp
 
-    apps = [name for name, value in getattr(holder, "__dict__", {}).items() if isinstance(value, RocketApp)]
-    return f": did you mean {apps[0]!r}?" if apps else ": create one with RocketApp(name)"
+    members = _members(holder)
+    apps = [name for name, value in members.items() if isinstance(value, RocketApp)]
+    if apps:
+        return nearest(part, apps) or f": did you mean {apps[0]!r}?"
+    home = getattr(holder, "__name__", None)
+    own = {name: value for name, value in members.items() if getattr(value, "__module__", None) == home}
+    factories = [f"{name}()" for name, value in own.items() if inspect.isfunction(value)]
+    holders = [
+        name for name, value in own.items() if any(isinstance(one, RocketApp) for one in _members(value).values())
+    ]
+    return nearest(part, factories + holders) or ": create one with RocketApp(name)"
+
+
+def _members(holder: Any) -> dict[str, Any]:
+    return {name: value for name, value in getattr(holder, "__dict__", {}).items() if not name.startswith("_")}
 
 
 def _call(factory: Any, shown: str) -> Any:

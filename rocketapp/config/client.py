@@ -29,6 +29,6 @@ class ClientConfig:
     )
     dial_timeout: float = option(3.0, "Seconds that connecting may take.", java="connectTimeoutMillis", least=0.1)
     max_frame_bytes: int = option(
-        16_777_216, "Largest frame that is accepted.", java="com.rocketmq.remoting.frameMaxLength", least=1024
+        16_777_216, "Largest frame that is accepted, or sent.", java="com.rocketmq.remoting.frameMaxLength", least=1024
     )
     max_inflated_bytes: int = option(16_777_216, "Largest body that a compressed message may inflate to.", least=1024)

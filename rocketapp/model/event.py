@@ -131,6 +131,8 @@ class DeadLettered(Event):
     reason: str
     message: Any = field(default=None, repr=False, compare=False)
     """The `Message` itself."""
+    error: BaseException | None = field(default=None, repr=False, compare=False)
+    """What the handler raised in its last attempt; None when it asked for the dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +250,15 @@ class RecordDamaged(Event):
 class StoreReadOnly(Event):
     """The disk failed in a way that forbids further writes: nothing is stored until a restart."""
 
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableRestored(Event):
+    """A table of the embedded broker could not be read: its content before the last change was taken in its place."""
+
+    path: str
+    """The file that could not be read. What was taken is in the file of this name that ends in `.bak`."""
     problem: str
 
 

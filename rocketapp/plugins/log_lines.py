@@ -125,6 +125,13 @@ _HOW: Final[dict[type[Event], _How]] = {
         ),
         repeats=True,
     ),
+    events.TableRestored: _How(
+        logging.WARNING,
+        lambda e: (
+            f"{e.path} cannot be used ({e.problem}): {e.path}.bak was taken in its place, "
+            "which lacks what was written last"
+        ),
+    ),
     events.StoreReadOnly: _How(
         logging.ERROR,
         lambda e: f"the store takes no more messages until a restart: {e.problem}",

@@ -19,6 +19,7 @@ from rocketapp.errors import (
     BrokerError,
     ConnectError,
     ConnectionLostError,
+    FrameTooLargeError,
     NoRouteError,
     ProtocolError,
     SendRefused,
@@ -208,6 +209,8 @@ class Attempts:
                 final=error.code not in RETRIED,
                 is_permanent=error.code == ResponseCode.MESSAGE_ILLEGAL,
             ) from None
+        except FrameTooLargeError as error:
+            raise _AttemptError(error, perhaps=False, final=True, is_permanent=True) from None
         except ConnectError as error:
             self._targets.failed(prepared.topic)
             raise _AttemptError(error, perhaps=False) from None

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rocketapp.errors import ConnectionLostError, ProtocolError, RequestTimeoutError
+from rocketapp.errors import ConnectionLostError, FrameTooLargeError, ProtocolError, RequestTimeoutError
 from rocketapp.state.pending import Pending, Waiting
 from rocketapp.transport.stream import Stream
 from rocketapp.wire.codes import ResponseCode
@@ -77,6 +77,7 @@ class Connection:
         self._on_unread, self._is_server = on_unread, is_server
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(max_frame_bytes)
+        self._max_frame_bytes = max_frame_bytes
         self._stream: Stream | None = None
         self._opaques = itertools.count(1)
         self._pending: Pending[Ask] = Pending()
@@ -122,7 +123,8 @@ class Connection:
     def start_request(self, command: Command, *, timeout: float) -> asyncio.Future[Command]:
         """Write the request now and set its opaque; the future brings the response, whatever its code.
 
-        The future fails with RequestTimeoutError after `timeout` seconds, or with ConnectionLostError.
+        The future fails with RequestTimeoutError after `timeout` seconds, with ConnectionLostError, or with
+        FrameTooLargeError: then nothing was sent.
         """
         answer: asyncio.Future[Command] = self._loop.create_future()
         now = self._loop.time()
@@ -138,18 +140,30 @@ class Connection:
             return
         command.opaque = opaque = next(self._opaques) & _LARGEST_OPAQUE
         data = encode(command)
+        if (problem := self._size_problem(data)) is not None:
+            if not answer.done():
+                answer.set_exception(problem)
+            return
         self._pending.add(opaque, waiting.waiter, waiting.started, waiting.deadline)
         if self._timer is None or waiting.deadline < self._timer_at:
             self._set_timer(waiting.deadline)
         self._write(data)
 
     def send_one_way(self, command: Command) -> None:
-        """Write a one-way request, which gets no response. ConnectionLostError when the connection has ended."""
+        """Write a one-way request, which gets no response. ConnectionLostError, FrameTooLargeError: it was not sent."""
         if self.is_closed:
             raise ConnectionLostError(self.peer, self.closed_reason)
         command.flag |= _ONE_WAY
         command.opaque = next(self._opaques) & _LARGEST_OPAQUE
-        self._write(encode(command))
+        data = encode(command)
+        if (problem := self._size_problem(data)) is not None:
+            raise problem
+        self._write(data)
+
+    def _size_problem(self, data: bytes) -> FrameTooLargeError | None:
+        # A peer would end the connection, and with it whatever else waits for an answer.
+        length = len(data) - 4
+        return FrameTooLargeError(length, self._max_frame_bytes) if length > self._max_frame_bytes else None
 
     def reply(self, response: Command) -> None:
         """Answer a request for which `serve` returned None. Does nothing when the connection has ended."""

@@ -10,6 +10,10 @@ from rocketapp.errors import FrameTooLargeError, ProtocolError
 from rocketapp.wire.command import Command, decode
 
 _SMALLEST = 4  # serializer and header length
+_LARGEST_REAL = 0x1000_0000
+"""Bytes of a frame above which its length is rather the beginning of something else."""
+_HTTP = (b"HTTP", b"GET ", b"HEAD", b"POST", b"PUT ")
+_TLS_RECORDS, _TLS_MAJOR = range(0x14, 0x18), 3
 
 
 class FrameReader:
@@ -47,7 +51,8 @@ class FrameReader:
         at, end = 0, len(data)
         while end - at >= 4:
             length = int.from_bytes(data[at : at + 4], "big", signed=True)
-            self._check(length)
+            if not _SMALLEST <= length <= self._limit:
+                raise self._refusal(length, data[at : at + 4])
             frame_end = at + 4 + length
             if frame_end > end:
                 self._needed = 4 + length
@@ -63,8 +68,19 @@ class FrameReader:
             self._waiting += data[at:] if at else data
         return commands
 
-    def _check(self, length: int) -> None:
+    def _refusal(self, length: int, word: bytes) -> ProtocolError:
         if length < _SMALLEST:
-            raise ProtocolError(f"frame of {length} bytes is shorter than its own header word")
-        if length > self._limit:
-            raise FrameTooLargeError(length, self._limit)
+            return ProtocolError(f"frame of {length} bytes is shorter than its own header word")
+        if (other := _other_protocol(word)) and length > _LARGEST_REAL:
+            return ProtocolError(f"the peer speaks {other}, which is not RocketMQ's protocol")
+        return FrameTooLargeError(length, self._limit)
+
+
+def _other_protocol(word: bytes) -> str:
+    """What begins with these four bytes, or ""."""
+    if word in _HTTP:
+        return "HTTP"
+    if word[0] in _TLS_RECORDS and word[1] == _TLS_MAJOR:
+        return "TLS"
+    text = word.decode("latin-1")
+    return f"another language (it begins with {text!r})" if text.isascii() and text.isprintable() else ""

@@ -255,17 +255,19 @@ class Lifecycle:
         limit = self._settings.app.connect_timeout
         deadline = self.loop.time() + limit
         pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        cause = "no answer"
         while True:
             client = wiring.client(config=config)
             try:
                 async with asyncio.timeout_at(deadline):
                     await client.start()
             except (TransportError, TimeoutError) as error:
+                cause = str(error) or cause  # the deadline itself says nothing
                 pause = pauses.next(self._random.random())
                 if self.loop.time() + pause < deadline:
                     await asyncio.sleep(pause)
                     continue
-                problem = f"not reached within {limit:g} s (app.connect_timeout): {error or 'no answer'}"
+                problem = f"not reached within {limit:g} s (app.connect_timeout): {cause}"
                 mend = "start the name server, or correct --name-server or client.name_server"
                 raise TransportError(config.name_server, f"{problem}: {mend}") from error
             self._clients[cluster] = client

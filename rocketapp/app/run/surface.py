@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, Unpack
 
@@ -10,6 +9,7 @@ from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.app.inject.providers import ContainerProviders
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.run.periodic import Periodic
+from rocketapp.app.run.plugin_failures import PluginFailures
 from rocketapp.app.settings.settings import Settings
 from rocketapp.errors import PluginError
 from rocketapp.hooks.idempotency import IdempotencyStore
@@ -23,7 +23,6 @@ from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
 from rocketapp.wire.record import Message
 
-log: logging.Logger = logging.getLogger("rocketapp.app")
 T = TypeVar("T")
 
 
@@ -47,6 +46,7 @@ class AppSurface:
         self.subscriptions: Sequence[Subscription] = tuple(subscriptions)
         self.snapshot = snapshot
         self._stores: list[HookResult] | None = None
+        self._failures = PluginFailures()
         self._observers: list[tuple[str, Observe]] = []
         self._metrics: list[tuple[str, ReadMetrics]] = []
         for hook in plugins.hooks("app_setup"):
@@ -87,8 +87,8 @@ class AppSurface:
         for plugin, observer in self._observers:
             try:
                 observer(event)
-            except Exception:
-                log.exception("plugin %s failed at the event %r", plugin, event)
+            except Exception as error:
+                self._failures.tell(plugin, f"the event {type(event).__name__}", error)
 
     def metrics(self, now: AppSnapshot) -> tuple[Metric, ...]:
         """What the plugins measure, beside this snapshot."""
@@ -96,8 +96,8 @@ class AppSurface:
         for plugin, read in self._metrics:
             try:
                 found += read(now)
-            except Exception:
-                log.exception("plugin %s failed to say its metrics", plugin)
+            except Exception as error:
+                self._failures.tell(plugin, "its metrics", error)
         return tuple(found)
 
     def idempotency_store(self) -> IdempotencyStore | None:

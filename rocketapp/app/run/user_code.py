@@ -90,7 +90,8 @@ class UserCode:
             return False
         error = doing.exception()
         if error is not None:
-            log.error("%s", error, exc_info=error)
+            log.error("%s", error)
+            log.debug("%s", who, exc_info=error)
         return error is None
 
 

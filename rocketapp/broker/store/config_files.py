@@ -16,6 +16,7 @@ from typing import Any
 
 from rocketapp.broker.store.files import OWN_STATE, Files, directory_of, read_whole, write_new
 from rocketapp.errors import ConfigError, ProtocolError
+from rocketapp.model.event import Observe, TableRestored, unobserved
 from rocketapp.wire import lenient_json
 
 TOPICS, GROUPS = "config/topics.json", "config/subscriptionGroup.json"
@@ -76,8 +77,8 @@ def _render(value: object, indent: str, known: Rendered) -> str:
 class ConfigFile:
     """One of these files and its `.bak`."""
 
-    def __init__(self, files: Files, path: str) -> None:
-        self._files, self._path = files, path
+    def __init__(self, files: Files, path: str, observe: Observe = unobserved) -> None:
+        self._files, self._path, self._observe = files, path, observe
         self._is_readable: bool | None = None
         """Whether the content of the main file may become the `.bak`; None: not checked yet."""
         self._unchanged: Rendered = {}
@@ -106,6 +107,8 @@ class ConfigFile:
                 self.place,
                 f"cannot be read ({found}): put back a good copy, or move it and its .bak away to begin without",
             )
+        if older is not None:
+            self._observe(TableRestored(self.place, problem or "it is missing"))
         return older
 
     def save(self, value: Mapping[str, Any]) -> None:

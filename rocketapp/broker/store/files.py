@@ -129,13 +129,13 @@ class DirectoryFiles:
     def open(self, path: str, *, create: bool = False) -> File:
         full = self._full(path)
         if not create:
-            return _OsFile(os.open(full, os.O_RDWR | os.O_CLOEXEC))
+            return _OsFile(os.open(full, os.O_RDWR | os.O_CLOEXEC), full)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            return _OsFile(os.open(full, flags, 0o644))
+            return _OsFile(os.open(full, flags, 0o644), full)
         except FileNotFoundError:
             self._make_directory(full.parent)
-            return _OsFile(os.open(full, flags, 0o644))
+            return _OsFile(os.open(full, flags, 0o644), full)
 
     def names(self, directory: str) -> list[str]:
         try:
@@ -222,20 +222,26 @@ _sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
 
 
 class _OsFile:
-    """A file descriptor."""
+    """A file descriptor. Its errors name the file, which those of the operating system do not."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_fd", "_path")
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, fd: int, path: Path) -> None:
+        self._fd, self._path = fd, path
 
     def read(self, size: int, at: int) -> bytes:
-        return os.pread(self._fd, size, at)
+        try:
+            return os.pread(self._fd, size, at)
+        except OSError as error:
+            raise self._named(error) from None
 
     def write(self, data: Bytes, at: int) -> None:
-        written = os.pwrite(self._fd, data, at)
-        if written != len(data):
-            self._write_rest(memoryview(data), written, at)
+        try:
+            written = os.pwrite(self._fd, data, at)
+            if written != len(data):
+                self._write_rest(memoryview(data), written, at)
+        except OSError as error:
+            raise self._named(error) from None
 
     def _write_rest(self, data: memoryview, written: int, at: int) -> None:
         # A short write usually means a full disk; the next write raises ENOSPC.
@@ -243,16 +249,25 @@ class _OsFile:
             written += os.pwrite(self._fd, data[written:], at + written)
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise self._named(error) from None
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
     def sync(self) -> None:
-        _sync_data(self._fd)
+        try:
+            _sync_data(self._fd)
+        except OSError as error:
+            raise self._named(error) from None
 
     def close(self) -> None:
         os.close(self._fd)
+
+    def _named(self, error: OSError) -> OSError:
+        return OSError(error.errno, error.strerror, str(self._path))
 
 
 class MemoryFiles:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError, print_failure
+from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, discard_stdout, print_failure
 from rocketapp.cli.options import refuse_empty
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ def command(
     )
     refuse_empty({"--name-server": name_server})
     settings = read_settings({"client": {"name_server": name_server}} if name_server else {})
+    if body == "-" and sys.stdin is None:
+        raise CommandError(f"send {topic} -: stdin is closed: give it lines to send, or a BODY in place of -")
     bodies = _lines(sys.stdin.buffer, count) if body == "-" else _copies(os.fsencode(body), count)
     return run_in_loop(_send(settings, like, bodies))
 
@@ -114,13 +116,16 @@ async def _copies(body: bytes, count: int) -> AsyncIterator[list[bytes]]:
 async def _lines(stdin: BinaryIO, count: int) -> AsyncIterator[list[bytes]]:
     """The lines that are there now: a typed line must not wait for the next one."""
     loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes] = asyncio.Queue()
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(CHUNKS_AHEAD)
 
     def read() -> None:
-        chunk = b"more"
-        while chunk:
-            chunk = stdin.read1(CHUNK_BYTES)  # type: ignore[attr-defined]
+        chunk: bytes | OSError = b"more"
+        while chunk and not isinstance(chunk, OSError):
+            try:
+                chunk = stdin.read1(CHUNK_BYTES)  # type: ignore[attr-defined]
+            except OSError as error:
+                chunk = error
             room.acquire()
             with contextlib.suppress(RuntimeError):  # the loop is closed: the command has ended
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
@@ -130,6 +135,8 @@ async def _lines(stdin: BinaryIO, count: int) -> AsyncIterator[list[bytes]]:
     rest = b""
     while chunk := await chunks.get():
         room.release()
+        if isinstance(chunk, OSError):
+            raise CommandError(f"stdin cannot be read: {describe(chunk)}", FAILED)
         *whole, rest = (rest + chunk).split(b"\n")
         lines = [line for line in map(_without_return, whole) if line]
         for begin in range(0, len(lines), AT_ONCE):
@@ -187,4 +194,9 @@ async def _send_batch(producer: Producer, like: Outgoing, bodies: Sequence[bytes
 
 
 def _show(result: SendResult) -> None:
-    print(f"{result.message_id} {result.queue} {result.queue_offset}", flush=True)
+    try:
+        print(f"{result.message_id} {result.queue} {result.queue_offset}", flush=True)
+    except BrokenPipeError:
+        # To send is the purpose: what is left must not depend on who reads along.
+        discard_stdout()
+        print_failure("stdout was closed: all messages are sent, but no further one is shown")

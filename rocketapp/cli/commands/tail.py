@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.failure import DONE, CommandError
+from rocketapp.cli.failure import DONE, CommandError, discard_stdout
 from rocketapp.cli.options import refuse_empty
 
 if TYPE_CHECKING:
@@ -39,6 +38,8 @@ def command(*, topic: str, tag: str, begin: str, count: int | None, as_json: boo
         tags = parse_tags(tag)
     except ValueError as error:
         raise CommandError(f"--tag {tag}: {error}") from error
+    if any("|" in one for one in tags):
+        raise CommandError(f"--tag {tag}: no message has such a tag: write || between tags, as in 'a || b'")
     refuse_empty({"--name-server": name_server})
     settings = read_settings({"client": {"name_server": name_server}} if name_server else {})
     show = as_json_line if as_json else as_text_line
@@ -46,8 +47,7 @@ def command(*, topic: str, tag: str, begin: str, count: int | None, as_json: boo
         with contextlib.suppress(KeyboardInterrupt):
             run_in_loop(_follow(settings, topic, tags, begin=begin, count=count, show=show))
     except BrokenPipeError:
-        # The reader has closed the pipe, as `rocketapp tail T | head` does: discard what is not written yet.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_stdout()
     return DONE
 
 

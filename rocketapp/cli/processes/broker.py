@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import logging
 import random
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rocketapp.config.broker import BrokerConfig
     from rocketapp.embedded.embedded import EmbeddedBroker
     from rocketapp.model.event import Event
+    from rocketapp.plugins.log_lines import Line
 
 _log = logging.getLogger("rocketapp.broker")
 
@@ -26,6 +28,8 @@ Names = Mapping[str, str]
 """Option of [broker] -> what the user knows it by."""
 DRAIN_TIMEOUT = 10.0
 """Seconds to write tables and close files after a signal."""
+TELL_AGAIN = 60.0
+"""Seconds after which a failure that goes on is told again."""
 
 
 def names_of(settings: Settings, **options: str) -> dict[str, str]:
@@ -77,9 +81,11 @@ async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, name
             raise CommandError(f"{config.listen}: {problem}: {mend}")
         port = 0
 
+    log = BrokerLog(asyncio.get_running_loop().time)
+
     async def start_on(port: int) -> tuple[EmbeddedBroker, str]:
         broker = EmbeddedBroker(
-            config=config, memory=memory, observe=_tell, clock=SystemClock(), random=random.Random()
+            config=config, memory=memory, observe=log.tell, clock=SystemClock(), random=random.Random()
         )
         return broker, await broker.start((host, port))
 
@@ -98,12 +104,23 @@ async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, name
         raise CommandError(f"{config.dir}: {problem}: choose another directory ({names['dir']})") from error
 
 
-def _tell(event: Event) -> None:
-    """Log the events of the broker."""
-    from rocketapp.plugins.log_lines import line_of
+class BrokerLog:
+    """The events of the broker as lines. What fails again and again is told once a minute."""
 
-    line = line_of(event)
-    _log.log(line.level, "%s", line.text)
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._told: dict[Line, float] = {}
+
+    def tell(self, event: Event) -> None:
+        from rocketapp.plugins.log_lines import line_of
+
+        line, now = line_of(event), self._now()
+        if line.repeats:
+            self._told = {known: at for known, at in self._told.items() if now - at < TELL_AGAIN}
+            if line in self._told:
+                return
+            self._told[line] = now
+        _log.log(line.level, "%s", line.text)
 
 
 def bind_problem(host: str, port: int) -> str | None:

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from rocketapp.cli.processes import broker as broker_process
+from rocketapp.cli.processes.broker import BrokerLog
 from rocketapp.cli.processes.stop import ProcessStop
 from rocketapp.config.broker import BrokerConfig
+from rocketapp.model.event import LoopFailed, RecordDamaged
 from tests.unit.cli.conftest import Start
 
 
@@ -126,3 +128,16 @@ async def test_a_port_that_is_taken_after_the_probe_is_replaced_by_a_free_one(
             on_serving=serving,
         )
     assert len(addresses) == 1 and addresses != [listen]
+
+
+def test_a_failure_that_goes_on_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    log = BrokerLog(lambda: now)
+    full = LoopFailed("flush", "[Errno 28] No space left on device: 'data/recovery.hint.tmp'")
+    for _ in range(240):
+        log.tell(full)
+        log.tell(RecordDamaged("orders", 0, 7, 100))
+        now += 0.5
+    log.tell(LoopFailed("flush", "another reason"))
+    assert [record.getMessage().partition(":")[0] for record in caplog.records].count("flush failed and goes on") == 3
+    assert len(caplog.records) == 3 + 2

@@ -121,6 +121,20 @@ def test_a_missing_app_points_to_the_one_that_is_there(write: Write) -> None:
     assert "did you mean 'wares'?" in text
 
 
+@pytest.mark.parametrize(
+    ("source", "attribute", "meant"),
+    [
+        ("from rocketapp import *\nclass Apps: ...\nwares = RocketApp('shop')\n", "app", "'wares'?"),
+        ("from rocketapp import *\nclass Shop: ...\nshop_app = RocketApp('shop')\n", "shop", "'shop_app'?"),
+        ("import rocketapp as apps\nclass App: ...\n", "app", "RocketApp(name)"),
+        ("from rocketapp import RocketApp as App\ndef create(): ...\n", "creat", "'create()'?"),
+        (APP + "class apps:\n    shop = RocketApp('shop')\n", "aps.shop", "'apps'?"),
+    ],
+)
+def test_an_app_is_offered_and_no_class_of_a_like_name(write: Write, source: str, attribute: str, meant: str) -> None:
+    assert problem(f"{write(source)}:{attribute}").endswith(meant)
+
+
 def test_something_else_than_an_app_is_told_by_its_kind(write: Write) -> None:
     module = write("app = 7\n")
     assert "is an int, not a RocketApp" in problem(module)

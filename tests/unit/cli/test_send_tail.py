@@ -250,3 +250,34 @@ def test_the_settings_name_the_cluster_too(start: Start, folder: Path, address: 
     tail = start("tail", "orders-by-settings", "--from", "first", "--count", "1")
     tail.ends(0)
     assert tail.out.endswith(" x\n")
+
+
+def test_what_is_left_is_sent_when_the_reader_has_seen_enough(
+    folder: Path, address: str, topic: str, stored: Stored
+) -> None:
+    command = [sys.executable, "-m", "rocketapp", "send", topic, "x", "--count", "300", "--name-server", address]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=folder) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert SENT.match(process.stdout.readline())
+        process.stdout.close()
+        assert process.wait(20) == 0
+        assert process.stderr.read() == (
+            "rocketapp: stdout was closed: all messages are sent, but no further one is shown\n"
+        )
+    assert len(stored(300)) == 300
+
+
+@pytest.mark.parametrize(
+    ("stdin", "words", "code"),
+    [("<&-", "stdin is closed: give it lines to send", 2), ("<&1", "stdin cannot be read: OSError", 1)],
+)
+def test_a_stdin_that_cannot_be_read_is_one_line(
+    folder: Path, address: str, topic: str, stdin: str, words: str, code: int
+) -> None:
+    line = f'exec "$0" -m rocketapp send {topic} - --name-server {address} {stdin}'
+    done = subprocess.run(
+        ["sh", "-c", line, sys.executable], cwd=folder, capture_output=True, text=True, check=False, timeout=20
+    )
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr and done.stderr.count("\n") == 1, done.stderr

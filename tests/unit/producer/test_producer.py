@@ -147,6 +147,21 @@ async def test_what_cannot_be_sent_is_refused_and_nothing_leaves() -> None:
 
 
 @in_virtual_time
+async def test_a_frame_that_no_broker_accepts_is_refused_and_the_connection_stays() -> None:
+    cluster, events = Cluster(), Events()
+    async with producing(cluster, events, max_message_bytes=1 << 25, compression="none") as producer:
+        await producer.send(Outgoing(topic="t", body=b"x"))
+        large = Outgoing(topic="t", body=bytes(1 << 24))
+        for refused in (producer.send(large), producer.send_one_way(large), producer.send_many([large])):
+            error = await outcome(refused)
+            assert isinstance(error, SendRefused)
+            assert "limit 16777216: see client.max_frame_bytes" in str(error)
+        await producer.send(Outgoing(topic="t", body=b"y"))
+        assert [body for _, body in cluster.brokers[0].stored] == [b"x", b"y"]
+        assert len(events) == 2  # one attempt of each that is awaited
+
+
+@in_virtual_time
 async def test_a_refusal_that_another_attempt_would_meet_too_is_final() -> None:
     cluster = Cluster()
     async with producing(cluster) as producer:

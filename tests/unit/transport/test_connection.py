@@ -248,7 +248,7 @@ async def test_a_request_may_be_answered_later_and_in_the_peers_form() -> None:
     ("data", "reason"),
     [
         (b"\x00\x00\x00\x08\x00\x00\x00\x04nope", "header"),
-        (b"\x7f\xff\xff\xff", "limit 1048576: see ClientConfig.max_frame_bytes"),
+        (b"\x7f\xff\xff\xff", "limit 1048576: see client.max_frame_bytes"),
         (b"\xff\xff\xff\xff", "-1 bytes"),
     ],
 )

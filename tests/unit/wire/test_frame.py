@@ -120,3 +120,17 @@ def test_a_large_frame_in_small_pieces_takes_time_in_proportion() -> None:
 
     small = min(seconds(LIMIT // 16) for _ in range(5))
     assert min(seconds(LIMIT) for _ in range(3)) < 80 * small
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the peer speaks HTTP,"),
+        (b"GET / HTTP/1.1\r\n\r\n", "the peer speaks HTTP,"),
+        (b"\x15\x03\x01\x00\x02\x02\x28", "the peer speaks TLS,"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "the peer speaks another language"),
+    ],
+)
+def test_another_protocol_is_told_by_its_name(data: bytes, found: str) -> None:
+    with pytest.raises(ProtocolError, match=f"{found}.*which is not RocketMQ's protocol"):
+        FrameReader(LIMIT).feed(data)

@@ -107,7 +107,7 @@ async def test_a_snapshot_has_what_plugins_measure_and_does_without_those_that_f
     assert [metric.samples for metric in looking.app.snapshot().metrics] == [(({"shop": "one"}, 1),)]
     measuring.problems.append(ValueError("broken"))
     assert looking.app.snapshot().metrics == ()
-    assert "Measuring failed to say its metrics" in caplog.text
+    assert "Measuring failed at its metrics: ValueError: broken" in caplog.text
 
 
 async def test_a_hook_that_does_not_return_a_function_is_refused(run: Run) -> None:

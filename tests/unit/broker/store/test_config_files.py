@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from rocketapp.broker.store.config_files import CONSUMER_OFFSETS, ConfigFile, decode, encode
 from rocketapp.broker.store.files import MemoryFiles, read_whole
 from rocketapp.errors import ConfigError, ProtocolError
+from rocketapp.model.event import TableRestored
+from rocketapp.plugins.log_lines import line_of
 from tests.unit.broker.store.disk import Disk, Stopped
+from tests.unit.broker.store.stores import Events
 
 OFFSETS = {
     "dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1795226778614},
@@ -99,9 +102,13 @@ def test_a_damaged_file_is_replaced_by_the_content_before_and_never_backed_up(ha
         files.open(CONSUMER_OFFSETS).write(bytes(60), 0)
     else:
         files.open(CONSUMER_OFFSETS).truncate(0 if harm == "empty" else 30)
-    fresh = ConfigFile(files, CONSUMER_OFFSETS)
+    events = Events()
+    fresh = ConfigFile(files, CONSUMER_OFFSETS, events)
     without_loading = ConfigFile(files.clone(), CONSUMER_OFFSETS)
     assert fresh.load() == table(1)
+    (told,) = events.of(TableRestored)
+    assert line_of(told).text.startswith(f"{fresh.place} cannot be used (")
+    assert f"): {fresh.place}.bak was taken in its place" in line_of(told).text
     for each in (fresh, without_loading):
         each.save(table(3))
         assert each.load() == table(3)

@@ -144,3 +144,13 @@ def test_new_directories_are_synced_up_to_the_one_that_existed(tmp_path: Path, m
     synced.clear()
     files.sync_directory("consumequeue/T/0")
     assert [parts(path) for path in synced] == ["consumequeue/T/0"]
+
+
+def test_an_error_of_the_disk_names_the_file(tmp_path: Path) -> None:
+    files = DirectoryFiles(str(tmp_path / "data"))
+    (tmp_path / "data" / "full").symlink_to("/dev/full")
+    file = files.open("full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*/data/full'"):
+        file.write(b"x", 0)
+    file.close()
+    files.close()
