@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,6 +17,7 @@ from typing import Any, Final
 from rocketapp.plugin import (
     Assigned,
     AsyncCall,
+    DeadLettered,
     Event,
     Handled,
     Observe,
@@ -60,6 +62,7 @@ class EventLog:
         self._unmatched: Counter[str] = Counter()
         self._moved: dict[tuple[type[Event], str, str, str], list[Assigned | Released]] = {}
         self._told: dict[Line, bool] = {}
+        self._traced: set[tuple[object, ...]] = set()
         self._later = later or (lambda call: asyncio.get_running_loop().call_soon(call))
 
     def observe(self, event: Event) -> None:
@@ -72,7 +75,7 @@ class EventLog:
             self._remember_move(event)
         else:
             self._tell_moves()
-            self._tell(line_of(event))
+            self._tell(line_of(event), self._traceback_of(event))
 
     def tell_counts(self) -> None:
         """One line for everything handled since the last one; nothing when nothing was."""
@@ -90,8 +93,20 @@ class EventLog:
             self._unmatched.clear()
         # A failure that came again since the last count stays told; one that ceased may be told anew.
         self._told = {line: False for line, again in self._told.items() if again}
+        self._traced.clear()
 
-    def _tell(self, line: Line) -> None:
+    def _traceback_of(self, event: Event) -> BaseException | None:
+        """Of the last attempt of a dead message, unless its like was just written."""
+        if not isinstance(event, DeadLettered) or event.error is None:
+            return None
+        raised_at = [line for _, line in traceback.walk_tb(event.error.__traceback__)]
+        like = (event.handler, type(event.error), *raised_at)
+        if like in self._traced:
+            return None
+        self._traced.add(like)
+        return event.error
+
+    def _tell(self, line: Line, error: BaseException | None = None) -> None:
         """Write it, unless the same background failure was just written and goes on."""
         if line.repeats:
             known = line in self._told
@@ -99,7 +114,7 @@ class EventLog:
             if known:
                 return
         logger = messages if line.is_about_message else states
-        logger.log(line.level, "%s", line.text, extra={"fields": line.fields})
+        logger.log(line.level, "%s", line.text, extra={"fields": line.fields}, exc_info=error)
 
     def _remember_move(self, event: Assigned | Released) -> None:
         """Queues come and go in bursts: a rebalance is one line per topic and broker."""

@@ -8,7 +8,7 @@ and retries that go through a normal send, carry the properties made here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 
 from rocketapp.model.names import DELAY_SECONDS, delay_level_at_least
@@ -63,16 +63,23 @@ class Failure:
     """Seconds that the handler asked to wait before the next attempt."""
     stop: bool = False
     """The topic is to be paused, and the message kept."""
+    error: BaseException | None = field(default=None, compare=False, repr=False)
+    """What the handler raised in a last attempt, for its traceback; not kept of earlier ones."""
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.text}" if self.text else self.kind
+
+
+def is_last(failure: Failure, *, reconsume_times: int, retries: int) -> bool:
+    """Whether no attempt follows the failed one."""
+    return failure.dead or (retries != UNLIMITED and reconsume_times >= retries)
 
 
 def concurrent_step(
     failure: Failure, *, reconsume_times: int, retries: int, delay: float | None = None
 ) -> SendBack | Dead:
     """The next step for a message on which a concurrent handler failed. `delay`: the seconds of its policy."""
-    if failure.dead or (retries != UNLIMITED and reconsume_times >= retries):
+    if is_last(failure, reconsume_times=reconsume_times, retries=retries):
         return Dead()
     after = delay if failure.after is None else failure.after
     if after is not None:
@@ -82,7 +89,7 @@ def concurrent_step(
 
 def orderly_step(failure: Failure, *, reconsume_times: int, retries: int, suspend: float) -> InPlace | Dead:
     """The next step for a message on which an orderly handler failed. It waits `suspend` seconds by default."""
-    if failure.dead or (retries != UNLIMITED and reconsume_times >= retries):
+    if is_last(failure, reconsume_times=reconsume_times, retries=retries):
         return Dead()
     return InPlace(suspend if failure.after is None else failure.after)
 

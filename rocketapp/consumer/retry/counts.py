@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.model.event import DeadLettered, Observe, Retried
+from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
 
 
@@ -20,4 +21,5 @@ def count_dead_letter(handler: Handler, message: Message, reason: object, *, gro
     """A broker has stored the message as a dead letter."""
     handler.stats.dead_lettered += 1
     message_id, attempt = message.message_id, message.attempt
-    observe(DeadLettered(group, handler.name, message.topic, message_id, attempt, str(reason), message))
+    error = reason.error if isinstance(reason, Failure) else None
+    observe(DeadLettered(group, handler.name, message.topic, message_id, attempt, str(reason), message, error))

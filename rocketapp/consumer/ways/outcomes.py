@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import CoroutineType
 
 from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop, outcomes_by_message
 from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.policy import judged
-from rocketapp.state.redelivery import LONGEST_TEXT, Failure
+from rocketapp.state.redelivery import LONGEST_TEXT, Failure, is_last
 from rocketapp.user_line import file_of, log_traceback, place_of_error
 from rocketapp.wire.message import Unreadable
 from rocketapp.wire.record import Message
@@ -21,13 +22,13 @@ def failures_of(
     """Why each of these messages failed, or None, from what one call for all of them returned or raised."""
     home = file_of(subscription)
     if raised:
-        if isinstance(result, BaseException) and not isinstance(result, Skip):
-            log_traceback(result, subscription)
         if isinstance(result, Unreadable):
+            log_traceback(result, subscription)
             failure, text = failure_of(result, raised, home), text_of(result, home)
             others = Failure("UnreadableBody", f"of another message: {text}")
             return [failure if message is result.source else others for message in messages]
-        return [failure_of(result, raised, home, subscription.retry)] * len(messages)
+        failures = [failure_of(result, raised, home, subscription.retry)] * len(messages)
+        return _with_traceback(failures, result, messages, subscription)
     try:
         single = outcomes_by_message(result, messages)
     except TypeError as error:
@@ -36,6 +37,26 @@ def failures_of(
     if single is None:
         return [failure_of(result, raised, home)] * len(messages)
     return [failure_of(single.get(message), False, home) for message in messages]
+
+
+def _with_traceback(
+    failures: list[Failure | None], raised: object, messages: Sequence[Message], subscription: Subscription
+) -> list[Failure | None]:
+    """The traceback goes with the dead letter of a last attempt; of other attempts it is logged at DEBUG.
+
+    Outcomes are raised on purpose: theirs is logged at DEBUG too.
+    """
+    if not isinstance(raised, BaseException) or isinstance(raised, Skip):
+        return failures
+    found = list(failures)
+    if not isinstance(raised, Outcome):
+        for at, (failure, message) in enumerate(zip(failures, messages, strict=True)):
+            times, retries = message.reconsume_times, subscription.retries
+            if failure is not None and is_last(failure, reconsume_times=times, retries=retries):
+                found[at] = replace(failure, error=raised)
+    if all(failure is None or failure.error is None for failure in found):
+        log_traceback(raised, subscription)
+    return found
 
 
 def failure_of(result: object, raised: bool, home: str = "", policy: Policy | None = None) -> Failure | None:

@@ -35,6 +35,16 @@ class Later:
             self.calls.pop()()
 
 
+def broken() -> None:
+    raise ExceptionGroup("several", [ValueError("no money"), KeyError("account")])
+
+
+def error_of(call: Callable[[], None]) -> BaseException:
+    with pytest.raises(BaseException) as caught:
+        call()
+    return caught.value
+
+
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
     """The lines since the last look."""
@@ -46,6 +56,25 @@ def lines(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
         return found
 
     return look
+
+
+def test_every_cause_of_a_last_failure_is_written_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "rocketapp")
+    log = EventLog(Later())
+
+    def die(call: Callable[[], None]) -> str:
+        caplog.clear()
+        error = error_of(call)
+        log.observe(events.DeadLettered("shop", "app:settle", "orders", "7F", 17, "several", error=error))
+        (record,) = caplog.records
+        return make_formatter("text").format(record)
+
+    text = die(broken)
+    assert "in broken" in text and "ValueError: no money" in text and "KeyError: 'account'" in text
+    assert "\n" not in die(broken), "the like was just written"
+    assert "ZeroDivisionError" in die(lambda: print(1 / 0))
+    log.tell_counts()
+    assert "KeyError: 'account'" in die(broken)
 
 
 def test_a_retry_and_a_dead_letter_are_a_line_each(lines: Callable[[], list[str]]) -> None:
@@ -124,6 +153,8 @@ def test_every_event_is_a_line_or_a_count_and_a_json_object(
 ) -> None:
     caplog.set_level(logging.DEBUG, "rocketapp")
     values = {"queue": QUEUE, "count": 3, "attempt": 1, "delay": 1.0, "seconds": 900.0, "offset": 1, "epoch": 1}
+    if kind is events.DeadLettered:
+        values["error"] = ValueError("no money")
     later = Later()
     log = EventLog(later)
     log.observe(kind(**{name: values.get(name, name) for name in kind.__dataclass_fields__}))

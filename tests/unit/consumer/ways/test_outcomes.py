@@ -262,3 +262,18 @@ def test_the_whole_traceback_is_told_at_debug(caplog: pytest.LogCaptureFixture) 
         failures_of(error, True, [message(), message(offset=1)], subscription())
     assert len(caplog.records) == 1
     assert "raw_decode" in caplog.text
+
+
+def test_what_a_last_attempt_raised_goes_with_its_dead_letter_alone(caplog: pytest.LogCaptureFixture) -> None:
+    error, about = raised_by(loads_half), subscription(retries=1)
+    first, last = message(), message(offset=1, reconsume_times=1)
+    with caplog.at_level(logging.DEBUG, "rocketapp.failures"):
+        failures = failures_of(error, True, [first, last], about)
+    assert [failure and failure.error for failure in failures] == [None, error]
+    assert not caplog.records, "it is written with the dead letter"
+
+
+def test_an_outcome_was_raised_on_purpose_and_needs_no_traceback() -> None:
+    (failure,) = failures_of(DeadLetter("spoilt"), True, [message()], subscription())
+    assert failure is not None and failure.dead
+    assert failure.error is None
