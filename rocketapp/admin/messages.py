@@ -7,34 +7,19 @@ from functools import partial
 
 from rocketapp.admin.cluster import AdminCluster, at_once
 from rocketapp.client.calls import messages
-from rocketapp.errors import BrokerError, ProtocolError, RocketAppError
+from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
-from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.record import Message, decode_record, decode_records
 from rocketapp.wire.requests.messages import QueryRequest
 
 
-class NoIndexError(RocketAppError):
-    """A broker keeps no index of keys, so it cannot look for one."""
-
-    def __init__(self, broker: str) -> None:
-        super().__init__(broker)
-        self.broker: str = broker
-
-    def __str__(self) -> str:
-        return (
-            f"broker {self.broker} keeps no index of keys, as the embedded one: give the broker's id of the message, "
-            "or read the topic with rocketapp tail TOPIC --from first"
-        )
-
-
 async def find_by_id(cluster: AdminCluster, message_id: str, *, topic: str | None = None) -> list[Message]:
     """Every stored copy: of a broker's id the one at its place, of a producer's id those in `topic`, or in any.
 
-    Retries and dead letters are copies. Raises NoIndexError where a broker cannot look for a producer's id.
+    Retries and dead letters are copies.
     """
     placed = await _at_place(cluster, message_id)
     if placed is not None:
@@ -44,7 +29,7 @@ async def find_by_id(cluster: AdminCluster, message_id: str, *, topic: str | Non
 
 
 async def find_by_key(cluster: AdminCluster, key: str, *, topic: str | None = None) -> list[Message]:
-    """The messages with this key in `topic`, or in any, the oldest first. Raises NoIndexError as `find_by_id`."""
+    """The messages with this key in `topic`, or in any, the oldest first."""
     return await _look_up(cluster, topic, QueryRequest("", key), lambda message: key in message.keys)
 
 
@@ -75,12 +60,7 @@ async def _look_up(
 
 async def _query(cluster: AdminCluster, question: QueryRequest, topic: str) -> list[Message]:
     async def ask(connection: Connection, timeout: float) -> bytes:
-        try:
-            return await messages.query(connection, question._replace(topic=topic), timeout)
-        except BrokerError as error:
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise NoIndexError(error.address) from error
-            raise
+        return await messages.query(connection, question._replace(topic=topic), timeout)
 
     answers = await cluster.from_all(ask)
     return [message for name, body in answers.items() for message in _decoded(body, name, topic)]

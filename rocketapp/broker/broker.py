@@ -27,6 +27,7 @@ from rocketapp.broker.processors.groups import GroupProcessor
 from rocketapp.broker.processors.locks import LockProcessor
 from rocketapp.broker.processors.offsets import OffsetProcessor
 from rocketapp.broker.processors.pull import PullProcessor
+from rocketapp.broker.processors.queries import QueryProcessor
 from rocketapp.broker.processors.runtime import RuntimeProcessor
 from rocketapp.broker.processors.send import SendProcessor
 from rocketapp.broker.processors.send_back import SendBackProcessor
@@ -127,6 +128,7 @@ class Broker:
             **SendBackProcessor(core).table(),
             **self._pulls.table(),
             **OffsetProcessor(core).table(),
+            **QueryProcessor(core).table(),
             **self._clients.table(),
             **LockProcessor(core).table(),
             **TopicProcessor(core, self._pulls.topic_gone).table(),

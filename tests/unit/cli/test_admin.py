@@ -53,7 +53,7 @@ def test_tables_and_json_say_the_same(ask: Ask) -> None:
         (["offset", "reset", "g", "TBW102", "--to", "soon"], 2, "--to soon: write first, last, an offset"),
         (["dlq", "show", "g", "b:0:1"], 1, "group g has no dead letter b:0:1: see rocketapp dlq list g"),
         (["message"], 2, "message: give either an ID or --key"),
-        (["message", "7F000001000C06D1C4A40D4E5C5E0000"], 1, "keeps no index of keys"),
+        (["message", "7F000001000C06D1C4A40D4E5C5E0000"], 1, "is stored in any topic"),
         (["dlq", "replay", "g", "--state", "missing/state.json"], 2, "give another with --state"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,

@@ -1,0 +1,64 @@
+"""Messages by their ids and keys: a broker without an index looks through its newest ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rocketapp.broker.processors import queries
+from rocketapp.wire import properties as names
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.record import decode_records
+from rocketapp.wire.requests.messages import QueryRequest
+from tests.unit.broker.asking import Client, running
+from tests.unit.scripted import in_virtual_time
+
+
+async def send(client: Client, number: int, *, keys: str = "", queue_id: int = 0) -> None:
+    properties = {names.UNIQ_KEY: f"ID{number}", **({names.KEYS: keys} if keys else {})}
+    await client.send("orders", str(number).encode(), names.encode(properties).decode(), queue_id=queue_id)
+
+
+async def query(client: Client, key: str, **more: Any) -> Command:
+    return await client.ask(RequestCode.QUERY_MESSAGE, QueryRequest("orders", key, **more).to_fields())
+
+
+def bodies(answer: Command) -> list[bytes]:
+    return [message.body for message in decode_records(answer.body, None)]
+
+
+@in_virtual_time
+async def test_every_queue_is_looked_through_for_a_key() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        for number in range(100):
+            await send(client, number, keys=f"k{number % 10} all", queue_id=number % 4)
+        assert sorted(bodies(await query(client, "k3"))) == sorted(str(number).encode() for number in range(3, 100, 10))
+        assert bodies(await query(client, "ID42", unique=True)) == [b"42"]
+        assert len(bodies(await query(client, "all"))) == 64
+        assert len(bodies(await query(client, "all", most=5))) == 5
+
+
+@in_virtual_time
+async def test_part_of_a_key_and_what_is_in_a_body_are_not_the_key() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await send(client, 12, keys="order-12")
+        for key, more in (("order-1", {}), ("12", {}), ("order-12", {"unique": True}), ("order-12", {"end_ms": 5})):
+            answer = await query(client, key, **more)
+            assert (answer.code, answer.body) == (ResponseCode.QUERY_NOT_FOUND, b"")
+        assert bodies(await query(client, "order-12")) == [b"12"]
+
+
+@in_virtual_time
+async def test_of_a_long_topic_the_newest_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "MOST_LOOKED_AT", 500)
+    async with running() as broker:
+        client = await broker.client()
+        most = 500
+        for number in range(most + 10):
+            await send(client, number, keys="k")
+        assert (await query(client, "ID9", unique=True)).code == ResponseCode.QUERY_NOT_FOUND
+        assert bodies(await query(client, "ID10", unique=True)) == [b"10"]
