@@ -10,7 +10,7 @@ export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check pipeline java bench faults simulation spark clean
+.PHONY: help run test check pipeline java bench faults simulation spark templates clean
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
@@ -22,6 +22,7 @@ help:
 	@echo "make simulation  seeds of the simulated cluster; ARGS='--seeds 0 10000'"
 	@echo "make spark   ARGS=cluster: spark-submit on two workers; ARGS=versions: every version of Spark;"
 	@echo "             ARGS=landing: 1,000,000 messages of Apache RocketMQ into Parquet files, the app killed on the way"
+	@echo "make templates  from a wheel to projects of \`rocketapp new\` that pass their tests and run, with times; ARGS selects"
 	@echo "make clean   remove .venv, .cache and what tools left; never .rocketapp, which holds messages"
 
 run: .venv/.run-stamp
@@ -60,6 +61,9 @@ simulation: .venv/.dev-stamp
 
 spark: .venv/.dev-stamp
 	$(BIN)/python -m tests.spark $(ARGS)
+
+templates: .venv/.dev-stamp
+	$(BIN)/python -m tests.templates $(ARGS)
 
 clean:
 	rm -rf .venv .cache .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build

@@ -19,6 +19,7 @@ from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, p
 
 COMMANDS = {
     "run": "rocketapp.cli.commands.run",
+    "new": "rocketapp.cli.commands.new",
     "broker": "rocketapp.cli.commands.broker",
     "send": "rocketapp.cli.commands.send",
     "tail": "rocketapp.cli.commands.tail",
@@ -30,6 +31,7 @@ COMMANDS = {
     "offset": "rocketapp.cli.commands.offset",
     "dlq": "rocketapp.cli.commands.dlq",
     "message": "rocketapp.cli.commands.message",
+    "completion": "rocketapp.cli.commands.completion",
 }
 """Name of a command -> module that holds it as `command`."""
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+import subprocess
+import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +35,13 @@ class Reader:
         words = shlex.split(next(line for line in lines if line.startswith(beginning)))
         self._commands.append(Command(self._folder, *words[1:]))
         return self._commands[-1]
+
+    def runs(self, words: str) -> str:
+        """What another program says that ends well."""
+        command = [sys.executable, "-m", *shlex.split(words)]
+        done = subprocess.run(command, cwd=self._folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def leaves(self) -> None:
         for command in reversed(self._commands):
@@ -92,6 +103,30 @@ def test_tags(reader: Reader) -> None:
     for text in ("shipping parcel 1", "searching parcel 2", "something else: weighed parcel 3"):
         run.says(text, within=40)  # a thread and the loop may share a line
     run.stops()
+
+
+def test_eight_messages_for_four_workers(reader: Reader) -> None:
+    """The reader has the topic already, from the first message."""
+    reader.write(TUTORIAL, 0)
+    run = reader.types(TUTORIAL, "rocketapp run app:app")
+    run.says("shop started")
+    reader.types(TUTORIAL, 'rocketapp send orders "order 1"').ends(0)
+    run.says("settling order 1\n", within=40)
+    run.stops()
+    reader.write(TUTORIAL, 7)
+    workers = reader.types(TUTORIAL, "rocketapp run app:app --workers 4")
+    workers.says("(?s)" + "group shop takes orders.*" * 4)
+    reader.types(TUTORIAL, 'rocketapp send orders "order 3" --count 8').ends(0)
+    workers.says("(?s)(process [0-9]+ settles order 3.*){8}", within=40)
+    settled = Counter(re.findall("process ([0-9]+) settles order 3", workers.out))
+    assert sorted(settled.values()) == [2, 2, 2, 2]
+    workers.stops()
+
+
+def test_the_shown_tests_pass_under_pytest(reader: Reader) -> None:
+    reader.write(TUTORIAL, 6)
+    words = next(text for _, text in commands(TUTORIAL) if text.startswith("pytest "))
+    assert "2 passed" in reader.runs(words)
 
 
 def test_publishing_at_the_start(reader: Reader) -> None:

@@ -1,6 +1,6 @@
 """`rocketapp run`: consume until SIGINT, SIGTERM or SIGHUP, then drain.
 
-With one worker this process is the worker; otherwise it is the parent. Either way the
+With one worker this process is the worker; with several, or with --reload, it is the parent. Either way the
 embedded broker, when one is needed, is a child process that is stopped last, and the
 last line on stdout is the summary.
 """
@@ -45,6 +45,8 @@ class RunOptions:
     embedded: str | None
     no_embedded: bool
     workers: int
+    reload: bool
+    reload_dir: tuple[str, ...]
     exit_when_idle: float | None
     log_format: str | None
     log_level: str | None
@@ -79,6 +81,8 @@ class RunOptions:
 @click.option("--embedded", metavar="DIR", help="Use an embedded broker in DIR, also when the settings name a cluster.")
 @click.option("--no-embedded", is_flag=True, help="Fail when nothing names a cluster; in production.")
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=1, metavar="N", help="Processes; default 1.")
+@click.option("--reload", is_flag=True, help="Start anew when a source or the settings file changes; for development.")
+@click.option("--reload-dir", multiple=True, metavar="DIR", help="Watch DIR, not this folder; may be repeated.")
 @click.option(
     "--exit-when-idle", type=SECONDS, metavar="S", help="End with 0 when S seconds long nothing was left to do."
 )
@@ -125,8 +129,10 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
         raise CommandError("--embedded and --name-server exclude each other: leave one out")
     if options.embedded and options.no_embedded:
         raise CommandError("--embedded and --no-embedded exclude each other: leave one out")
+    if options.reload_dir and not options.reload:
+        raise CommandError("--reload-dir needs --reload: give both")
     app = None
-    if options.workers == 1:
+    if options.workers == 1 and not options.reload:
         from rocketapp.cli.loader import load_app
 
         app = load_app(options.app)
@@ -186,9 +192,12 @@ async def _run_worker(
 
 
 async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLine, stop: ProcessStop) -> int:
+    from rocketapp.cli.processes.edits import edits_of
     from rocketapp.cli.processes.parent import Parent
     from rocketapp.cli.processes.presence import Presence
 
+    limit = settings.app.drain_timeout
+    edits = edits_of(options.reload, options.reload_dir, options.settings, limit)
     stop.listen()
     presence = Presence()
     parent = Parent(
@@ -200,10 +209,11 @@ async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLi
             "exit_when_idle": options.exit_when_idle,
         },
         workers=options.workers,
-        drain_timeout=settings.app.drain_timeout,
+        drain_timeout=limit,
         exit_when_idle=options.exit_when_idle,
         keeper=make_keeper(options, settings, presence=presence.reading),
         presence=presence,
+        edits=edits,
     )
     last_line.summary = lambda: parent.reports.summary
     try:

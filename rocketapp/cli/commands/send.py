@@ -27,6 +27,8 @@ UNITS = {"s": 1, "m": 60, "h": 3600}
 PRODUCER_GROUP = "rocketapp-send"
 AT_ONCE = 256
 """Lines of stdin, or copies of a message, that are sent together."""
+PARTS = 16
+"""Of what is sent together: each part goes to the next queue, because a batch goes to one."""
 CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
 """How much of stdin is read before it is sent."""
 
@@ -183,13 +185,16 @@ async def _send_batch(producer: Producer, like: Outgoing, bodies: Sequence[bytes
     from rocketapp.errors import RocketAppError
 
     for_each = [replace(like, body=body) for body in bodies]
+    size = len(bodies) if like.order_key else -(-len(bodies) // PARTS)
     try:
-        results = [await producer.send(for_each[0])] if len(for_each) == 1 else await producer.send_many(for_each)
+        for begin in range(0, len(for_each), size):
+            part = for_each[begin : begin + size]
+            results = [await producer.send(part[0])] if len(part) == 1 else await producer.send_many(part)
+            for result in results:
+                _show(result)
     except RocketAppError as error:
         print_failure(str(error))
         return False
-    for result in results:
-        _show(result)
     return True
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.logs import log_failure
 from rocketapp.cli.processes.child import Child, exit_text
+from rocketapp.cli.processes.edits import Edits
 from rocketapp.cli.processes.keeper import STOP_TIMEOUT, BrokerKeeper
 from rocketapp.cli.processes.presence import Presence
 from rocketapp.cli.processes.reports import IdleTimer, Report, WorkerReports
@@ -47,13 +48,18 @@ class Parent:
         exit_when_idle: float | None,
         keeper: BrokerKeeper,
         presence: Presence,
+        edits: Edits | None = None,
     ) -> None:
-        """`spec` is what every worker is told; `keeper` is started when one of them needs a cluster."""
+        """`spec` is what every worker is told; `keeper` is started when one of them needs a cluster.
+
+        `edits`: start workers again when their sources change.
+        """
         self._spec = {**spec, "role": "worker", "presence": presence.writing}
         self._presence = presence
         self._drain_timeout = drain_timeout
         self._exit_when_idle = exit_when_idle
         self._keeper = keeper
+        self._edits = edits
         self._cluster: asyncio.Future[str] | None = None
         self._tasks = Tasks(log_failure)
         # Of the task that starts the cluster: `_tell_cluster` hears how it ended, and workers end before it.
@@ -72,6 +78,8 @@ class Parent:
         for number in range(1, self._workers + 1):
             self._tasks.start(self._keep(number, stop), f"worker {number}")
         self._tasks.start(self._await_idle(stop), "idleness")
+        if self._edits is not None:
+            self._tasks.start(self._edits.follow(self._children.values), "edits")
         try:
             await stop.requested.wait()
             code = await self._end_workers(stop)
@@ -92,12 +100,15 @@ class Parent:
             hear = functools.partial(self._hear, number, stop)
             child = Child(f"worker {number}", self._spec, hear, descriptors=[self._presence.writing])
             self._children[number] = child
-            began = loop.time()
+            began, edits = loop.time(), self._edits.count if self._edits is not None else 0
             child.start()
             code = await child.ended()
             self.reports.lost(number)
             if stop.requested.is_set():
                 return
+            if self._edits and await self._edits.again(child, edits, was_started=number in self._started):
+                self._started.discard(number)
+                continue
             if number not in self._started:
                 self._give_up(
                     CommandError(f"worker {number} ended before it was started: {exit_text(code)}", FAILED), stop
@@ -122,7 +133,7 @@ class Parent:
             stop.tell()
             _log.info("worker %d started, process %d", number, self._children[number].pid or 0)
         elif report.kind == "failed":
-            if number in self._started:
+            if number in self._started or self._edits is not None:
                 _log.error("worker %d: %s", number, report.error)
             else:
                 self._give_up(CommandError(report.error, report.code), stop)

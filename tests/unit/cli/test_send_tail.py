@@ -82,6 +82,21 @@ def test_everything_beside_the_body_arrives(send: Send, stored: Stored) -> None:
     assert datetime.fromisoformat(message["born_at"]).utcoffset() is not None
 
 
+def test_copies_go_round_the_queues_and_those_with_an_order_key_to_one(send: Send) -> None:
+    queues = [queue for _id, _topic, queue, _offset in send("x", "--count", "8")]
+    assert queues == [str((int(queues[0]) + turn) % 4) for turn in range(8)]
+    assert len({queue for _id, _topic, queue, _offset in send("x", "--count", "8", "--order-key", "a")}) == 1
+
+
+def test_lines_of_stdin_go_round_the_queues(topic: str, address: str, folder: Path) -> None:
+    command = [sys.executable, "-m", "rocketapp", "send", topic, "-", "--name-server", address]
+    lines = "".join(f"line {number}\n" for number in range(32))
+    run = subprocess.run(command, input=lines, cwd=folder, capture_output=True, text=True, check=True)
+    matches = [SENT.fullmatch(line) for line in run.stdout.splitlines()]
+    assert len(matches) == 32
+    assert len({match[3] for match in matches if match}) == 4
+
+
 def test_count_sends_it_so_many_times(send: Send, stored: Stored) -> None:
     sent = send("x", "--count", "300")
     assert len({message_id for message_id, *_ in sent}) == 300

@@ -1,0 +1,22 @@
+"""`rocketapp completion`: what a shell needs to complete commands and options."""
+
+from __future__ import annotations
+
+import click
+
+from rocketapp.cli.failure import DONE
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(SHELLS))
+def command(*, shell: str) -> int:
+    """Print the completion script of SHELL: source it, or keep it where the shell looks for such scripts."""
+    from click.shell_completion import get_completion_class
+
+    group = click.get_current_context().find_root().command
+    kind = get_completion_class(shell)
+    assert kind is not None, f"click completes {shell}"
+    print(kind(group, {}, "rocketapp", "_ROCKETAPP_COMPLETE").source())
+    return DONE

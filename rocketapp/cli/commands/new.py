@@ -1,0 +1,74 @@
+"""`rocketapp new`: a project that runs and passes its own tests at once; and later, what its template has learnt."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rocketapp.cli.failure import DONE, FAILED, CommandError, print_failure, shown_path
+from rocketapp.cli.options import refuse_empty
+
+if TYPE_CHECKING:
+    from rocketapp.cli.projects.source import Source
+
+TEMPLATES = ("app", "plugin", "pipeline")
+
+
+@click.command("new")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--template", type=click.Choice(TEMPLATES), help="What to make; default: app.")
+@click.option("--defaults", is_flag=True, help="Ask nothing: the names come from DIR.")
+@click.option(
+    "--source",
+    metavar="WHERE",
+    help="Where the project takes rocketapp from: a version, a wheel or a folder. Default: where this one came from.",
+)
+@click.option("--update", is_flag=True, help="Bring a project in DIR to this rocketapp's version of its template.")
+def command(*, folder: Path, template: str | None, defaults: bool, source: str | None, update: bool) -> int:
+    """Make a project in DIR, with tests that pass."""
+    refuse_empty({"DIR": str(folder), "--source": source})
+    if find_spec("copier") is None:
+        from rocketapp.cli.projects.extras import missing
+
+        raise missing("rocketapp new", "copier", "new")
+    from rocketapp.cli.projects.source import given
+
+    chosen = None if source is None else given(source)
+    if update:
+        if template is not None:
+            raise CommandError("--update follows the template that the project was made of: leave --template out")
+        return _update(folder, chosen)
+    return _make(folder, template or TEMPLATES[0], chosen, defaults=defaults)
+
+
+def _make(folder: Path, template: str, source: Source | None, *, defaults: bool) -> int:
+    from rocketapp.cli.projects.making import make
+    from rocketapp.cli.projects.source import running
+
+    if not defaults and not sys.stdin.isatty():
+        raise CommandError("stdin is not a terminal that could be asked: give --defaults")
+    used = source or running()
+    make(folder, template, used, defaults=defaults)
+    print(f"made {shown_path(str(folder))} of the template {template}; rocketapp comes from {used.line()}")
+    print(f"next: cd {shlex.quote(str(folder))} && make test && make run")
+    return DONE
+
+
+def _update(folder: Path, source: Source | None) -> int:
+    from rocketapp.cli.projects.making import update
+
+    conflicts = update(folder, source)
+    shown = shown_path(str(folder))
+    if conflicts is None:
+        print(f"{shown} follows this version of its template already")
+        return DONE
+    if conflicts:
+        print_failure(f"{shown}: conflicts in {', '.join(conflicts)}: solve them as after a merge, then commit")
+        return FAILED
+    print(f"updated {shown}: look at it with git diff, run its tests, then commit")
+    return DONE

@@ -1,0 +1,1 @@
+"""Projects that `rocketapp new` makes: with this interpreter in the tests, and from a wheel by `python -m`."""

@@ -1,0 +1,45 @@
+"""`rocketapp completion`: the scripts are printed, and what they ask for is answered."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from rocketapp.cli.main import run_command
+from tests.unit.cli.conftest import Start
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_asks_rocketapp(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["completion", shell]) == 0
+    assert f"_ROCKETAPP_COMPLETE={shell}_complete" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_takes_the_script() -> None:
+    program = f'eval "$({sys.executable} -m rocketapp completion bash)" && complete -p rocketapp'
+    run = subprocess.run(["bash", "--norc", "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout == "complete -o nosort -F _rocketapp_completion rocketapp\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "current", "found"),
+    [
+        ("rocketapp co", "1", ["config", "completion"]),
+        ("rocketapp new shop --te", "3", ["--template"]),
+        ("rocketapp new shop --template p", "4", ["plugin", "pipeline"]),
+    ],
+)
+def test_commands_options_and_choices_are_completed(start: Start, words: str, current: str, found: list[str]) -> None:
+    asked = {"_ROCKETAPP_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": current}
+    command = start(environment=asked)
+    command.ends(0)
+    assert command.out.splitlines() == [f"plain,{word}" for word in found]
+
+
+def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["completion", "sh"]) == 2
+    assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err
