@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rocketapp.admin.cluster import AdminCluster, at_once
 from rocketapp.client.calls import admin
-from rocketapp.errors import NoRouteError
+from rocketapp.errors import BrokerError, NoRouteError, ProtocolError, RequestTimeoutError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import RESERVED_GROUPS
 from rocketapp.model.subscription import SubscriptionData
@@ -25,6 +26,8 @@ _SYSTEM = frozenset(
     | RESERVED_GROUPS
 )
 _SYSTEM_BEGINS = ("CID_RMQ_SYS_", "CID_ONS", "CID_SYS_RMQ_", "CID_HOUSEKEEPING")
+ANSWER_TIMEOUT = 3.0
+"""Seconds that a member may take to say what it subscribes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,19 @@ class ShownGroup:
     message_model: str
     """CLUSTERING or BROADCASTING; empty without members."""
     offsets: dict[MessageQueue, ConsumedOffset]
+    told: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By member: what it says itself that it subscribes, topic and tags. Members that do not answer are left out."""
 
     @property
     def lag(self) -> int:
         """Messages that are stored and not committed."""
         return sum(lag_of(done) for done in self.offsets.values())
+
+    @property
+    def differ(self) -> bool:
+        """Whether members subscribe differently: then each change of heartbeat changes what the group gets."""
+        said = list(self.told.values())
+        return any(one != said[0] for one in said)
 
 
 def lag_of(done: ConsumedOffset) -> int:
@@ -63,12 +74,24 @@ async def show_group(cluster: AdminCluster, group: str) -> ShownGroup:
         known = {name for names in (await cluster.from_all(admin.groups)).values() for name in names}
         if group not in known:
             raise NoRouteError("", f"group {group} has neither members nor offsets here: see rocketapp group list")
-    return found
+    told = await at_once(partial(_ask_member, cluster, group), [member.client_id for member in found.members])
+    return replace(found, told={client_id: said for client_id, said in told if said is not None})
 
 
 async def live_members(cluster: AdminCluster, group: str) -> tuple[Connection, ...]:
     """The members that any broker knows, each once."""
     return _members(await _connections(cluster, group))
+
+
+async def _ask_member(cluster: AdminCluster, group: str, client_id: str) -> tuple[str, dict[str, str] | None]:
+    """What a member says that it subscribes. It may be frozen, or of a kind that does not tell."""
+    for name in cluster.masters:
+        try:
+            info = await admin.running_info(await cluster.connection(name), group, client_id, ANSWER_TIMEOUT)
+        except (BrokerError, RequestTimeoutError, ProtocolError):
+            continue
+        return client_id, {data.topic: data.expression for data in info.subscriptions}
+    return client_id, None
 
 
 async def _look_at(cluster: AdminCluster, group: str) -> ShownGroup:

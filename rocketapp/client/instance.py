@@ -30,9 +30,11 @@ from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import Dial
 from rocketapp.transport.watched import NewConnection
-from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.command import Command
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import VERSION_NAME, Command
+from rocketapp.wire.requests.admin import RunningInfoRequest
 from rocketapp.wire.requests.clients import GroupChanged
+from rocketapp.wire.requests.running_info import CLIENT_VERSION, STARTED
 
 __all__ = ["ClientInstance", "ConsumerMember"]
 
@@ -64,6 +66,8 @@ class ClientInstance:
         self.client_id: str = make_client_id(self.client_ip, self.pid, config.instance_name, clock.now(), random)
         self.inbound: Inbound = Inbound()
         self.inbound.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._group_changed)
+        self.inbound.register(RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell_running_info)
+        self._started_ms = int(clock.now() * 1000)
         self._members = Members(self.client_id)
         self._cache = RouteCache(config.poll_name_server_interval)
         self._heartbeats = Heartbeats(
@@ -205,6 +209,16 @@ class ClientInstance:
     def _group_changed(self, connection: Connection, request: Command) -> Command | None:
         self._members.members_changed(GroupChanged.from_fields(request.fields).group)
         return None
+
+    def _tell_running_info(self, connection: Connection, request: Command) -> Command:
+        """For administrators: what this member subscribes, and since when."""
+        group = RunningInfoRequest.from_fields(request.fields).group
+        info = self._members.running_info(group)
+        if info is None:
+            remark = f"The Consumer Group <{group}> not exist in this consumer"
+            return Command.response(request, ResponseCode.SYSTEM_ERROR, remark=remark)
+        said = {**info.properties, STARTED: str(self._started_ms), CLIENT_VERSION: VERSION_NAME}
+        return Command.response(request, ResponseCode.SUCCESS, body=info._replace(properties=said).encode())
 
     def _routes_changed(self) -> None:
         self._notice_moves()

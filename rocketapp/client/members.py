@@ -8,6 +8,7 @@ from typing import Protocol
 
 from rocketapp.errors import SetupError
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
+from rocketapp.wire.requests.running_info import CONSUME_TYPE, RunningInfo
 
 
 class ConsumerMember(Protocol):
@@ -72,6 +73,14 @@ class Members:
             return None
         consumers = tuple(member.consumer_data() for _, member in sorted(self._consumers.items()))
         return Heartbeat(self._client_id, tuple(sorted(self._producers)), consumers)
+
+    def running_info(self, group: str) -> RunningInfo | None:
+        """What is told of this process as a member of the group; None when it is not one."""
+        member = self._consumers.get(group)
+        if member is None:
+            return None
+        data = member.consumer_data()
+        return RunningInfo({CONSUME_TYPE: data.consume_type}, data.subscriptions)
 
     def members_changed(self, group: str) -> None:
         if member := self._consumers.get(group):

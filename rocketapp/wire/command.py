@@ -14,6 +14,7 @@ from rocketapp.wire import header_binary, header_json
 LANGUAGE = "PYTHON"
 VERSION = 479
 """The ordinal of V5_3_3 in Java's MQVersion: the protocol version that peers may expect."""
+VERSION_NAME = "V5_3_3"
 
 FLAG_RESPONSE, FLAG_ONE_WAY = 1, 2
 JSON, BINARY = 0, 1

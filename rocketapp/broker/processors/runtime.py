@@ -15,11 +15,8 @@ from rocketapp.errors import BrokerError
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import VERSION, Command
+from rocketapp.wire.command import VERSION, VERSION_NAME, Command
 from rocketapp.wire.requests.admin import encode_kv_table
-
-_VERSION = "V5_3_3"
-"""The name of `wire.command.VERSION`, the protocol version that this broker speaks."""
 
 
 class RuntimeProcessor:
@@ -42,7 +39,7 @@ class RuntimeProcessor:
         put, got = core.traffic.put_rates(now), core.traffic.got_rates(now)
         queues = dict.fromkeys(("send", "pull", "query", "ack"), "0")
         table = {
-            "brokerVersionDesc": _VERSION,
+            "brokerVersionDesc": VERSION_NAME,
             "brokerVersion": str(VERSION),
             "brokerActive": "true",
             "brokerRole": "ASYNC_MASTER",

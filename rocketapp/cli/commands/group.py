@@ -48,10 +48,17 @@ def show_command(*, group: str, name_server: str | None, as_json: bool) -> int:
     model = f", {found.message_model.lower()}" if found.message_model else ""
     print(f"group {found.name}: {len(found.members)} members{model}, lag {found.lag}")
     if found.members:
-        members = [(one.client_id, one.address, one.language.lower(), one.version) for one in found.members]
-        print_table(("MEMBER", "ADDRESS", "LANGUAGE", "VERSION"), members)
+        members = [
+            (one.client_id, one.address, one.language.lower(), one.version, _subscribed(found, one.client_id))
+            for one in found.members
+        ]
+        print_table(("MEMBER", "ADDRESS", "LANGUAGE", "VERSION", "SUBSCRIBES"), members)
+    if found.differ:
+        print("the members subscribe differently, so each may take what the others do not want: deploy one version")
     if found.subscriptions:
-        print_table(("SUBSCRIBES", "TAGS"), [(data.topic, data.expression) for data in found.subscriptions])
+        print_table(
+            ("TOPIC, AS BROKERS KNOW IT", "TAGS"), [(data.topic, data.expression) for data in found.subscriptions]
+        )
     rows = [
         (
             queue.topic,
@@ -77,10 +84,17 @@ def _shown(group: ShownGroup) -> dict[str, Any]:
         "model": group.message_model.lower() or None,
         "lag": group.lag,
         "members": [
-            {"client_id": one.client_id, "address": one.address, "language": one.language, "version": one.version}
+            {
+                "client_id": one.client_id,
+                "address": one.address,
+                "language": one.language,
+                "version": one.version,
+                "subscriptions": group.told.get(one.client_id),
+            }
             for one in group.members
         ],
         "subscriptions": {data.topic: data.expression for data in group.subscriptions},
+        "members_differ": group.differ,
         "queues": [
             {
                 "topic": queue.topic,
@@ -94,3 +108,15 @@ def _shown(group: ShownGroup) -> dict[str, Any]:
             for queue, done in group.offsets.items()
         ],
     }
+
+
+def _subscribed(group: ShownGroup, client_id: str) -> str:
+    """What a member says of itself, without the retries; empty when it does not say."""
+    from rocketapp.model.names import is_retry_topic
+
+    said = group.told.get(client_id, {})
+    return ", ".join(
+        topic if tags == "*" else f"{topic} ({tags})"
+        for topic, tags in sorted(said.items())
+        if not is_retry_topic(topic)
+    )

@@ -9,6 +9,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.admin import (
     ConsumerGroupRequest,
+    RunningInfoRequest,
     TopicConfig,
     TopicRequest,
     UpdateTopicRequest,
@@ -18,6 +19,7 @@ from rocketapp.wire.requests.admin import (
     decode_topic_config,
 )
 from rocketapp.wire.requests.reset_offset import ResetOffsetRequest, decode_reset
+from rocketapp.wire.requests.running_info import RunningInfo
 from rocketapp.wire.requests.statistics import (
     ConsumedOffset,
     ConsumerConnection,
@@ -90,3 +92,10 @@ async def reset_offset(
     request = ResetOffsetRequest(queue.topic, group, queue.queue_id, offset)
     command = Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, request.to_fields())
     return decode_reset((await ask(connection, command, timeout)).body)
+
+
+async def running_info(connection: Connection, group: str, client_id: str, timeout: float) -> RunningInfo:
+    """What a member is doing, which this broker asks of it. A member that does not answer is a BrokerError."""
+    request = RunningInfoRequest(group, client_id)
+    command = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, request.to_fields())
+    return RunningInfo.decode((await ask(connection, command, timeout)).body)

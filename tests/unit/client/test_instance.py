@@ -18,7 +18,9 @@ from rocketapp.model.event import Connected, Disconnected
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.requests.admin import RunningInfoRequest
 from rocketapp.wire.requests.clients import ConsumerData, GroupChanged, UnregisterRequest
+from rocketapp.wire.requests.running_info import CLIENT_VERSION, CONSUME_TYPE, STARTED, RunningInfo
 from tests.unit.scripted import Cluster, Events, ScriptedBroker, eventually, in_virtual_time, ok, outcome
 
 
@@ -268,10 +270,29 @@ async def test_news_of_a_broker_reach_the_member_and_unserved_requests_are_refus
     server = cluster.brokers[0].connection()
     server.send_one_way(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupChanged("g").to_fields()))
     await eventually(lambda: "members" in member.heard)
-    for code in (220, 221, 307, 309):
+    for code in (220, 221, 309):
         assert (await server.start_request(Command(code), timeout=1.0)).code == 3
     assert member.heard == ["routes", "members"]
     await client.stop()
+
+
+@in_virtual_time
+async def test_a_member_tells_administrators_what_it_subscribes() -> None:
+    cluster = await Cluster().start()
+    async with running(cluster) as client:
+        await client.heartbeat()
+        server = cluster.brokers[0].connection()
+
+        async def ask(group: str) -> Command:
+            request = RunningInfoRequest(group, client.client_id)
+            return await server.start_request(Command(307, request.to_fields()), timeout=1.0)
+
+        info = RunningInfo.decode((await ask("g")).body)
+        assert info.properties.items() >= {CONSUME_TYPE: "CONSUME_PASSIVELY", CLIENT_VERSION: "V5_3_3"}.items()
+        assert int(info.properties[STARTED]) > 1_700_000_000_000
+        assert info.subscriptions == ()
+        refused = await ask("other")
+        assert (refused.code, refused.remark) == (1, "The Consumer Group <other> not exist in this consumer")
 
 
 @in_virtual_time
