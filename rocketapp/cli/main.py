@@ -25,6 +25,7 @@ COMMANDS = {
     "tail": "rocketapp.cli.commands.tail",
     "routes": "rocketapp.cli.commands.routes",
     "config": "rocketapp.cli.commands.config",
+    "doctor": "rocketapp.cli.commands.doctor",
     "plugins": "rocketapp.cli.commands.plugins",
     "topic": "rocketapp.cli.commands.topic",
     "group": "rocketapp.cli.commands.group",

@@ -19,6 +19,10 @@ class AppConfig:
         None, "Every line that a handler logs carries its message's facts. None: with `log_format` json only."
     )
     log_level: str = option("INFO", "Least level that is logged.", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    http: str = option("", "Where `/health`, `/ready`, `/metrics` and the page are served, host:port. Empty: nowhere.")
+    ready_patience: float = option(
+        30.0, "Seconds that a queue may stand still before `/ready` says that a person is needed.", least=0.0
+    )
     version: str = option("", "Version of the user's app, written into dead letters.")
     plugins: tuple[str, ...] = option((), "Plugins beside the installed ones: `module` or `module:attribute`.")
     disabled_plugins: tuple[str, ...] = option((), "Names of plugins to leave out: they are not imported.")

@@ -1,8 +1,9 @@
 """Names the line of a handler that blocks the event loop.
 
 While the loop is blocked nothing of this process runs: no heartbeat, no renewal of a lock,
-no other handler. A daemon thread sees that the loop has not ticked for some seconds and
-looks where it stands; the loop reports it as soon as it runs again.
+no other handler. A daemon thread sees that the loop has not ticked for some seconds, looks
+where it stands, and reports that; the loop reports how long it was as soon as it runs again.
+Code that keeps the interpreter to itself, such as a regular expression, stops that thread too.
 """
 
 from __future__ import annotations
@@ -12,16 +13,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.serial import SerialOnLoop
 from rocketapp.model.event import LoopBlocked, Observe
-from rocketapp.user_line import file_of, place_of_frame
+from rocketapp.user_line import file_of, place_of_frame, stack_of_frame
 
-BLOCKED_AFTER = 5.0
-"""Seconds without a tick after which the loop counts as blocked."""
+BLOCKED_AFTER = 4.0
+"""Seconds without a tick after which the loop counts as blocked: it is named before 5 are over."""
+_LOOKS = 8
+"""Ticks and looks within that time."""
 _EXECUTORS = (AsyncWorkers._drain.__code__, SerialOnLoop.run.__code__)
 """The code that calls async handlers; its `self` knows which handler."""
 
@@ -36,8 +40,8 @@ class BlockedLoop:
         self._consumers: set[int] = set()
         self._stopped = threading.Event()
         self._ticked = 0.0
-        self._blocked_at: tuple[str, str] | None = None
-        """Place and handler, once the loop was found blocked. Written by the thread, taken by the loop."""
+        self._found: LoopBlocked | None = None
+        """Once the loop was found blocked. Written by the thread, taken by the loop."""
         self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
@@ -54,7 +58,7 @@ class BlockedLoop:
             return
         self._stopped = threading.Event()
         self._ticked = self._now()
-        self._timer = loop.call_later(self._after / 5, self._tick, loop)
+        self._timer = loop.call_later(self._after / _LOOKS, self._tick, loop)
         arguments = self._stopped, loop, threading.get_ident()
         threading.Thread(target=self._watch, args=arguments, name="blocked loop", daemon=True).start()
 
@@ -68,29 +72,33 @@ class BlockedLoop:
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         now = self._now()
-        if (found := self._blocked_at) is not None:
-            self._blocked_at = None
-            self._observe(LoopBlocked(now - self._ticked, *found))
+        if (found := self._found) is not None:
+            self._found = None
+            self._observe(replace(found, seconds=now - self._ticked, is_over=True))
         self._ticked = now
-        self._timer = loop.call_later(self._after / 5, self._tick, loop)
+        self._timer = loop.call_later(self._after / _LOOKS, self._tick, loop)
 
     def _watch(self, stopped: threading.Event, loop: asyncio.AbstractEventLoop, loop_thread: int) -> None:
         """In a thread. A loop that was closed without a stop ends it too."""
-        while not stopped.wait(self._after / 5) and not loop.is_closed():
-            if self._blocked_at is None and self._now() - self._ticked >= self._after:
-                frame = sys._current_frames().get(loop_thread)
-                place, handler = _place(frame)
+        while not stopped.wait(self._after / _LOOKS) and not loop.is_closed():
+            seconds = self._now() - self._ticked
+            if self._found is None and seconds >= self._after:
+                found = _found(sys._current_frames().get(loop_thread), seconds)
                 # A process that was frozen stands in the loop itself: no line is to blame.
-                if place:
-                    self._blocked_at = place, handler
+                if found is not None:
+                    self._found = found
+                    self._observe(found)
 
 
-def _place(frame: FrameType | None) -> tuple[str, str]:
-    """The user's line in which the loop stands, and the handler it belongs to; "" for what is not known."""
+def _found(frame: FrameType | None, seconds: float) -> LoopBlocked | None:
+    """The user's line in which the loop stands, and the handler it belongs to; None when it stands in none."""
     handler, home, at = "", "", frame
     while at is not None and not handler:
         if at.f_code in _EXECUTORS:
             executor: Any = at.f_locals["self"]
             handler, home = executor.handler.name, file_of(executor.handler.subscription)
         at = at.f_back
-    return place_of_frame(frame, home), handler
+    place = place_of_frame(frame, home)
+    if not place:
+        return None
+    return LoopBlocked(seconds, place, handler, is_over=False, stack=stack_of_frame(frame, home))

@@ -14,13 +14,14 @@ from rocketapp.consumer.stats import GroupStats
 from rocketapp.model.event import Handled, HandlerSlow, LoopFailed, Observe, Unmatched
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.tasks import repeat
+from rocketapp.wire.record import Message
 
 _REPORT_INTERVAL = 1.0
 """Seconds between reports of counters."""
 _SWEEP_INTERVAL = 10.0
 """Seconds between looks at how long calls have been running; less when the warning comes sooner."""
 _LONG_RUNNING = 10.0
-"""Seconds after which a running call is a reason for a queue to stand still."""
+"""Seconds after which a running call is a reason for a queue to stand still; less when the warning comes sooner."""
 
 
 @dataclass(slots=True)
@@ -62,9 +63,8 @@ class Watch:
             seen, message = self._seen.get(id(item)), first_of(item)
             if seen is None or seen.item is not item or message.queue is None:
                 continue
-            if now - seen.since >= _LONG_RUNNING:
-                text = f"handler {handler.name} has been running for {now - seen.since:.0f} s on {message!r}"
-                found.setdefault(message.queue, text)
+            if now - seen.since >= min(_LONG_RUNNING, self._warning):
+                found.setdefault(message.queue, self._slow(handler, message, now - seen.since).text)
         return found
 
     async def run(self) -> None:
@@ -108,7 +108,8 @@ class Watch:
             seen[id(item)] = known
             if not known.warned and now - known.since >= self._warning:
                 known.warned = True
-                message = first_of(item)
-                seconds = now - known.since
-                self._observe(HandlerSlow(self._group, handler.name, message.topic, message.message_id, seconds))
+                self._observe(self._slow(handler, first_of(item), now - known.since))
         self._seen = seen
+
+    def _slow(self, handler: Handler, message: Message, seconds: float) -> HandlerSlow:
+        return HandlerSlow(self._group, handler.name, message.topic, message.message_id, seconds)

@@ -68,7 +68,8 @@ def observe_events(app: Surface) -> Observe | None:
 
     Called once, before anything connects. The function is called on the event loop for
     each state change, retry and dead letter, and with counts of handled messages; it must
-    not block. What it raises is logged and goes no further.
+    not block. What it raises is logged and goes no further. One event comes from a thread: a `LoopBlocked` that is not
+    over, for the loop does not run then.
     """
 
 

@@ -179,6 +179,11 @@ class HandlerSlow(Event):
     message_id: str
     seconds: float
 
+    @property
+    def text(self) -> str:
+        """What is the matter, in the words of the log and of `rocketapp doctor`."""
+        return f"handler {self.handler} has been running for {self.seconds:.0f} s on {self.topic} {self.message_id}"
+
 
 @dataclass(frozen=True, slots=True)
 class OrderKeyMissing(Event):
@@ -194,13 +199,19 @@ class OrderKeyMissing(Event):
 
 @dataclass(frozen=True, slots=True)
 class LoopBlocked(Event):
-    """Code has blocked the event loop: nothing else of this process ran meanwhile."""
+    """Code has blocked the event loop: nothing else of this process ran meanwhile.
+
+    Reported twice: with `is_over` False while it lasts, by a thread of its own, and when the loop runs again.
+    """
 
     seconds: float
     place: str
     """`file:line` where it stood."""
     handler: str
     """The handler that was called; empty when it was other code."""
+    is_over: bool = True
+    stack: str = ""
+    """The lines that led to the place, outermost first: `charge app.py:12, parse prices.py:30`."""
 
 
 @dataclass(frozen=True, slots=True)

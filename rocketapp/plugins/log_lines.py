@@ -36,6 +36,16 @@ class _How(NamedTuple):
     repeats: bool = False
 
 
+def _blocked_text(event: events.LoopBlocked) -> str:
+    who = event.handler or "code"
+    if event.is_over:
+        what = f"{who} blocked the event loop for {event.seconds:.1f} s at {event.place}: nothing else ran meanwhile"
+    else:
+        what = f"{who} has blocked the event loop for {event.seconds:.0f} s at {event.place}: nothing else runs"
+    stack = f"; it stands in {event.stack}" if event.stack and not event.is_over else ""
+    return f"{what}; a handler that blocks must be a sync function{stack}"
+
+
 _HOW: Final[dict[type[Event], _How]] = {
     events.Connected: _How(logging.INFO, lambda e: f"connected to {e.address}"),
     events.Disconnected: _How(logging.WARNING, lambda e: f"lost {e.address}: {e.reason}"),
@@ -77,7 +87,7 @@ _HOW: Final[dict[type[Event], _How]] = {
     ),
     events.HandlerSlow: _How(
         logging.WARNING,
-        lambda e: f"{e.handler} runs for {e.seconds:g} s at {e.topic} {e.message_id}: its queue waits for it",
+        lambda e: f"{e.text}: its queue waits for it",
         is_about_message=True,
     ),
     events.OrderKeyMissing: _How(
@@ -89,10 +99,7 @@ _HOW: Final[dict[type[Event], _How]] = {
     ),
     events.LoopBlocked: _How(
         logging.WARNING,
-        lambda e: (
-            f"{e.handler or 'code'} blocked the event loop for {e.seconds:.1f} s at {e.place}: "
-            "nothing else ran meanwhile; a handler that blocks must be a sync function"
-        ),
+        _blocked_text,
     ),
     events.DrainCut: _How(
         logging.WARNING,

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings.settings import Settings
     from rocketapp.cli.processes.keeper import BrokerKeeper
+    from rocketapp.cli.processes.operation import ParentDesk, Served
     from rocketapp.cli.processes.stop import ProcessStop
 
 MOST_WORKERS = 256
@@ -53,6 +54,7 @@ class RunOptions:
     settings: str | None
     connect_timeout: float | None
     drain_timeout: float | None
+    http: str | None
     loop: str
     traceback: bool
 
@@ -63,6 +65,7 @@ class RunOptions:
             "log_level": self.log_level,
             "connect_timeout": self.connect_timeout,
             "drain_timeout": self.drain_timeout,
+            "http": self.http,
         }
         # --embedded overrides the name server of the settings.
         client = {"name_server": "" if self.embedded else self.name_server}
@@ -91,6 +94,7 @@ class RunOptions:
 @click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")
 @click.option("--connect-timeout", type=SECONDS, metavar="S", help="Seconds to reach the cluster at start; default 10.")
 @click.option("--drain-timeout", type=SECONDS, metavar="S", help="Seconds for handlers to finish; default 30.")
+@click.option("--http", metavar="H:P", help="Serve /health, /ready, /metrics and a page there.")
 @click.option("--loop", type=click.Choice(LOOPS), default="auto", help="Event loop; auto: uvloop if installed.")
 @click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")
 def command(**given: Any) -> int:
@@ -124,7 +128,7 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
     from rocketapp.cli.processes.stop import SLACK, ProcessStop
     from rocketapp.cli.settings import read_settings
 
-    refuse_empty({"--name-server": options.name_server, "--embedded": options.embedded})
+    refuse_empty({"--name-server": options.name_server, "--embedded": options.embedded, "--http": options.http})
     if options.embedded and options.name_server:
         raise CommandError("--embedded and --name-server exclude each other: leave one out")
     if options.embedded and options.no_embedded:
@@ -160,12 +164,16 @@ async def _run_worker(
     from rocketapp.cli.settings import needs_cluster
 
     stop.listen()
+    served: Served | None = None
+    plugins: Sequence[object] = ()
     timer = IdleTimer()
     now = asyncio.get_running_loop().time
 
     def hear(report: Report) -> None:
         if report.kind == "started":
             _log.info("%s started, process %d", app.name, os.getpid())
+            if served is not None:
+                served.started(app.name)
         if report.kind == "status" and options.exit_when_idle is not None:
             idle = not report.reasons and not not_owned([report])
             if timer.observe(now(), idle=idle, summary=report.summary) >= options.exit_when_idle:
@@ -173,15 +181,22 @@ async def _run_worker(
 
     keeper = None
     try:
+        if settings.app.http:
+            from rocketapp.cli.processes.operation import OwnDesk, Served
+
+            own = OwnDesk(app, settings, stop)
+            served, plugins = Served(settings, own), [own.operation]
         if needs_cluster(app, settings, may_embed=not options.no_embedded):
             keeper = make_keeper(options, settings)
             settings = with_name_server(settings, await keeper.start())
-        worker = Worker(app, settings, expected_members=1, tell=hear)
+        worker = Worker(app, settings, expected_members=1, tell=hear, plugins=plugins)
         last_line.summary = lambda: worker.summary
         clean = await worker.run(stop, exit_when_idle=options.exit_when_idle, always_report=False)
     except Exception as error:
         raise start_failure(error) from error
     finally:
+        if served is not None:
+            served.close()
         if keeper is not None:
             stop.allow(STOP_TIMEOUT)
             await keeper.stop()
@@ -200,6 +215,14 @@ async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLi
     edits = edits_of(options.reload, options.reload_dir, options.settings, limit)
     stop.listen()
     presence = Presence()
+    desk: ParentDesk | None = None
+    served: Served | None = None
+    if settings.app.http:
+        from rocketapp.cli.processes.operation import ParentDesk, Served
+
+        desk = ParentDesk(options.app, settings, options.workers, stop)
+        served = Served(settings, desk)
+        desk.viewed = served.started
     parent = Parent(
         {
             **_common(options),
@@ -207,6 +230,7 @@ async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLi
             "members": options.workers,
             "may_embed": not options.no_embedded,
             "exit_when_idle": options.exit_when_idle,
+            "http": desk is not None,
         },
         workers=options.workers,
         drain_timeout=limit,
@@ -214,12 +238,15 @@ async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLi
         keeper=make_keeper(options, settings, presence=presence.reading),
         presence=presence,
         edits=edits,
+        desk=desk,
     )
     last_line.summary = lambda: parent.reports.summary
     try:
         return await parent.run(stop)
     finally:
         presence.close()
+        if served is not None:
+            served.close()
 
 
 def make_keeper(options: RunOptions, settings: Settings, *, presence: int | None = None) -> BrokerKeeper:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import select
@@ -9,7 +11,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, user_place
@@ -47,12 +49,19 @@ class Reporter:
         # What user code starts must not hold the pipe open.
         os.set_inheritable(descriptor, False)
         os.set_blocking(descriptor, False)
+        with contextlib.suppress(OSError, AttributeError):  # Linux: room for a view of thousands of queues
+            fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, 1 << 20)
         self._descriptor = descriptor
         self._unsent = b""
+        self._lock = threading.Lock()
 
     def tell(self, report: Report) -> None:
-        """A status is left out while an earlier one is still on its way; everything else must arrive."""
-        if report.kind == "status":
+        """From any thread. A status or view is left out while an earlier one is on its way; the rest must arrive."""
+        with self._lock:
+            self._tell(report)
+
+    def _tell(self, report: Report) -> None:
+        if report.kind in ("status", "view"):
             if not self._flush():
                 return
             self._unsent = report.encode()
@@ -83,6 +92,8 @@ class Lifeline:
         os.dup2(nothing, 0)
         os.close(nothing)
         self._heard = b""
+        self.hear: Callable[[Mapping[str, Any]], None] = lambda fields: None
+        """What the parent says after `watch` was called, in that thread."""
 
     def read_line(self) -> dict[str, Any] | None:
         """The next thing the parent says, however long it takes; None when it is gone."""
@@ -107,11 +118,21 @@ class Lifeline:
 
         # Signals are for the main thread. This one must not take them: it sits in select.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        self._hear(b"")  # what came with the line that was read
         while os.getppid() == self._parent:
-            if select.select([self._descriptor], [], [], PARENT_INTERVAL)[0] and not os.read(self._descriptor, 4096):
+            if select.select([self._descriptor], [], [], PARENT_INTERVAL)[0] and not self._hear(
+                os.read(self._descriptor, 4096)
+            ):
                 break
         after()
         on_lost("the parent process is gone")
+
+    def _hear(self, data: bytes) -> bool:
+        """False at the end."""
+        *lines, self._heard = (self._heard + data).split(b"\n")
+        for line in lines:
+            self.hear(json.loads(line))
+        return bool(data)
 
 
 def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
@@ -132,6 +153,10 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
         return DONE
     if answer["name_server"]:
         settings = with_name_server(settings, answer["name_server"])
+    for topic, group in answer.get("paused", ()):
+        from rocketapp.cli.processes.operation import change_pauses
+
+        change_pauses(app, "pause", topic, group)
     stop = ProcessStop(settings.app.drain_timeout, last_words=lambda: None)
     work = _work(spec, app, settings, reporter=reporter, lifeline=lifeline, stop=stop)
     try:
@@ -146,7 +171,12 @@ async def _work(
     from rocketapp.cli.processes.stop import end_now
     from rocketapp.cli.processes.worker import Worker
 
-    worker = Worker(app, settings, expected_members=spec["members"], tell=reporter.tell)
+    plugins: Sequence[object] = ()
+    if spec.get("http"):
+        from rocketapp.cli.processes.operation import watched_by_parent
+
+        plugins, lifeline.hear = watched_by_parent(app, spec["name"], reporter.tell)
+    worker = Worker(app, settings, expected_members=spec["members"], tell=reporter.tell, plugins=plugins)
 
     def last_words() -> None:
         reporter.tell(Report("ended", worker.summary, code=FAILED))

@@ -14,7 +14,7 @@ import logging
 import random
 import signal
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.logs import log_failure
@@ -27,6 +27,9 @@ from rocketapp.cli.processes.stop import SLACK, ProcessStop
 from rocketapp.cli.processes.worker import status_interval
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
+
+if TYPE_CHECKING:
+    from rocketapp.cli.processes.operation import ParentDesk
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before a worker that died is started again, doubled each time."""
@@ -49,10 +52,11 @@ class Parent:
         keeper: BrokerKeeper,
         presence: Presence,
         edits: Edits | None = None,
+        desk: ParentDesk | None = None,
     ) -> None:
         """`spec` is what every worker is told; `keeper` is started when one of them needs a cluster.
 
-        `edits`: start workers again when their sources change.
+        `edits`: start workers again when their sources change. `desk`: what `--http` serves.
         """
         self._spec = {**spec, "role": "worker", "presence": presence.writing}
         self._presence = presence
@@ -60,6 +64,9 @@ class Parent:
         self._exit_when_idle = exit_when_idle
         self._keeper = keeper
         self._edits = edits
+        self._desk = desk
+        if desk is not None:
+            desk.tell = lambda number, fields: self._children[number].tell(fields)
         self._cluster: asyncio.Future[str] | None = None
         self._tasks = Tasks(log_failure)
         # Of the task that starts the cluster: `_tell_cluster` hears how it ended, and workers end before it.
@@ -104,6 +111,8 @@ class Parent:
             child.start()
             code = await child.ended()
             self.reports.lost(number)
+            if self._desk is not None:
+                self._desk.lost(number)
             if stop.requested.is_set():
                 return
             if self._edits and await self._edits.again(child, edits, was_started=number in self._started):
@@ -137,13 +146,16 @@ class Parent:
                 _log.error("worker %d: %s", number, report.error)
             else:
                 self._give_up(CommandError(report.error, report.code), stop)
+        elif report.kind in ("view", "blocked"):
+            if self._desk is not None:
+                self._desk.hear(number, report)
         else:
             self.reports.heard(number, report, asyncio.get_running_loop().time())
 
     def _tell_cluster(self, number: int, needed: bool, stop: ProcessStop) -> None:
         child = self._children[number]
         if not needed:
-            child.tell({"name_server": ""})
+            child.tell({"name_server": "", "paused": self._paused_for(number)})
             return
         if self._cluster is None:
             self._cluster = self._keeping.start(self._keeper.start(), "cluster")
@@ -154,9 +166,13 @@ class Parent:
             if (error := cluster.exception()) is not None:
                 self._give_up(error if isinstance(error, CommandError) else CommandError(str(error), FAILED), stop)
             else:
-                child.tell({"name_server": cluster.result()})
+                child.tell({"name_server": cluster.result(), "paused": self._paused_for(number)})
 
         self._cluster.add_done_callback(tell)
+
+    def _paused_for(self, number: int) -> list[tuple[str, str]]:
+        """A process that replaces another one knows nothing of what was paused before it."""
+        return [] if self._desk is None else self._desk.greet(number)
 
     def _give_up(self, failure: CommandError, stop: ProcessStop) -> None:
         if self._failure is None:

@@ -31,7 +31,8 @@ class Report:
     """One line from a child; which fields are set depends on its kind.
 
     Kinds: `loaded` (the app is there; it waits for its cluster), `started`, `status`,
-    `serving` (a broker), `failed` (before it was started), `ended` (drained or cut).
+    `serving` (a broker), `failed` (before it was started), `ended` (drained or cut),
+    `view` and `blocked` (what the worker tells of itself, for `--http`).
     """
 
     kind: str
@@ -43,6 +44,7 @@ class Report:
     address: str = ""
     error: str = ""
     code: int = 0
+    said: str = ""
 
     def encode(self) -> bytes:
         """The line, with its end."""
@@ -50,7 +52,7 @@ class Report:
         for name, value in (("owned", sorted(self.owned)), ("wanted", sorted(self.wanted)), ("reasons", self.reasons)):
             if value:
                 fields[name] = value
-        for name in ("needs_cluster", "address", "error", "code"):
+        for name in ("needs_cluster", "address", "error", "code", "said"):
             if getattr(self, name):
                 fields[name] = getattr(self, name)
         return json.dumps(fields, separators=(",", ":")).encode() + b"\n"
@@ -69,6 +71,7 @@ class Report:
             address=fields.get("address", ""),
             error=fields.get("error", ""),
             code=fields.get("code", 0),
+            said=fields.get("said", ""),
         )
 
 

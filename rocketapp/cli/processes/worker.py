@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,7 +43,10 @@ def status_interval(exit_when_idle: float | None) -> float:
 class Worker:
     """One app in one process."""
 
-    def __init__(self, app: RocketApp, settings: Settings, *, expected_members: int, tell: Tell) -> None:
+    def __init__(
+        self, app: RocketApp, settings: Settings, *, expected_members: int, tell: Tell, plugins: Sequence[object] = ()
+    ) -> None:
+        """`plugins`: of this run, behind the app's."""
         from rocketapp.app.run.lifecycle import Lifecycle
         from rocketapp.transport.tcp import dial_tcp
 
@@ -57,6 +60,7 @@ class Worker:
             random=random.Random(),
             expected_members=expected_members,
             crashes=self._crashes,
+            plugins=plugins,
         )
 
     @property

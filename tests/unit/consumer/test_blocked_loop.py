@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 
 from rocketapp.consumer.blocked_loop import BlockedLoop
@@ -36,13 +37,16 @@ async def no_watch() -> None:
             await asyncio.sleep(0.005)
 
 
-async def told(events: Events) -> LoopBlocked:
+async def told(events: Events) -> tuple[LoopBlocked, LoopBlocked]:
+    """What was said while it lasted, and after it."""
     async with asyncio.timeout(5):
-        while not events:  # noqa: ASYNC110 - the watch sets no event of the loop
+        while len(events) < 2:  # noqa: ASYNC110 - the watch sets no event of the loop
             await asyncio.sleep(0.01)
-    (event,) = events
-    assert isinstance(event, LoopBlocked)
-    return event
+    during, after = events
+    assert isinstance(during, LoopBlocked)
+    assert isinstance(after, LoopBlocked)
+    assert (during.is_over, after.is_over) == (False, True)
+    return during, after
 
 
 async def test_a_handler_that_blocks_the_loop_is_named_with_its_line() -> None:
@@ -54,10 +58,14 @@ async def test_a_handler_that_blocks_the_loop_is_named_with_its_line() -> None:
     watch.join("consumer")
     workers = AsyncWorkers(Handler(subscription("app:charge"), call), Tasks(events))
     workers.submit(Work([message(0)], Reports()))
-    event = await told(events)
-    assert (event.handler, event.place) == ("app:charge", LINE)
-    assert 0.3 < event.seconds < 5
-    assert f"app:charge blocked the event loop for {event.seconds:.1f} s at {LINE}" in line_of(event).text
+    during, after = await told(events)
+    assert (during.handler, during.place) == (after.handler, after.place) == ("app:charge", LINE)
+    assert 0.1 <= during.seconds < after.seconds < 5
+    assert f"app:charge has blocked the event loop for 0 s at {LINE}: nothing else runs" in line_of(during).text
+    assert re.search(
+        rf"; it stands in call test_blocked_loop.py:\d+, blocks {LINE}, wait threading", line_of(during).text
+    )
+    assert f"app:charge blocked the event loop for {after.seconds:.1f} s at {LINE}" in line_of(after).text
     await workers.stop()
     watch.leave("consumer")
     await no_watch()
@@ -68,8 +76,8 @@ async def test_other_code_that_blocks_the_loop_is_named_by_its_line_alone() -> N
     watch = BlockedLoop(events, after=0.1)
     watch.join("consumer")
     asyncio.get_running_loop().call_soon(blocks)
-    event = await told(events)
-    assert (event.handler, event.place) == ("", LINE)
+    during, after = await told(events)
+    assert (during.handler, during.place) == (after.handler, after.place) == ("", LINE)
     watch.leave("consumer")
     await no_watch()
 

@@ -1,0 +1,126 @@
+"""What the cluster knows of an app's groups: topics, members, and how far behind they are. Nothing is changed by it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rocketapp.client.calls.clients import member_list
+from rocketapp.client.calls.offsets import max_offset, query
+from rocketapp.client.instance import ClientInstance
+from rocketapp.errors import BrokerError, RocketAppError
+from rocketapp.model.names import retry_topic
+from rocketapp.operate.verdict import Finding
+from rocketapp.plugin import MessageQueue, StandingStill
+from rocketapp.plugins.log_lines import line_of
+from rocketapp.transport.connection import Connection
+
+_NO_MEMBERS = 1
+"""The code of a broker's answer about a group that it does not know, or that has no members."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """One queue of a group."""
+
+    queue: MessageQueue
+    committed: int | None
+    """None: the group has committed nothing of it yet."""
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """Messages that are not finished, as far as the group has said where it stands."""
+        return 0 if self.committed is None else max(0, self.end - self.committed)
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupState:
+    """One group on one cluster, as brokers tell it."""
+
+    group: str
+    members: set[str] = field(default_factory=set)
+    queues: list[Behind] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def lag(self) -> int:
+        """Over all queues."""
+        return sum(one.lag for one in self.queues)
+
+
+class ClusterLook:
+    """Questions to one cluster."""
+
+    def __init__(self, client: ClientInstance, timeout: float) -> None:
+        """`timeout`: seconds for each question."""
+        self._client, self._timeout = client, timeout
+
+    def __repr__(self) -> str:
+        return f"<ClusterLook {self._client!r}>"
+
+    async def group(self, group: str, topics: Sequence[str]) -> GroupState:
+        """What brokers tell of a group that subscribes these topics. Raises TransportError without a name server."""
+        state = GroupState(group=group)
+        queues: list[MessageQueue] = []
+        for topic in topics:
+            route = await self._client.routes.fetch(topic)
+            if route is None:
+                text = f"group {group}: topic {topic} does not exist yet: it is consumed as soon as it is created"
+                state.findings.append(
+                    Finding(text=text, mend="the first message that is sent creates it, where brokers allow that")
+                )
+            else:
+                queues += route.readable_queues(topic)
+        retries = await self._client.routes.fetch(retry_topic(group))
+        if retries is not None:
+            queues += retries.readable_queues(retry_topic(group))
+        by_broker: dict[str, list[MessageQueue]] = {}
+        for queue in queues:
+            by_broker.setdefault(queue.broker_name, []).append(queue)
+        await asyncio.gather(*(self._of_broker(state, name, some) for name, some in by_broker.items()))
+        if by_broker and not state.members:
+            waiting = f", and {state.lag} messages wait" if state.lag else ""
+            text = f"group {group} has no members: nothing consumes its topics{waiting}"
+            mend = "start the app: rocketapp run"
+            state.findings.append(Finding(text=text, mend=mend, needs_person=True))
+        return state
+
+    async def _of_broker(self, state: GroupState, broker_name: str, queues: Sequence[MessageQueue]) -> None:
+        address = self._client.broker_address(broker_name) or ""
+        try:
+            connection = await self._client.connection(address)
+            state.members.update(await self._members(connection, state.group))
+            for queue in queues:
+                committed = await query(connection, state.group, queue, self._timeout)
+                end = await max_offset(connection, queue, self._timeout)
+                state.queues.append(Behind(queue=queue, committed=committed, end=end))
+        except RocketAppError as error:
+            text = f"broker {broker_name} cannot be asked: {error}"
+            mend = "see that it runs and can be reached from here"
+            state.findings.append(Finding(text=text, mend=mend, needs_person=True))
+
+    async def _members(self, connection: Connection, group: str) -> list[str]:
+        try:
+            return await member_list(connection, group, self._timeout)
+        except BrokerError as error:
+            if error.code == _NO_MEMBERS:
+                return []
+            raise
+
+
+def standing(before: GroupState, after: GroupState, seconds: float) -> Iterator[Finding]:
+    """Queues of which nothing was committed between two looks although there are members and messages."""
+    if not after.members:
+        return
+    earlier: Mapping[MessageQueue, Behind] = {one.queue: one for one in before.queues}
+    for one in after.queues:
+        known = earlier.get(one.queue)
+        if known is not None and known.lag and one.committed == known.committed:
+            reason = (
+                f"{one.lag} messages wait from offset {one.committed} on, and nothing was committed for {seconds:g} s"
+            )
+            text = line_of(StandingStill(after.group, one.queue, reason)).text
+            mend = "the log of the member that owns it says why; with run --http this command does as well"
+            yield Finding(text=text, mend=mend, seconds=seconds, needs_person=True)

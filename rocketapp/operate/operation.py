@@ -1,0 +1,113 @@
+"""The plugin of a run that is watched over HTTP: takes a view of the app every second and keeps the last failures."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from rocketapp.clock import SystemClock
+from rocketapp.operate.stalls import Stalls
+from rocketapp.operate.view import Failure, Seen, View
+from rocketapp.plugin import (
+    CommitFailed,
+    DeadLettered,
+    DrainCut,
+    Event,
+    HandlerSlow,
+    LoopBlocked,
+    LoopFailed,
+    Observe,
+    Retried,
+    SendAttemptFailed,
+    SendBackFailed,
+    Surface,
+    hookimpl,
+)
+from rocketapp.plugins.log_lines import line_of
+
+INTERVAL = 1.0
+"""Seconds between two views."""
+LONGEST_INTERVAL = 4.0
+_SHARE = 0.02
+"""Of an app with thousands of queues, a view takes some milliseconds: it is taken less often."""
+MOST_FAILURES = 20
+_FAILURES = (
+    CommitFailed,
+    DeadLettered,
+    DrainCut,
+    HandlerSlow,
+    LoopFailed,
+    Retried,
+    SendAttemptFailed,
+    SendBackFailed,
+)
+
+
+class Operation:
+    """What one process tells of itself. Its views are made on the loop; `seen` may be asked from any thread."""
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        viewed: Callable[[View], None] = lambda view: None,
+        blocked: Callable[[LoopBlocked], None] = lambda event: None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`viewed` is called on the loop with each view; `blocked` from a thread, when the loop is found blocked."""
+        self._name, self._viewed, self._tell_blocked, self._now = name, viewed, blocked, now
+        self._clock = SystemClock()
+        self._app: Surface | None = None
+        self._stalls = Stalls()
+        self._failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
+        self._blocked: tuple[LoopBlocked, float] | None = None
+        self._view: tuple[View, float] | None = None
+        self._began = now()
+        self._next = float("-inf")
+
+    def __repr__(self) -> str:
+        return f"<Operation {self._name}: {len(self._failures)} failures>"
+
+    @hookimpl
+    def observe_events(self, app: Surface) -> Observe:
+        self._app = app
+        app.every(INTERVAL, self.take)
+        return self._observe
+
+    def take(self) -> None:
+        """A new view, on the loop; none when the last one took long and is fresh enough."""
+        began = self._now()
+        if self._app is None or began < self._next:
+            return
+        snapshot = self._app.snapshot()
+        stalls = self._stalls.look(began, snapshot)
+        view = View(app=self._app.name, snapshot=snapshot, stalls=stalls, failures=tuple(self._failures))
+        self._view = view, began
+        self._viewed(view)
+        took = self._now() - began
+        self._next = began + min(LONGEST_INTERVAL, took / _SHARE) - INTERVAL / 2
+
+    def seen(self) -> Seen:
+        """What is known of this process now."""
+        view, blocked, now = self._view, self._blocked, self._now()
+        if blocked is not None:
+            event, at = blocked
+            blocking = replace(event, seconds=event.seconds + now - at)
+        else:
+            blocking = None
+        if view is None:
+            return Seen(name=self._name, view=None, age=now - self._began, blocked=blocking, has_started=False)
+        return Seen(name=self._name, view=view[0], age=now - view[1], blocked=blocking)
+
+    def _observe(self, event: Event) -> None:
+        if isinstance(event, LoopBlocked) and not event.is_over:
+            self._blocked = event, self._now()
+            self._tell_blocked(event)
+            return
+        if isinstance(event, LoopBlocked):
+            self._blocked = None
+        elif not isinstance(event, _FAILURES):
+            return
+        self._failures.append(Failure(at=self._clock.now(), text=line_of(event).text))

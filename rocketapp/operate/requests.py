@@ -1,0 +1,182 @@
+"""What is asked over HTTP, what is answered, and what is refused: without a socket.
+
+Probes and metrics are answered to all that can connect. The page and its state name handlers and failures, so a browser
+gets them only under a name that no stranger's page can have made for this address. Pausing and resuming is for this
+machine alone, and never for a form of another site.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+from urllib.parse import parse_qs
+
+from rocketapp.errors import RocketAppError
+from rocketapp.operate.page import CONTENT_POLICY, page
+from rocketapp.operate.together import together
+from rocketapp.operate.verdict import MOST, Verdict, judge
+from rocketapp.operate.view import Desk, Now, snapshots_of
+from rocketapp.plugin import AppSnapshot, Metric
+from rocketapp.plugins.prometheus import CONTENT_TYPE, exposition
+
+TEXT: Final = "text/plain; charset=utf-8"
+_READ = ("GET", "HEAD")
+_FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
+"""A proxy on this machine passes on what comes from elsewhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request. Names of headers are in lower case."""
+
+    method: str
+    path: str
+    """Without the query."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    peer: str = "127.0.0.1"
+    """The address that it comes from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """One answer. Nothing of a request is in its headers."""
+
+    status: int
+    body: bytes
+    content_type: str = TEXT
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def answer(request: Request, desk: Desk, host: str) -> Response:
+    """`host`: the name or address of `--http`, under which the page may be opened as well."""
+    if request.path in ("/pause", "/resume"):
+        if request.method != "POST":
+            return _text(405, "POST is needed", Allow="POST")
+        return _change(request, desk, host)
+    reads = {"/health": _health, "/ready": _ready, "/metrics": _metrics, "/": _page, "/doctor": _doctor}
+    read = reads.get(request.path)
+    if read is None:
+        return _text(404, "there are /, /health, /ready, /metrics and /doctor")
+    if request.method not in _READ:
+        return _text(405, "GET is needed", Allow="GET, HEAD")
+    if read in (_page, _doctor) and (problem := _strange_host(request, host)):
+        return _text(403, problem)
+    now = desk.now()
+    return read(now, judge(now))
+
+
+def _health(_now: Now, verdict: Verdict) -> Response:
+    if verdict.is_alive:
+        return _text(200, "alive")
+    return _text(503, "\n".join(["the event loop does not run", *(one.text for one in verdict.findings[:MOST])]))
+
+
+def _ready(_now: Now, verdict: Verdict) -> Response:
+    lines = ["ready" if verdict.is_ready else "not ready", *(one.text for one in verdict.findings[:MOST])]
+    if len(verdict.findings) > MOST:
+        lines.append(f"and {len(verdict.findings) - MOST} more")
+    return _text(200 if verdict.is_ready else 503, "\n".join(lines))
+
+
+def _metrics(now: Now, verdict: Verdict) -> Response:
+    known = snapshots_of(now.processes) + ([] if now.gone is None else [now.gone])
+    app = together(known) if known else AppSnapshot(cache_limit_bytes=0, groups=())
+    own = (
+        Metric(
+            name="rocketapp.ready",
+            kind="gauge",
+            unit="1",
+            meaning="1 when /ready says so.",
+            samples=(({}, int(verdict.is_ready)),),
+        ),
+        Metric(
+            name="rocketapp.processes",
+            kind="gauge",
+            unit="{process}",
+            meaning="Processes of the app that consume.",
+            samples=(({}, len(snapshots_of(now.processes))),),
+        ),
+        Metric(
+            name="rocketapp.loops_blocked",
+            kind="gauge",
+            unit="{process}",
+            meaning="Processes whose event loop does not run.",
+            samples=(({}, sum(one.blocked is not None for one in now.processes)),),
+        ),
+    )
+    text = exposition(replace(app, metrics=(*app.metrics, *own)))
+    return Response(status=200, body=text.encode(), content_type=CONTENT_TYPE)
+
+
+def _page(now: Now, verdict: Verdict) -> Response:
+    headers = {"Content-Security-Policy": CONTENT_POLICY, "Referrer-Policy": "same-origin"}
+    body = page(now, verdict).encode("utf-8", "replace")
+    return Response(status=200, body=body, content_type="text/html; charset=utf-8", headers=headers)
+
+
+def _doctor(now: Now, verdict: Verdict) -> Response:
+    import msgspec
+
+    said = {"app": now.app, "ready": verdict.is_ready, "findings": verdict.findings[:MOST]}
+    return Response(status=200, body=msgspec.json.encode(said), content_type="application/json")
+
+
+def _change(request: Request, desk: Desk, host: str) -> Response:
+    problem = _strange_host(request, host, is_needed=True) or _strange_origin(request) or _strange_peer(request)
+    if problem:
+        return _text(403, problem)
+    try:
+        given = parse_qs(request.body.decode("ascii"), strict_parsing=True, max_num_fields=4)
+        (topic,), (group,) = given["topic"], given["group"]
+    except (ValueError, KeyError):
+        return _text(400, "give topic= and group= as a form")
+    try:
+        desk.change("pause" if request.path == "/pause" else "resume", topic, group)
+    except RocketAppError as error:
+        return _text(404, str(error))
+    return _text(303, "done", Location="/")
+
+
+def _strange_host(request: Request, host: str, *, is_needed: bool = False) -> str:
+    """Why this name is refused: a page of a stranger may have a name that leads to our address."""
+    name = request.headers.get("host", "")
+    if not name:
+        return "the header Host is missing" if is_needed else ""
+    bare = name.rpartition(":")[0] if not name.endswith("]") and ":" in name else name
+    bare = bare.strip("[]").lower().rstrip(".")
+    if bare in ("localhost", host.lower()) or bare.endswith(".localhost") or _is_address(bare):
+        return ""
+    return "open it by its IP address, as localhost, or by the name that is given to --http"
+
+
+def _strange_origin(request: Request) -> str:
+    headers = request.headers
+    origin, host = headers.get("origin"), headers.get("host", "")
+    if origin is not None:
+        return "" if origin in (f"http://{host}", f"https://{host}") else "this form is not of this page"
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return "this form is not of this page"
+    return ""
+
+
+def _strange_peer(request: Request) -> str:
+    address = ipaddress.ip_address(request.peer.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    if (mapped or address).is_loopback and not any(name in request.headers for name in _FORWARDED):
+        return ""
+    return "topics are paused and resumed from this machine only: forward the port to it (ssh -L, kubectl port-forward)"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _text(status: int, text: str, **headers: str) -> Response:
+    return Response(status=status, body=f"{text}\n".encode("utf-8", "replace"), headers=headers)

@@ -1,0 +1,51 @@
+"""For how long queues stand still: a queue whose messages are finished, however slowly, moves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rocketapp.operate.view import Stall
+from rocketapp.plugin import AppSnapshot, MessageQueue, QueueSnapshot
+
+_GAP = 5.0
+"""Seconds for which a reason may be gone without a message being finished: an attempt to go on finishes nothing."""
+
+
+@dataclass(slots=True)
+class _Standing:
+    finished: int
+    since: float
+    seen: float
+
+
+class Stalls:
+    """Follows the queues of one process."""
+
+    def __init__(self) -> None:
+        self._standing: dict[tuple[str, str, MessageQueue], _Standing] = {}
+
+    def __repr__(self) -> str:
+        return f"<Stalls of {len(self._standing)} queues>"
+
+    def look(self, now: float, app: AppSnapshot) -> tuple[Stall, ...]:
+        """Every queue that stands still. `now` in seconds; to be called every few seconds."""
+        found = []
+        for group in app.groups:
+            for one in group.queues:
+                if one.standing_still:
+                    standing = self._seen(now, (group.cluster, group.group, one.queue), one)
+                    seconds = now - standing.since
+                    found.append(Stall(group=group.group, queue=one.queue, reason=one.standing_still, seconds=seconds))
+        self._standing = {key: one for key, one in self._standing.items() if now - one.seen <= _GAP}
+        return tuple(found)
+
+    def _seen(self, now: float, key: tuple[str, str, MessageQueue], queue: QueueSnapshot) -> _Standing:
+        standing = self._standing.get(key)
+        # While it is not consumed, the position is not known: nothing is finished meanwhile.
+        finished = None if queue.position is None else queue.position - queue.unfinished
+        if standing is None:
+            standing = self._standing[key] = _Standing(finished or 0, now, now)
+        elif finished is not None and finished > standing.finished:
+            standing.finished, standing.since = finished, now
+        standing.seen = now
+        return standing

@@ -1,0 +1,66 @@
+"""Several processes of one app as one: counters are added, queues stand side by side."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, HandlerStats, Metric
+
+
+def together(snapshots: Sequence[AppSnapshot]) -> AppSnapshot:
+    """The sum. Members of a group are what the best informed process knows."""
+    if len(snapshots) == 1:
+        return snapshots[0]
+    groups: dict[tuple[str, str], list[GroupSnapshot]] = {}
+    metrics: dict[str, list[Metric]] = {}
+    for snapshot in snapshots:
+        for group in snapshot.groups:
+            groups.setdefault((group.cluster, group.group), []).append(group)
+        for metric in snapshot.metrics:
+            metrics.setdefault(metric.name, []).append(metric)
+    return AppSnapshot(
+        cache_limit_bytes=sum(one.cache_limit_bytes for one in snapshots),
+        groups=tuple(map(_group, groups.values())),
+        client_ids={},
+        metrics=tuple(map(_metric, metrics.values())),
+    )
+
+
+def counters_of(snapshot: AppSnapshot) -> AppSnapshot:
+    """What stays of a process that has ended: what it did, and nothing that it owned."""
+    groups = tuple(replace(group, members=0, queues=()) for group in snapshot.groups)
+    counters = tuple(metric for metric in snapshot.metrics if metric.kind == "counter")
+    return AppSnapshot(cache_limit_bytes=0, groups=groups, client_ids={}, metrics=counters)
+
+
+def _group(parts: Sequence[GroupSnapshot]) -> GroupSnapshot:
+    handlers: dict[tuple[str, str], HandlerStats] = {}
+    unmatched: Counter[str] = Counter()
+    for part in parts:
+        for one in part.handlers:
+            key = one.name, one.topic
+            handlers[key] = handlers.get(key, HandlerStats()) + one.stats
+        unmatched.update(part.unmatched)
+    return GroupSnapshot(
+        group=parts[0].group,
+        cluster=parts[0].cluster,
+        client_id="",
+        members=max(part.members for part in parts),
+        pulls=sum(part.pulls for part in parts),
+        handlers=tuple(
+            HandlerSnapshot(name=name, topic=topic, stats=stats) for (name, topic), stats in handlers.items()
+        ),
+        unmatched=dict(unmatched),
+        queues=tuple(sorted((queue for part in parts for queue in part.queues), key=lambda one: one.queue)),
+    )
+
+
+def _metric(parts: Sequence[Metric]) -> Metric:
+    sums: dict[tuple[tuple[str, str], ...], tuple[Mapping[str, str], float]] = {}
+    for part in parts:
+        for labels, value in part.samples:
+            key = tuple(sorted(labels.items()))
+            sums[key] = labels, value + (sums[key][1] if key in sums else 0.0)
+    return replace(parts[0], samples=tuple(sums.values()))

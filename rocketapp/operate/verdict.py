@@ -1,0 +1,151 @@
+"""What is the matter with an app, in the words of its log, and what mends it.
+
+`/ready`, the page and `rocketapp doctor` show the same findings. Those that a person has to look at keep the app from
+being ready: a blocked loop at once, a queue when it has stood still for `app.ready_patience` seconds without a message
+being finished. What goes on by itself before that is shown and nothing more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from rocketapp.operate.view import Now, Seen, Stall
+from rocketapp.plugin import StandingStill
+from rocketapp.plugins.log_lines import line_of
+
+LATE: Final = 5.0
+"""Seconds after which a process that has not reported counts as blocked or frozen."""
+MOST: Final = 50
+"""Findings that are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is the matter."""
+
+    text: str
+    mend: str = ""
+    seconds: float = 0.0
+    """For how long, as far as that is known."""
+    needs_person: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is said of an app."""
+
+    is_alive: bool
+    """The event loop of each process runs."""
+    is_ready: bool
+    findings: tuple[Finding, ...]
+    """Those that need a person first."""
+
+
+def judge(now: Now) -> Verdict:
+    """What is the matter at this moment."""
+    late = [finding for one in now.processes if (finding := _late(one)) is not None]
+    found = [*late, *_starts(now), *_stalls(now)]
+    if now.is_draining:
+        found.insert(0, Finding(text="draining: handlers that run may finish, and nothing new is started"))
+    has_started = bool(now.processes) and all(one.has_started for one in now.processes)
+    found.sort(key=lambda one: (not one.needs_person, -one.seconds))
+    is_ready = has_started and not now.is_draining and not any(one.needs_person for one in found)
+    return Verdict(is_alive=not late, is_ready=is_ready, findings=tuple(found))
+
+
+def _late(one: Seen) -> Finding | None:
+    """A process whose loop does not run."""
+    if one.blocked is not None:
+        text = line_of(one.blocked).text
+        mend = "make the handler a sync function, or let it await what it waits for"
+        return Finding(text=_of(one, text), mend=mend, seconds=one.blocked.seconds, needs_person=True)
+    if one.view is None or one.age < LATE:
+        return None
+    text = (
+        f"{one.name or 'the event loop'} has not reported for {one.age:.0f} s: it is blocked, or the process is frozen"
+    )
+    mend = "the log names the line where a loop is blocked; py-spy shows where a process stands that logs nothing"
+    return Finding(text=text, mend=mend, seconds=one.age, needs_person=True)
+
+
+def _starts(now: Now) -> Iterator[Finding]:
+    """Processes that do not consume yet, or not any more."""
+    for one in now.processes:
+        if one.view is not None or now.is_draining:
+            continue
+        if one.has_started:
+            yield Finding(
+                text=f"{one.name} has died and is started again",
+                mend="the log says what it died of",
+                seconds=one.age,
+                needs_person=one.age >= now.patience,
+            )
+        else:
+            yield Finding(text=f"{one.name or 'the app'} is starting", seconds=one.age)
+
+
+def _stalls(now: Now) -> Iterator[Finding]:
+    """Queues of one topic and broker that stand still for the same reason are one finding."""
+    together: dict[tuple[str, str, str, str], list[Stall]] = {}
+    for process in now.processes:
+        for stall in () if process.view is None else process.view.stalls:
+            key = stall.group, stall.queue.topic, stall.queue.broker_name, stall.reason
+            together.setdefault(key, []).append(stall)
+    for stalls in together.values():
+        first, longest = min(stalls, key=lambda one: one.queue), max(one.seconds for one in stalls)
+        text = line_of(StandingStill(first.group, first.queue, first.reason)).text
+        if len(stalls) > 1:
+            text += f" (and {len(stalls) - 1} more of its queues)"
+        mend = mend_of(first.reason, first.queue.topic)
+        yield Finding(text=text, mend=mend, seconds=longest, needs_person=longest >= now.patience)
+
+
+def _of(one: Seen, text: str) -> str:
+    return f"{one.name}: {text}" if one.name else text
+
+
+_MENDS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
+    (re.compile(pattern), mend)
+    for pattern, mend in (
+        # A call that hangs is often the cause of the reason that stands before it.
+        (
+            r"handler \S+ has been running",
+            "find out what the handler waits for, and give that call a limit; timeout= ends a call of an async handler",
+        ),
+        (
+            r"paused: ",
+            "resume it when its reason is gone: by the page of --http, or app.resume({topic!r})",
+        ),
+        (
+            r"no lock: another member",
+            "a broker frees the lock of a member that is gone after a minute; otherwise stop the member that holds it",
+        ),
+        (
+            r"no lock: ",
+            "see that its broker runs and can be reached from here: locks come from it",
+        ),
+        (
+            r"pull failed: |offset cannot be read: ",
+            "see that its broker runs and can be reached from here; nothing is lost, and it goes on by itself",
+        ),
+        (
+            r"to be sent back: ",
+            "see that its broker runs and takes messages: a failed one is finished when the broker has it back",
+        ),
+        (
+            r"flow control: ",
+            "its handler is slower than what comes: see what it waits for, or give it concurrency=, more --workers, "
+            "or a larger limit",
+        ),
+        (r"waits for a free call", "raise concurrency= of the handler, or start more --workers"),
+    )
+)
+
+
+def mend_of(reason: str, topic: str) -> str:
+    """What a person can do about this reason of a queue to stand still."""
+    found = next((mend for pattern, mend in _MENDS if pattern.search(reason)), "the log says when and how it began")
+    return found.replace("{topic!r}", repr(topic))

@@ -1,0 +1,108 @@
+"""What a process tells of itself at one moment: plain values, made on its event loop and read by any thread."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal, Protocol
+
+import msgspec
+
+from rocketapp.plugin import AppSnapshot, LoopBlocked, MessageQueue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Something that went wrong, in the words of the log."""
+
+    at: float
+    """Seconds since 1970."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """One queue that stands still."""
+
+    group: str
+    queue: MessageQueue
+    reason: str
+    seconds: float
+    """For how long it has stood still without a message being finished."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """An app as one of its processes sees it."""
+
+    app: str
+    snapshot: AppSnapshot
+    stalls: tuple[Stall, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    """The last ones, oldest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is known of one process of the app."""
+
+    name: str
+    """`worker 2`; empty for the only one."""
+    view: View | None
+    """The last one; None before the first, and after the process has died."""
+    age: float
+    """Seconds since the view was made; without one, since it is waited for."""
+    blocked: LoopBlocked | None = None
+    """What blocks its event loop now."""
+    has_started: bool = True
+    """It, or a process that it replaces, has consumed before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """The whole app at this moment."""
+
+    app: str
+    processes: tuple[Seen, ...]
+    is_draining: bool
+    patience: float
+    """Seconds that a queue may stand still before a person is needed: `app.ready_patience`."""
+    gone: AppSnapshot | None = None
+    """The counters of processes that have ended."""
+
+
+class Desk(Protocol):
+    """Where an app is looked at and operated, from any thread."""
+
+    def now(self) -> Now:
+        """What is known at this moment; waits for nothing."""
+        ...
+
+    def change(self, call: Literal["pause", "resume"], topic: str, group: str) -> None:
+        """Pause a topic of a group, or lift all reasons for which it is paused, in every process.
+
+        Raises RocketAppError for names that the app does not have, and when it does not run.
+        """
+        ...
+
+
+def encode(view: View) -> str:
+    """As text without spaces or line ends."""
+    return base64.b85encode(msgspec.msgpack.encode(view)).decode("ascii")
+
+
+def decode(text: str) -> View:
+    """What `encode` made of it. Raises ValueError for anything else."""
+    return _decoder().decode(base64.b85decode(text))
+
+
+@cache
+def _decoder() -> msgspec.msgpack.Decoder[View]:
+    return msgspec.msgpack.Decoder(View)
+
+
+def snapshots_of(processes: Sequence[Seen]) -> list[AppSnapshot]:
+    """Those that are known."""
+    return [one.view.snapshot for one in processes if one.view is not None]

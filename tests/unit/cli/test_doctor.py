@@ -1,0 +1,76 @@
+"""`rocketapp doctor`: with a running app, with the cluster alone, and with neither."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable
+
+from tests.unit.cli.asking import Http
+from tests.unit.cli.conftest import Start
+
+WriteApp = Callable[[str], None]
+APP = """
+@app.subscribe("orders", start="first")
+async def settle(message):
+    note("settled", message.text())
+"""
+
+
+def test_a_running_app_of_this_folder_is_found_and_well(start: Start, write_app: WriteApp) -> None:
+    write_app(APP)
+    run = start("run", "app", "--http", "127.0.0.1:0")
+    Http(run).becomes("/ready", 200)
+    start("send", "orders", "1").ends(0)
+    run.says("settled 1")
+    doctor = start("doctor", "app")
+    doctor.ends(0)
+    assert "group shop: 1 member, " in doctor.out
+    assert doctor.out.endswith("shop: nothing stands still\n")
+    run.stops()
+
+
+def test_without_the_app_the_cluster_says_that_nothing_consumes(start: Start, write_app: WriteApp) -> None:
+    write_app(APP)
+    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
+    run = start("run", "app", "--exit-when-idle", "0.3", "--name-server", broker)
+    run.ends(0)
+    start("send", "orders", "1", "--count", "3", "--name-server", broker).ends(0)
+    doctor = start("doctor", "app", "--name-server", broker)
+    doctor.ends(1)
+    assert "group shop has no members: nothing consumes its topics" in doctor.out
+    assert "    start the app: rocketapp run" in doctor.out
+
+
+def test_a_topic_that_does_not_exist_yet_is_said_and_nothing_is_wrong(start: Start, write_app: WriteApp) -> None:
+    write_app(APP)
+    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
+    doctor = start("doctor", "app", "--name-server", broker, "--json")
+    doctor.ends(0)
+    said = json.loads(doctor.out)
+    assert said["well"] is True
+    assert "topic orders does not exist yet" in said["findings"][0]["text"]
+
+
+def test_without_a_cluster_it_says_what_is_missing(start: Start, write_app: WriteApp) -> None:
+    write_app(APP)
+    doctor = start("doctor", "app")
+    doctor.ends(1)
+    assert "no name server is set and no embedded broker serves .rocketapp/" in doctor.out
+
+
+def test_an_address_where_nothing_answers_is_said(start: Start, write_app: WriteApp) -> None:
+    write_app(APP)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        free = f"127.0.0.1:{taken.getsockname()[1]}"
+    doctor = start("doctor", "app", "--http", free)
+    doctor.ends(1)
+    assert f"nothing answers at {free}: connection refused" in doctor.out
+
+
+def test_an_address_of_something_else_is_a_usage_error(start: Start, write_app: WriteApp) -> None:
+    write_app(APP)
+    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
+    doctor = start("doctor", "app", "--http", broker)
+    doctor.ends(2)
+    assert doctor.err.startswith(f"rocketapp: {broker}: what answers is not an app with --http")

@@ -1,0 +1,161 @@
+"""What is answered over HTTP, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Literal
+from urllib.parse import urlencode
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rocketapp.errors import SetupError
+from rocketapp.operate.requests import Request, Response, answer
+from rocketapp.operate.view import Now
+from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall
+
+OPEN = {"host": "127.0.0.1:8080"}
+ORDERS = urlencode({"topic": "orders", "group": "shop"}).encode()
+EVIL = "<script>alert('x')</script>"
+
+
+class Desk:
+    """Says what it is given, and keeps what was asked of it."""
+
+    def __init__(self, now: Now) -> None:
+        self._now = now
+        self.changes: list[tuple[str, str, str]] = []
+
+    def now(self) -> Now:
+        return self._now
+
+    def change(self, call: Literal["pause", "resume"], topic: str, group: str) -> None:
+        if topic != "orders":
+            raise SetupError("", "no handler of the app takes this topic in this group")
+        self.changes.append((call, topic, group))
+
+
+def get(path: str, now: Now | None = None, headers: Mapping[str, str] = OPEN) -> Response:
+    return answer(Request(method="GET", path=path, headers=headers), Desk(now or now_of(seen())), "shop.internal")
+
+
+def post(desk: Desk, *, headers: Mapping[str, str], peer: str = "127.0.0.1", body: bytes = ORDERS) -> Response:
+    request = Request(method="POST", path="/pause", headers=headers, body=body, peer=peer)
+    return answer(request, desk, "shop.internal")
+
+
+@pytest.mark.parametrize(("seconds", "status", "word"), [(29.0, 200, "ready"), (31.0, 503, "not ready")])
+def test_ready_names_the_reasons_also_while_they_need_no_person(seconds: float, status: int, word: str) -> None:
+    found = get("/ready", now_of(seen(stall("pull failed: refused", seconds))))
+    reason = "group shop: orders@broker-a:0 stands still: pull failed: refused"
+    assert (found.status, found.body.decode().splitlines()) == (status, [word, reason])
+
+
+def test_metrics_are_prometheus_text_summed_over_processes_and_those_that_are_gone() -> None:
+    processes = [seen(snapshot=snapshot_of(queue_at(10, queue_id=number), handled=2)) for number in range(3)]
+    found = get("/metrics", now_of(*processes, gone=snapshot_of(handled=10)))
+    samples = {
+        sample.name: sample.value
+        for family in text_string_to_metric_families(found.body.decode())
+        for sample in family.samples
+    }
+    assert found.content_type.startswith("text/plain; version=0.0.4")
+    assert samples["rocketapp_handler_done_total"] == 16
+    assert samples["rocketapp_group_queues"] == 3
+    assert (samples["rocketapp_ready"], samples["rocketapp_processes"]) == (1, 3)
+
+
+def test_the_page_shows_handlers_queues_reasons_and_failures_and_runs_nothing_that_a_stranger_wrote() -> None:
+    snapshot = snapshot_of(queue_at(10, unfinished=3, still=EVIL), handled=1234, topic=EVIL)
+    found = get("/", now_of(seen(stall(EVIL, 99.0), snapshot=snapshot, failures=[EVIL, "dead letter"])))
+    text = found.body.decode()
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;") >= 5
+    for shown in ("app:settle", "1,234", "orders@broker-a:0", "dead letter", "2023-11-14 22:13:21", "not ready"):
+        assert shown in text
+    assert "default-src 'none'" in found.headers["Content-Security-Policy"]
+    assert not re.search(r"(src|href)=|https?://", text)
+
+
+def test_the_page_of_thousands_of_queues_shows_those_that_stand_still_first() -> None:
+    queues = [queue_at(10, queue_id=number, still="paused" if number == 4999 else "") for number in range(5000)]
+    text = get("/", now_of(seen(snapshot=snapshot_of(*queues)))).body.decode()
+    assert "orders@broker-a:4999" in text
+    assert "and 4800 more queues" in text
+
+
+def test_doctor_says_the_findings_as_json() -> None:
+    said = json.loads(get("/doctor", now_of(seen(stall("paused: by hand", 40.0)))).body)
+    assert (said["app"], said["ready"]) == ("shop", False)
+    assert said["findings"][0]["mend"].endswith("app.resume('orders')")
+    assert said["findings"][0]["needs_person"] is True
+
+
+def test_an_unknown_path_and_another_method_are_refused() -> None:
+    assert get("/etc/passwd").status == 404
+    deleted = answer(Request(method="DELETE", path="/ready"), Desk(now_of(seen())), "h")
+    assert (deleted.status, deleted.headers["Allow"]) == (405, "GET, HEAD")
+    assert get("/pause").status == 405
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8080", "[::1]:8080", "localhost", "shop.internal:80", "10.0.0.7:8080"])
+def test_the_page_opens_under_addresses_and_its_own_name(host: str) -> None:
+    assert get("/", headers={"host": host}).status == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "a:b:c"])
+def test_the_page_does_not_open_under_a_name_that_a_stranger_may_have_made(host: str) -> None:
+    for path in ("/", "/doctor"):
+        assert get(path, headers={"host": host}).status == 403
+    assert get("/ready", headers={"host": host}).status == 200
+
+
+def test_a_form_of_the_page_pauses_and_leads_back() -> None:
+    desk = Desk(now_of(seen()))
+    found = post(desk, headers={**OPEN, "origin": "http://127.0.0.1:8080", "sec-fetch-site": "same-origin"})
+    assert (found.status, found.headers["Location"]) == (303, "/")
+    assert desk.changes == [("pause", "orders", "shop")]
+
+
+def test_a_command_line_pauses_as_well() -> None:
+    desk = Desk(now_of(seen()))
+    assert post(desk, headers=OPEN, peer="::ffff:127.0.0.1").status == 303
+    assert desk.changes
+
+
+@pytest.mark.parametrize(
+    ("headers", "peer"),
+    [
+        ({**OPEN, "origin": "http://evil.example"}, "127.0.0.1"),
+        ({**OPEN, "origin": "null"}, "127.0.0.1"),
+        ({**OPEN, "origin": "http://127.0.0.1:9090"}, "127.0.0.1"),
+        ({**OPEN, "sec-fetch-site": "cross-site"}, "127.0.0.1"),
+        ({**OPEN, "sec-fetch-site": "same-site"}, "127.0.0.1"),
+        ({"host": "evil.example", "origin": "http://evil.example"}, "127.0.0.1"),
+        ({}, "127.0.0.1"),
+        (OPEN, "192.0.2.7"),
+        (OPEN, "::ffff:192.0.2.7"),
+        ({**OPEN, "x-forwarded-for": "192.0.2.7"}, "127.0.0.1"),
+    ],
+    ids=["site", "sandbox", "port", "fetched", "sibling", "rebound", "nameless", "far", "far in 6", "by a proxy"],
+)
+def test_what_may_come_from_elsewhere_pauses_nothing(headers: dict[str, str], peer: str) -> None:
+    desk = Desk(now_of(seen()))
+    assert post(desk, headers=headers, peer=peer).status == 403
+    assert desk.changes == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"topic=orders", 400),
+        (b"\xff=1", 400),
+        (b"topic=a&topic=b&group=c", 400),
+        (b"topic=o&group=g", 404),
+    ],
+)
+def test_a_form_that_names_no_topic_of_the_app_is_refused(body: bytes, status: int) -> None:
+    assert post(Desk(now_of(seen())), headers=OPEN, body=body).status == status

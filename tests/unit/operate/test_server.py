@@ -1,0 +1,133 @@
+"""The server on a real socket: it answers whatever the event loop does, and bounds what a connection may cost."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from rocketapp.operate import server
+from rocketapp.operate.asking import ask
+from rocketapp.operate.server import OperatorServer, parse_address
+from tests.unit.operate.test_requests import ORDERS, Desk
+from tests.unit.operate.views import now_of, seen, stall
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk(now_of(seen(stall("paused: by hand", 40.0))))
+
+
+@pytest.fixture
+def address(desk: Desk) -> Iterator[str]:
+    serving = OperatorServer("127.0.0.1:0", desk)
+    yield serving.start()
+    serving.stop()
+
+
+def raw(address: str, sent: bytes) -> bytes:
+    """Everything that comes back until the connection ends."""
+    host, port = parse_address(address)
+    with socket.create_connection((host, port), timeout=10) as connection:
+        answered = b""
+        try:
+            connection.sendall(sent)
+            while data := connection.recv(65536):
+                answered += data
+        except ConnectionError:
+            pass
+        return answered
+
+
+def test_it_answers_and_says_nothing_of_what_it_runs_on(address: str) -> None:
+    host, port = parse_address(address)
+    connection = http.client.HTTPConnection(host, port, timeout=10)
+    connection.request("GET", "/ready?verbose")
+    response = connection.getresponse()
+    assert (response.status, response.read().splitlines()[0]) == (503, b"not ready")
+    assert response.headers["Server"].strip() == "rocketapp"
+    assert response.headers["Cache-Control"] == "no-store"
+    connection.close()
+
+
+def test_doctor_understands_it(address: str) -> None:
+    said = ask(address)
+    assert (said.app, said.ready) == ("shop", False)
+    assert "stands still: paused: by hand" in said.findings[0].text
+
+
+def test_head_has_no_body(address: str) -> None:
+    head, _, body = raw(address, b"HEAD /health HTTP/1.0\r\n\r\n").partition(b"\r\n\r\n")
+    assert b"200" in head.splitlines()[0]
+    assert body == b""
+
+
+def test_a_form_arrives(address: str, desk: Desk) -> None:
+    head = f"POST /resume HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(ORDERS)}\r\n\r\n"
+    assert b" 303 " in raw(address, head.encode() + ORDERS)
+    assert desk.changes == [("resume", "orders", "shop")]
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"POST /pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n", b"413"),
+        (b"POST /pause HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"411"),
+        (b"POST /pause HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", b"411"),
+        (b"BREW /coffee HTTP/1.1\r\n\r\n", b"501"),
+        (b"GET /%0d%0aX-Evil:1 HTTP/1.1\r\n\r\n", b"404"),
+    ],
+    ids=["large", "chunked", "negative", "method", "injection"],
+)
+def test_odd_requests_get_their_status_and_nothing_of_themselves(address: str, sent: bytes, status: bytes) -> None:
+    answered = raw(address, sent)
+    assert answered.split(b" ", 2)[1] == status
+    assert b"Evil" not in answered
+    assert b"coffee" not in answered
+
+
+def test_a_request_without_end_is_cut_without_an_answer(address: str) -> None:
+    assert raw(address, b"GET /ready HTTP/1.1\r\n" + b"X: " + b"y" * 2 * server.MOST_BYTES) == b""
+
+
+def test_a_slow_request_is_cut(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "LONGEST", 0.2)
+    serving = OperatorServer("127.0.0.1:0", desk)
+    try:
+        assert raw(serving.start(), b"GET /ready HTT") == b""
+    finally:
+        serving.stop()
+
+
+def test_more_connections_than_it_serves_at_once_are_closed_and_then_served_again(address: str) -> None:
+    host, port = parse_address(address)
+    idle = [socket.create_connection((host, port), timeout=10) for _ in range(server.MOST_AT_ONCE)]
+    for connection in idle:
+        connection.sendall(b"GET")
+    closed = [raw(address, b"GET /health HTTP/1.0\r\n\r\n") for _ in range(3)]
+    assert b"" in closed
+    for connection in idle:
+        connection.close()
+    answers = (raw(address, b"GET /health HTTP/1.0\r\n\r\n") for _ in range(1000))
+    assert any(b" 200 " in one for one in answers)
+
+
+def test_it_leaves_no_thread(desk: Desk) -> None:
+    serving = OperatorServer("[::1]:0", desk)
+    try:
+        assert serving.start().startswith("[::1]:")
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    serving.stop()
+    assert not [one for one in threading.enumerate() if one.name == "rocketapp-http" and one.is_alive()]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8080", ":8080", "localhost:", "localhost:http", "::1:80", "h:70000", "h:-1", "h:٣"]
+)
+def test_an_address_that_is_none_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write host:port|is not a port"):
+        parse_address(text)

@@ -1,0 +1,50 @@
+"""For how long a queue stands still."""
+
+from __future__ import annotations
+
+from rocketapp.operate.stalls import Stalls
+from tests.unit.operate.views import queue_at, snapshot_of
+
+FULL = "flow control: 1000 unfinished messages"
+
+
+def seconds(stalls: Stalls, now: float, *, position: int | None, unfinished: int = 0, still: str = FULL) -> list[float]:
+    return [
+        one.seconds for one in stalls.look(now, snapshot_of(queue_at(position, unfinished=unfinished, still=still)))
+    ]
+
+
+def test_it_counts_from_the_first_look_at_which_it_stood_still() -> None:
+    stalls = Stalls()
+    assert seconds(stalls, 0.0, position=10, still="") == []
+    assert seconds(stalls, 1.0, position=10) == [0.0]
+    assert seconds(stalls, 9.0, position=10) == [8.0]
+
+
+def test_a_queue_whose_messages_are_finished_slowly_moves() -> None:
+    stalls = Stalls()
+    assert seconds(stalls, 0.0, position=1000, unfinished=1000) == [0.0]
+    assert seconds(stalls, 20.0, position=1000, unfinished=999) == [0.0]
+    assert seconds(stalls, 25.0, position=1000, unfinished=999) == [5.0]
+
+
+def test_an_attempt_to_go_on_is_no_progress() -> None:
+    stalls = Stalls()
+    seconds(stalls, 0.0, position=10)
+    assert seconds(stalls, 2.0, position=10, still="") == []
+    assert seconds(stalls, 4.0, position=10) == [4.0]
+
+
+def test_a_queue_that_went_on_for_long_begins_anew() -> None:
+    stalls = Stalls()
+    seconds(stalls, 0.0, position=10)
+    for now in range(1, 10):
+        seconds(stalls, float(now), position=10, still="")
+    assert seconds(stalls, 10.0, position=10) == [0.0]
+
+
+def test_a_queue_that_is_not_consumed_keeps_its_time() -> None:
+    stalls = Stalls()
+    seconds(stalls, 0.0, position=10)
+    assert seconds(stalls, 3.0, position=None) == [3.0]
+    assert seconds(stalls, 6.0, position=8, unfinished=3) == [6.0]

@@ -1,0 +1,53 @@
+"""Several processes of one app as one."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketapp.operate.together import counters_of, together
+from rocketapp.operate.view import Failure, View, decode, encode
+from rocketapp.plugin import Metric
+from tests.unit.operate.views import queue_at, snapshot_of, stall
+
+
+def rows(written: float, pending: float) -> tuple[Metric, Metric]:
+    return (
+        Metric(name="sink.rows", kind="counter", unit="{row}", meaning="Rows.", samples=(({"t": "a"}, written),)),
+        Metric(name="sink.open", kind="gauge", unit="{row}", meaning="Open.", samples=(({"t": "a"}, pending),)),
+    )
+
+
+def test_counters_are_added_and_queues_stand_side_by_side() -> None:
+    first = snapshot_of(queue_at(10, queue_id=1), handled=3, metrics=rows(5, 1))
+    second = snapshot_of(queue_at(20, queue_id=0), handled=4, metrics=rows(6, 2))
+    app = together([first, second])
+    (group,) = app.groups
+    assert group.handlers[0].stats.handled == 7
+    assert (group.pulls, group.unmatched, group.members) == (6, {"orders": 2}, 2)
+    assert [one.queue.queue_id for one in group.queues] == [0, 1]
+    assert [dict(metric.samples[0][0]) | {"n": metric.samples[0][1]} for metric in app.metrics] == [
+        {"t": "a", "n": 11},
+        {"t": "a", "n": 3},
+    ]
+    assert app.cache_limit_bytes == 200
+
+
+def test_what_a_dead_process_counted_stays_and_what_it_owned_does_not() -> None:
+    app = together([counters_of(snapshot_of(queue_at(10), handled=3, metrics=rows(5, 1))), snapshot_of(handled=1)])
+    (group,) = app.groups
+    assert group.handlers[0].stats.handled == 4
+    assert group.queues == ()
+    assert [metric.name for metric in app.metrics] == ["sink.rows"]
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.floats(allow_nan=False),
+    st.one_of(st.none(), st.integers(0, 2**62)),
+)
+def test_a_view_arrives_as_it_was_sent(text: str, number: float, position: int | None) -> None:
+    snapshot = snapshot_of(queue_at(position, still=text), topic=text, metrics=rows(number, number))
+    failures = (Failure(at=number, text=text),)
+    view = View(app=text, snapshot=snapshot, stalls=(stall(text, number),), failures=failures)
+    assert decode(encode(view)) == view

@@ -1,0 +1,100 @@
+"""What is said of an app, and when it is ready."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketapp.model.event import LoopBlocked
+from rocketapp.operate.verdict import judge, mend_of
+from rocketapp.operate.view import Now, Seen
+from tests.unit.operate.views import now_of, seen, stall
+
+BLOCKED = LoopBlocked(6.0, "app.py:12", "app:settle", is_over=False, stack="settle app.py:12")
+
+
+def test_an_app_whose_queues_move_is_alive_and_ready() -> None:
+    verdict = judge(now_of(seen()))
+    assert (verdict.is_alive, verdict.is_ready, verdict.findings) == (True, True, ())
+
+
+def test_a_queue_that_stands_still_needs_a_person_when_patience_is_over() -> None:
+    early, late = (judge(now_of(seen(stall("paused: by the app", seconds)))) for seconds in (29.9, 30.0))
+    assert early.is_ready
+    assert not late.is_ready
+    assert [one.text for one in early.findings] == [one.text for one in late.findings]
+    assert late.findings[0].text == "group shop: orders@broker-a:0 stands still: paused: by the app"
+
+
+def test_queues_with_one_reason_are_one_finding() -> None:
+    some = [stall("pull failed: refused", 5.0 + number, queue_id=number) for number in range(4)]
+    (finding,) = judge(now_of(seen(*some))).findings
+    assert finding.text.endswith("orders@broker-a:0 stands still: pull failed: refused (and 3 more of its queues)")
+    assert finding.seconds == 8.0
+
+
+def test_a_blocked_loop_is_neither_alive_nor_ready_and_named_in_the_words_of_the_log() -> None:
+    verdict = judge(now_of(seen(blocked=BLOCKED)))
+    assert (verdict.is_alive, verdict.is_ready) == (False, False)
+    assert verdict.findings[0].text == (
+        "app:settle has blocked the event loop for 6 s at app.py:12: nothing else runs; a handler that blocks must be "
+        "a sync function; it stands in settle app.py:12"
+    )
+
+
+@pytest.mark.parametrize(
+    ("now", "text", "is_alive"),
+    [
+        (now_of(Seen(name="", view=None, age=2.0, has_started=False)), "the app is starting", True),
+        (
+            now_of(seen(name="worker 1"), Seen(name="worker 2", view=None, age=2.0, has_started=False)),
+            "worker 2 is starting",
+            True,
+        ),
+        (
+            now_of(seen(name="worker 1"), Seen(name="worker 2", view=None, age=31.0)),
+            "worker 2 has died and is started again",
+            True,
+        ),
+        (
+            now_of(seen(age=7.0)),
+            "the event loop has not reported for 7 s: it is blocked, or the process is frozen",
+            False,
+        ),
+        (
+            now_of(seen(), is_draining=True),
+            "draining: handlers that run may finish, and nothing new is started",
+            True,
+        ),
+    ],
+    ids=["starting", "a worker starts", "a worker is dead", "frozen", "draining"],
+)
+def test_an_app_that_does_not_consume_is_not_ready_and_says_why(now: Now, text: str, is_alive: bool) -> None:
+    verdict = judge(now)
+    assert [one.text for one in verdict.findings] == [text]
+    assert (verdict.is_alive, verdict.is_ready) == (is_alive, False)
+
+
+def test_a_worker_that_was_just_started_again_does_not_make_the_app_unready() -> None:
+    assert judge(now_of(seen(name="worker 1"), Seen(name="worker 2", view=None, age=2.0))).is_ready
+
+
+@pytest.mark.parametrize(
+    ("reason", "mend"),
+    [
+        ("paused: by the app", "app.resume('orders')"),
+        ("no lock: another member holds its lock", "stop the member that holds it"),
+        ("no lock: its lock cannot be asked for: refused", "its broker runs"),
+        ("pull failed: connection refused", "its broker runs"),
+        ("its offset cannot be read: no answer", "its broker runs"),
+        ("3 failed messages wait to be sent back: refused", "takes messages"),
+        ("flow control: 1000 unfinished messages, limit queue_max_messages 1000", "slower than what comes"),
+        (
+            "flow control: 1000 unfinished messages; handler app:settle has been running for 99 s on orders 7F",
+            "what the handler waits for",
+        ),
+        ("waits for a free call of handler app:settle (concurrency 1)", "raise concurrency="),
+        ("what a plugin says", "the log says"),
+    ],
+)
+def test_each_reason_has_its_mend(reason: str, mend: str) -> None:
+    assert mend in mend_of(reason, "orders")

@@ -1,0 +1,59 @@
+"""Views of an app that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.stats import HandlerStats
+from rocketapp.operate.view import Failure, Now, Seen, Stall, View
+from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, Metric, QueueSnapshot
+
+
+def queue_at(position: int | None, *, unfinished: int = 0, still: str = "", queue_id: int = 0) -> QueueSnapshot:
+    return QueueSnapshot(
+        queue=MessageQueue("orders", "broker-a", queue_id),
+        committed=5,
+        position=position,
+        end=40,
+        unfinished=unfinished,
+        unfinished_bytes=10 * unfinished,
+        standing_still=still,
+        lease="none",
+    )
+
+
+def snapshot_of(
+    *queues: QueueSnapshot, handled: int = 0, topic: str = "orders", metrics: Sequence[Metric] = ()
+) -> AppSnapshot:
+    handler = HandlerSnapshot(name="app:settle", topic=topic, stats=HandlerStats(handled=handled, retried=1))
+    group = GroupSnapshot(
+        group="shop",
+        cluster="",
+        client_id="c",
+        members=2,
+        pulls=3,
+        handlers=(handler,),
+        unmatched={topic: 1},
+        queues=queues,
+    )
+    return AppSnapshot(cache_limit_bytes=100, groups=(group,), client_ids={"": "c"}, metrics=tuple(metrics))
+
+
+def stall(reason: str, seconds: float, *, queue_id: int = 0) -> Stall:
+    return Stall(group="shop", queue=MessageQueue("orders", "broker-a", queue_id), reason=reason, seconds=seconds)
+
+
+def seen(*stalls: Stall, snapshot: AppSnapshot | None = None, failures: Sequence[str] = (), **more: Any) -> Seen:
+    view = View(
+        app="shop",
+        snapshot=snapshot or snapshot_of(),
+        stalls=stalls,
+        failures=tuple(Failure(at=1_700_000_000.0 + number, text=text) for number, text in enumerate(failures)),
+    )
+    return Seen(**{"name": "", "view": view, "age": 0.5, **more})
+
+
+def now_of(*processes: Seen, **more: Any) -> Now:
+    return Now(**{"app": "shop", "processes": processes, "is_draining": False, "patience": 30.0, **more})
