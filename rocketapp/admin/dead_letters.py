@@ -114,6 +114,11 @@ async def newest(cluster: AdminCluster, group: str, most: int) -> list[DeadLette
 
 async def find(cluster: AdminCluster, group: str, wanted: str) -> DeadLetter | None:
     """The dead letter at a place or with an id; the newest when several copies have it."""
+    for queue, held in (await queues_of(cluster, group)).items():
+        beginning, _, offset = wanted.rpartition(":")
+        if beginning == f"{queue.broker_name}:{queue.queue_id}" and offset.isdecimal() and int(offset) in held:
+            async for batch in read(cluster, queue, int(offset), int(offset) + 1):
+                return DeadLetter(batch[0])
     found = None
     async for one in dead_letters(cluster, group):
         if one.has_id(wanted) and (found is None or one.message.stored_ms >= found.message.stored_ms):

@@ -31,7 +31,7 @@ command.add_command(replay_command)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Most dead letters to show.")
 @cluster_options
 def list_command(*, group: str | None, limit: int, name_server: str | None, as_json: bool) -> int:
-    """Show the newest dead letters of GROUP; without it, how many each group has."""
+    """Show the newest dead letters of GROUP. Without it: how many each group has."""
     if group is None:
         return _list_groups(name_server, as_json=as_json)
     from rocketapp.admin.dead_letters import newest
@@ -64,7 +64,7 @@ def _list_groups(name_server: str | None, *, as_json: bool) -> int:
 @click.argument("which")
 @cluster_options
 def show_command(*, group: str, which: str, name_server: str | None, as_json: bool) -> int:
-    """Show the dead letter of GROUP at the place WHICH, or with that message id, with all properties."""
+    """Show one dead letter with all properties. WHICH is its place or a message id."""
     from rocketapp.admin.dead_letters import find
 
     found = ask_cluster(name_server, lambda cluster: find(cluster, group, which))

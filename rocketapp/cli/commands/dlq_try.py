@@ -39,7 +39,7 @@ def try_command(
     traceback: bool,
     as_json: bool,
 ) -> int:
-    """Run the dead letter WHICH, a place or a message id, through the handler of APP here. Nothing is published and no
+    """Try a dead letter with the code of APP. WHICH is its place or a message id. Nothing is published and no
     offset moves; what the handler writes elsewhere is written. Ends with 1 unless the message would be done.
     """
     from rocketapp.cli.loader import load_app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -86,32 +87,36 @@ async def settle(message: Message, publisher: Publisher):
 
 
 def test_a_dead_letter_is_tried_with_everything_around_it_and_nothing_is_sent(
-    ask: Ask, start: Start, address: str, write_app: Callable[[str], None]
+    ask: Ask,
+    start: Start,
+    address: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    write_app: Callable[[str], None],
 ) -> None:
     for body in ("good", "bad"):
         ask("send", "bills", body, "--tag", "paid")
     ask("send", "bills", "other", "--tag", "late")
     write_app(DIES)
-    where = ("--name-server", address)
-    died = start("run", "app:app", "--exit-when-idle", "0.5", *where)
+
+    died = start("run", "app:app", "--exit-when-idle", "0.2", "--name-server", address)
     died.ends(0)
     assert died.summary == (0, 0, 3, 0)
     letters = {letter["body"]: letter["place"] for letter in json.loads(ask("dlq", "list", "shop", "--json").out)}
-    write_app(TRIED)
-    tried = start("dlq", "try", "app:app", letters["good"], *where)
-    tried.ends(0)
+    (folder / "tried_app.py").write_text((folder / "app.py").read_text().replace(DIES, TRIED))
+    monkeypatch.syspath_prepend(folder)
+    monkeypatch.delitem(sys.modules, "tried_app", raising=False)
+    tried = ask("dlq", "try", "tried_app:app", letters["good"])
     assert tried.out.splitlines() == [
-        "app:settle: done",
+        "tried_app:settle: done",
         "would publish to invoices: 1",
         "would publish to invoices: 2",
     ]
-    failed = start("dlq", "try", "app:app", letters["bad"], "--json", *where)
-    failed.ends(1)
+    failed = ask("dlq", "try", "tried_app:app", letters["bad"], "--json", code=1)
     said = json.loads(failed.out)
     assert (said["outcome"], [one["body"] for one in said["would_publish"]]) == ("retry", ["1", "2"])
-    assert said["text"].startswith("app.py:") and said["text"].endswith("ValueError: no good")
-    refused = start("dlq", "try", "app:app", letters["other"], *where)
-    refused.ends(1)
+    assert said["text"].startswith("tried_app.py:") and said["text"].endswith("ValueError: no good")
+    refused = ask("dlq", "try", "tried_app:app", letters["other"], code=1)
     assert "is from topic bills with tag late, and no handler of group shop takes that" in refused.err
     assert "invoices" not in ask("topic", "list").out
 
