@@ -17,14 +17,14 @@ from rocketapp.admin.dead_letters import MARK, DeadLetter, queues_of, replayed_p
 from rocketapp.admin.reading import limits, read
 from rocketapp.admin.replay_state import ReplayState, StateFile, Window
 from rocketapp.client.calls import messages
-from rocketapp.errors import NoRouteError, RocketAppError
+from rocketapp.errors import NoRouteError, RocketAppError, SendRefused
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, retry_topic
 from rocketapp.model.outgoing import SendResult
 from rocketapp.producer.producer import Producer
 from rocketapp.wire.compression import COMPRESSED, KIND_MASK
 from rocketapp.wire.message_id import parse_offset_id
-from rocketapp.wire.record import decode_record
+from rocketapp.wire.record import Message, decode_record
 
 MOST_IN_WINDOW = 64
 """Messages that are perhaps under way when a replay ends."""
@@ -55,11 +55,14 @@ class Replay:
         file: StateFile,
         *,
         rate: float | None,
+        skip: frozenset[str] = frozenset(),
         told: Callable[[int], None] = lambda count: None,
     ) -> None:
-        """`producer`: one without retries. `rate`: messages a second. `told` gets the number of each step done."""
+        """`producer`: one without retries. `rate`: messages a second. `skip`: places that are passed over. `told` gets
+        the number of each step done.
+        """
         self._cluster, self._producer, self._state, self._file = cluster, producer, state, file
-        self._rate, self._told = rate, told
+        self._rate, self._skip, self._told = rate, skip, told
         self._targets: dict[MessageQueue, int] = {}
         """By queue that copies go to: an offset before which no copy of the next window lies."""
         self._is_proved = not state.to_group
@@ -73,7 +76,7 @@ class Replay:
         for queue, end in sorted(self._state.ends.items()):
             begin = self._state.following.get(queue, 0)
             async for batch in read(self._cluster, queue, begin, end):
-                letters = list(map(DeadLetter, batch))
+                letters = self._wanted(batch)
                 while letters:
                     window, letters = letters[: self._most], letters[self._most :]
                     await self._send_window(queue, window)
@@ -108,9 +111,9 @@ class Replay:
         """The window that was under way when the last replay ended: send those of it that were not stored."""
         stored = await self._stored_of(window)
         letters = [
-            DeadLetter(message)
+            letter
             async for batch in read(self._cluster, window.queue, window.begin, window.end)
-            for message in batch
+            for letter in self._wanted(batch)
         ]
         missing = [letter for letter in letters if letter.place not in stored]
         self._is_proved = self._is_proved or bool(stored)
@@ -148,16 +151,22 @@ class Replay:
         for result in await at_once(self._send_one, rest):
             self._reached(result)
 
+    def _wanted(self, batch: Sequence[Message]) -> list[DeadLetter]:
+        return [letter for letter in map(DeadLetter, batch) if letter.place not in self._skip]
+
     async def _send_one(self, letter: DeadLetter) -> SendResult:
         message, queue = letter.message, letter.message.queue
-        return await self._producer.send_raw(
-            self._target_of(letter),
-            message.stored_body,
-            replayed_properties(letter, to_group=self._state.to_group),
-            broker_name=None if queue is None else queue.broker_name,
-            sys_flag=message.sys_flag & (COMPRESSED | KIND_MASK),
-            flag=message.flag,
-        )
+        try:
+            return await self._producer.send_raw(
+                self._target_of(letter),
+                message.stored_body,
+                replayed_properties(letter, to_group=self._state.to_group),
+                broker_name=None if queue is None else queue.broker_name,
+                sys_flag=message.sys_flag & (COMPRESSED | KIND_MASK),
+                flag=message.flag,
+            )
+        except SendRefused as error:
+            raise ReplayRefusedError(letter.place, f"{error}{_mend(letter)}") from error
 
     async def _prove(self, letter: DeadLetter) -> None:
         """Send the first one, and look where it lies: a broker makes a dead letter of what an orderly group is sent.
@@ -184,7 +193,7 @@ class Replay:
 
     def _target_of(self, letter: DeadLetter) -> str:
         if not letter.topic:
-            raise ReplayRefusedError(letter.place, "it does not say in which topic it was published")
+            raise ReplayRefusedError(letter.place, f"it does not say where it was published{_mend(letter)}")
         return retry_topic(self._state.group) if self._state.to_group else letter.topic
 
     def _reached(self, result: SendResult) -> None:
@@ -230,3 +239,7 @@ async def begin(
     state.ends = {queue: offsets.stop for queue, offsets in held.items()}
     state.following = {queue: max(offsets.start, state.following.get(queue, 0)) for queue, offsets in held.items()}
     return state
+
+
+def _mend(letter: DeadLetter) -> str:
+    return f": mend that, or pass it over with --skip {letter.place}"

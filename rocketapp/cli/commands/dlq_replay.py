@@ -36,10 +36,19 @@ PRODUCER_GROUP = "rocketapp-replay"
     help="Back to this group alone, or to the topic of each, where every group gets it.",
 )
 @click.option("--state", "state_file", metavar="FILE", help="Default: beside the folder of the embedded broker.")
+@click.option("--skip", "skipped", metavar="PLACE", multiple=True, help="Pass this one over; may be repeated.")
 @click.option("--again", is_flag=True, help="All dead letters that are there, whatever was replayed before.")
 @cluster_options
 def replay_command(
-    *, group: str, rate: float, to: str, state_file: str | None, again: bool, name_server: str | None, as_json: bool
+    *,
+    group: str,
+    rate: float,
+    to: str,
+    state_file: str | None,
+    skipped: tuple[str, ...],
+    again: bool,
+    name_server: str | None,
+    as_json: bool,
 ) -> int:
     """Send the dead letters of GROUP out again, each once. Ended in any way, the same command goes on."""
     from rocketapp.admin.replay_state import ReplayStateError, StateFile
@@ -48,7 +57,7 @@ def replay_command(
     folder = Path(settings.broker.dir)
     file = StateFile(Path(state_file) if state_file else folder.with_name(f"{folder.name}.replay-{group}.json"))
     named = settings.client.name_server or f"the embedded broker in {folder.resolve()}"
-    one = _One(settings, file, named)
+    one = _One(settings, file, named, frozenset(skipped))
     try:
         with file.held():
             state = run_on(settings, lambda cluster: one.run(cluster, group, rate, to_group=to == "group", again=again))
@@ -66,8 +75,8 @@ def replay_command(
 class _One:
     """One run of the command."""
 
-    def __init__(self, settings: Settings, file: StateFile, named: str) -> None:
-        self._settings, self._file, self._named = settings, file, named
+    def __init__(self, settings: Settings, file: StateFile, named: str, skip: frozenset[str]) -> None:
+        self._settings, self._file, self._named, self._skip = settings, file, named, skip
         self._state: ReplayState | None = None
 
     def progress(self) -> str:
@@ -89,7 +98,8 @@ class _One:
         await producer.start()
         try:
             with _progress(state.left) as told:
-                await Replay(cluster, producer, state, self._file, rate=rate or None, told=told).run()
+                replay = Replay(cluster, producer, state, self._file, rate=rate or None, skip=self._skip, told=told)
+                await replay.run()
         except RocketAppError as error:
             raise CommandError(f"{error}{self.progress()}", FAILED) from error
         finally:

@@ -55,10 +55,11 @@ async def replay(
     to_group: bool = True,
     rate: float | None = None,
     again: bool = False,
+    skip: frozenset[str] = frozenset(),
 ) -> ReplayState:
     state = await begin(on.cluster, file, group="billing", named="here", to_group=to_group, again=again)
     producer: Any = Mortal(on.producer(), dies_at, stored=stored)
-    await Replay(on.cluster, producer, state, file, rate=rate).run()
+    await Replay(on.cluster, producer, state, file, rate=rate, skip=skip).run()
     return state
 
 
@@ -182,3 +183,19 @@ def test_a_state_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         pass
     state = json.loads(json.dumps(ReplayState("g", "here", True).to_json()))
     assert ReplayState.from_json(state) == ReplayState("g", "here", True)
+
+
+def test_what_cannot_go_out_is_named_and_may_be_passed_over(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = StateFile(tmp_path / "state.json")
+        async with stage() as on:
+            await on.bury("billing", 3)
+            await on.client.send("%DLQ%billing", b"7", queue_id=0)
+            await on.bury("billing", 2, first=3)
+            refused = await outcome(replay(on, file))
+            assert isinstance(refused, ReplayRefusedError)
+            assert str(refused).endswith("mend that, or pass it over with --skip broker-a:0:3")
+            await replay(on, file, skip=frozenset({"broker-a:0:3"}))
+            assert sorted(await bodies(on, "%RETRY%billing")) == list(range(5))
+
+    run_virtual(story)
