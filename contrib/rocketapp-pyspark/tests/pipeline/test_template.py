@@ -27,7 +27,7 @@ ENVIRONMENT = {
 
 
 def generate(folder: Path) -> Path:
-    copier.run_copy(str(TEMPLATE), folder, data={"package": PACKAGE}, quiet=True)
+    copier.run_copy(str(TEMPLATE), folder, data={"package": PACKAGE}, defaults=True, quiet=True)
     return folder
 
 
