@@ -13,15 +13,13 @@ from collections.abc import Sequence
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.compression import COMPRESSED
-from rocketapp.wire.layout import BORN_IPV6, FIXED, INNER_BATCH, MAGIC_V1, NEED_UNWRAP, STORE_IPV6
+from rocketapp.wire.layout import BORN_IPV6, INNER_BATCH, MAGIC_V1, NEED_UNWRAP, STORE_IPV6, wrong_size
 from rocketapp.wire.record import Message, decode_records
 
 _UNUSUAL = COMPRESSED | BORN_IPV6 | STORE_IPV6 | NEED_UNWRAP | INNER_BATCH
-_CUT = struct.Struct(">ii28xi")
-"""Of the fixed part what is needed to find the next record: size, magic, sys flag."""
+_CUT = struct.Struct(">ii28xi44xI")
+"""Of the fixed part what is needed to find the next record: size, magic, sys flag, body length."""
 _OFFSET = struct.Struct(">20xq")
-_SMALLEST = FIXED.size + 3
-"""Bytes of a record without body, topic and properties."""
 
 
 class StoredRecords:
@@ -70,7 +68,7 @@ class StoredRecords:
         return self._messages is not None
 
     def messages(self) -> Sequence[Message]:
-        """The messages. They are decoded each time. Raises ProtocolError for a damaged record."""
+        """The messages. They are decoded each time."""
         if self._messages is not None:
             return self._messages
         return decode_records(self.data[self.starts[0] :], self.queue, max_inflated_bytes=self.max_inflated_bytes)
@@ -93,20 +91,25 @@ class StoredRecords:
 def stored_records(data: bytes, queue: MessageQueue, *, max_inflated_bytes: int = 16_777_216) -> StoredRecords | None:
     """The records that a pull from `queue` returned; None for none.
 
-    Raises ProtocolError when they do not lie one behind the other. What is damaged inside a record is found when it is
-    decoded.
+    Raises ProtocolError for damaged ones, as `decode_records` does: what is refused here is this queue's trouble alone,
+    and what is found by a reader of many queues is that of all of them.
     """
-    starts, unpack = array("i"), _CUT.unpack_from
+    starts, unpack, usual, unusual = array("i"), _CUT.unpack_from, MAGIC_V1, _UNUSUAL
     add, at, end = starts.append, 0, len(data)
     try:
         while at < end:
-            size, magic, sys_flag = unpack(data, at)
-            if magic != MAGIC_V1 or sys_flag & _UNUSUAL or size < _SMALLEST:
+            size, magic, sys_flag, body_size = unpack(data, at)
+            if magic != usual or sys_flag & unusual:
                 messages = decode_records(data, queue, max_inflated_bytes=max_inflated_bytes)
                 return StoredRecords.of(messages, queue) if messages else None
+            body_end = at + 88 + body_size
+            start = body_end + 3 + data[body_end]
+            stop = start + (data[start - 2] << 8 | data[start - 1])
+            if stop != at + size:
+                raise wrong_size(at, size, stop)
             add(at)
-            at += size
-    except struct.error:
+            at = stop
+    except (struct.error, IndexError):
         raise ProtocolError(f"record at byte {at} of {end} is cut short") from None
     if at != end:
         raise ProtocolError(f"the last record ends {at - end} bytes behind the end")

@@ -96,12 +96,12 @@ def test_records_that_do_not_lie_one_behind_the_other_are_refused(data: bytes) -
         stored_records(data, QUEUE)
 
 
-def test_damage_inside_a_record_is_found_when_it_is_decoded() -> None:
-    data = bytearray(USUAL)
-    data[84:88] = b"\xff" * 4
-    records = found(bytes(data))
+@pytest.mark.parametrize("length", [0, 4, 6, 2**31, 2**32 - 1])
+def test_a_record_whose_parts_are_not_as_long_as_it_is_refused(length: int) -> None:
+    data = bytearray(record(5, b"\0" * 5) + USUAL)
+    data[84:88] = length.to_bytes(4, "big")
     with pytest.raises(ProtocolError):
-        records.messages()
+        stored_records(bytes(data), QUEUE)
 
 
 def test_messages_that_were_decoded_are_records_too() -> None:

@@ -29,17 +29,19 @@ class Records:
     """Records of any size, in order. `starts`: where each begins. The bytes are less than 2 GiB."""
 
     def __init__(self, data: bytes, starts: Any) -> None:
-        """Raises ProtocolError when a part of a record is longer than the record."""
+        """Raises ProtocolError when the parts of a record are longer or shorter than the record."""
         self._data, self.starts = data, starts
         self._stops = starts + self.field(_SIZE)
         self._body_stops = starts + FIXED.size + self.field(_BODY_LENGTH).astype(np.int64)
         self._refuse(self._body_stops + 3 > self._stops)
         self._properties = self._body_stops + 3 + self._at(self._body_stops, "u1")
         self._refuse(self._properties > self._stops)
+        self._refuse(self._properties + self._at(self._properties - 2, ">u2") != self._stops)
 
     def _refuse(self, wrong: Any) -> None:
         if wrong.any():
-            raise ProtocolError(f"record at byte {self.starts[wrong][0]} of {len(self._data)} is longer than it says")
+            at = self.starts[wrong][0]
+            raise ProtocolError(f"record at byte {at} of {len(self._data)}: its parts are not as long as it says")
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -147,6 +147,14 @@ def test_damaged_records_are_refused(cut: int) -> None:
         rows_of(record() + whole[: len(whole) - cut])
 
 
+@pytest.mark.parametrize("length", [0, 3, 5, 2**32 - 1])
+def test_a_body_is_not_another_length_than_it_says(length: int) -> None:
+    data = bytearray(record(body=b"\0" * 4, raw=b"\0" * 20))
+    data[84:88] = length.to_bytes(4, "big")
+    with pytest.raises(ProtocolError):
+        rows_of(bytes(data))
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_rows_or_refused(data: bytes) -> None:
     rows = Rows(QUEUE, ("body", "msg_id"))
