@@ -191,11 +191,16 @@ class Writer:
         elif (due := self._filling.due_at(limits)) is not None:
             if self._timer is None or self._timer.when() != due:
                 self._disarm()
-                self._timer = self._loop.call_at(due, self._look)
+                self._timer = self._loop.call_at(due, self._came_due)
         else:
             self._disarm()
             if self._intakes:
                 self._timer = self._loop.call_later(IDLE, self._move_on)
+
+    def _came_due(self) -> None:
+        # The loop may be early by what its clock cannot tell apart: then it is set again.
+        self._timer = None
+        self._look()
 
     def _begin_to_write(self, reason: Reason) -> None:
         passed = self._passed()
@@ -236,7 +241,7 @@ class Writer:
             if self._aside is not None:
                 self._aside.published()
             for lane, intake in intakes.items():
-                if not intake.is_stopped:
+                if intake.is_alive:
                     intake.session.moving()
                     intake.session.done(batch.pieces[lane])
             if done.rows and self._compaction is not None:
