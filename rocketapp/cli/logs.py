@@ -1,27 +1,103 @@
-"""Where log lines go: stderr. How they look is said by `plugins.log_format`."""
+"""Where log lines go: stderr, or where a configuration file says. How they look is said by `plugins.log_format`."""
 
 from __future__ import annotations
 
+import json
 import logging
+import logging.config
 import sys
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+from rocketapp.cli.failure import CommandError, describe
+from rocketapp.config.app import AppConfig
 from rocketapp.model.event import Event, LoopFailed
 from rocketapp.plugins.log_context import MessageFilter
 from rocketapp.plugins.log_format import make_formatter
 
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
-def set_up_logging(log_format: str, level: str, *, process: str = "") -> None:
-    """Send the root logger to stderr; `process` names a worker or a broker in each line."""
+
+def set_up_logging(config: AppConfig, *, file: str | None = None, process: str = "") -> None:
+    """Send the root logger to stderr, or do what `file` says (`--log-config`); then set the levels of single loggers.
+
+    `process` names a worker or a broker in each line. Raises CommandError for a file, or a level, that cannot be used.
+    """
+    if file is not None:
+        _use_file(file, process)
+    else:
+        _use_stderr(config, process)
+    for one in config.log_levels:
+        logger, level = named_level(one)
+        if not logger or not level:
+            raise CommandError(f"app.log_levels: {one!r} is not LOGGER=LEVEL, with a level of {', '.join(LEVELS)}")
+        logging.getLogger(logger).setLevel(level)
+
+
+def named_level(text: str) -> tuple[str, str]:
+    """Logger and level of `shop.db=DEBUG`; the logger is empty in `DEBUG`, and the level where it is none."""
+    logger, _, level = text.rpartition("=")
+    level = level.strip().upper()
+    return logger.strip(), level if level in LEVELS else ""
+
+
+def _use_stderr(config: AppConfig, process: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(MessageFilter())
-    handler.setFormatter(make_formatter(log_format, process=process))
+    handler.setFormatter(make_formatter(config.log_format, process=process))
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
-    root.setLevel(level)
+    root.setLevel(config.log_level)
     # Debug lines of the event loop say nothing about messages.
     logging.getLogger("asyncio").setLevel(logging.WARNING)
+
+
+def _use_file(file: str, process: str) -> None:
+    kind = Path(file).suffix.lower()
+    read = _READERS.get(kind)
+    if read is None:
+        raise CommandError(f"--log-config {file}: its name ends in none of {', '.join(_READERS)}: write one of these")
+    try:
+        Path(file).open("rb").close()  # fileConfig takes a missing file for an empty one
+        read(file)
+    except OSError as error:
+        raise CommandError(f"--log-config {file}: {(error.strerror or str(error)).lower()}") from error
+    except Exception as error:
+        # The cause says what is wrong: what is around it says only where.
+        cause = f": {describe(error.__cause__)}" if error.__cause__ is not None else ""
+        raise CommandError(f"--log-config {file}: {describe(error)}{cause}") from error
+    if process:
+        _name_process(process)
+
+
+def _use_table(table: dict[str, Any]) -> None:
+    # Loggers of modules that are imported already must go on.
+    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False, **table})
+
+
+_READERS: dict[str, Callable[[str], None]] = {
+    ".toml": lambda file: _use_table(tomllib.loads(Path(file).read_text("utf-8"))),
+    ".json": lambda file: _use_table(json.loads(Path(file).read_text("utf-8"))),
+    ".ini": lambda file: logging.config.fileConfig(file, disable_existing_loggers=False, encoding="utf-8"),
+    ".conf": lambda file: logging.config.fileConfig(file, disable_existing_loggers=False, encoding="utf-8"),
+}
+"""How a file is used, by the end of its name."""
+
+
+def _name_process(process: str) -> None:
+    """`%(processName)s` says which worker it is."""
+    make = logging.getLogRecordFactory()
+
+    def named(*arguments: Any, **options: Any) -> logging.LogRecord:
+        record = make(*arguments, **options)
+        record.processName = process
+        return record
+
+    logging.setLogRecordFactory(named)
 
 
 def log_failure(event: Event) -> None:

@@ -38,3 +38,18 @@ class Seconds(click.FloatRange):
         if not math.isfinite(seconds):
             self.fail(f"{seconds} is not a finite number.", param, ctx)
         return seconds
+
+
+class Level(click.ParamType):
+    """A level, or LOGGER=LEVEL."""
+
+    name = "level"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from rocketapp.cli.logs import LEVELS, named_level
+
+        text = str(value)
+        logger, level = named_level(text)
+        if not level or ("=" in text and not logger):
+            self.fail(f"{text!r} is none of {', '.join(LEVELS)}, alone or as LOGGER=LEVEL.", param, ctx)
+        return f"{logger}={level}" if logger else level

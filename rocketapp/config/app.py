@@ -19,6 +19,7 @@ class AppConfig:
         None, "Every line that a handler logs carries its message's facts. None: with `log_format` json only."
     )
     log_level: str = option("INFO", "Least level that is logged.", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
+    log_levels: tuple[str, ...] = option((), "Levels of single loggers: `shop.db=DEBUG`.")
     http: str = option("", "Where `/health`, `/ready`, `/metrics` and the page are served, host:port. Empty: nowhere.")
     ready_patience: float = option(
         30.0, "Seconds that a queue may stand still before `/ready` says that a person is needed.", least=0.0

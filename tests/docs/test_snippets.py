@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -29,7 +30,19 @@ def test_a_snippet_runs_as_a_module_and_its_tests_pass(block: Block, monkeypatch
     assert run_tests(module) == block.text.count("def test_")
 
 
-@pytest.mark.parametrize("block", all_blocks("toml"), ids=lambda block: block.place)
+_SETTINGS = [block for block in all_blocks("toml") if "[handlers." not in block.text]
+_LOGGING = [block for block in all_blocks("toml") if block not in _SETTINGS]
+_SET_UP = "from rocketapp.cli.logs import *; set_up_logging(AppConfig(), file='log.toml'); logging.info('written')"
+
+
+@pytest.mark.parametrize("block", _LOGGING, ids=lambda block: block.place)
+def test_a_shown_configuration_of_logs_can_be_used(block: Block, tmp_path: Path) -> None:
+    (tmp_path / "log.toml").write_text(block.text)
+    subprocess.run([sys.executable, "-c", _SET_UP], cwd=tmp_path, check=True)
+    assert "written" in (tmp_path / "shop.log").read_text()
+
+
+@pytest.mark.parametrize("block", _SETTINGS, ids=lambda block: block.place)
 def test_shown_settings_load(block: Block, tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text(block.text)

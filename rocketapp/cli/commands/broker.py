@@ -34,7 +34,7 @@ def command(directory: str | None, memory: bool, listen: str | None) -> int:
     settings = read_settings({"broker": {key: value for key, value in wanted.items() if value is not None}})
     names = names_of(settings, dir="--dir", listen="--listen")
     parse_listen(settings.broker.listen, names["listen"])
-    set_up_logging(settings.app.log_format, settings.app.log_level)
+    set_up_logging(settings.app)
     stop = ProcessStop(drain_timeout=DRAIN_TIMEOUT, last_words=lambda: None)
     try:
         run_in_loop(_run(settings.broker, stop, memory=memory, names=names))

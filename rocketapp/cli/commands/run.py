@@ -20,7 +20,7 @@ import click
 
 from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.loop import LOOPS
-from rocketapp.cli.options import Seconds, refuse_empty
+from rocketapp.cli.options import Level, Seconds, refuse_empty
 from rocketapp.cli.processes.reports import summary_line
 from rocketapp.model.stats import HandlerStats
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from rocketapp.cli.processes.stop import ProcessStop
 
 MOST_WORKERS = 256
-LEVELS = click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False)
 _log = logging.getLogger("rocketapp.run")
 SECONDS = Seconds()
 
@@ -50,7 +49,8 @@ class RunOptions:
     reload_dir: tuple[str, ...]
     exit_when_idle: float | None
     log_format: str | None
-    log_level: str | None
+    log_level: tuple[str, ...]
+    log_config: str | None
     settings: str | None
     connect_timeout: float | None
     drain_timeout: float | None
@@ -62,7 +62,7 @@ class RunOptions:
         """What the command line says about settings, by table."""
         app = {
             "log_format": self.log_format,
-            "log_level": self.log_level,
+            **self._levels(),
             "connect_timeout": self.connect_timeout,
             "drain_timeout": self.drain_timeout,
             "http": self.http,
@@ -77,6 +77,12 @@ class RunOptions:
         }
         return {table: options for table, options in given.items() if options}
 
+    def _levels(self) -> dict[str, Any]:
+        """`--log-level` says the level of all loggers, or as LOGGER=LEVEL that of one."""
+        of_all = [level for level in self.log_level if "=" not in level]
+        of_one = tuple(level for level in self.log_level if "=" in level)
+        return {"log_level": of_all[-1] if of_all else None, "log_levels": of_one or None}
+
 
 @click.command("run")
 @click.argument("app")
@@ -90,7 +96,10 @@ class RunOptions:
     "--exit-when-idle", type=SECONDS, metavar="S", help="End with 0 when S seconds long nothing was left to do."
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")
-@click.option("--log-level", type=LEVELS, help="Default: INFO.")
+@click.option(
+    "--log-level", type=Level(), multiple=True, metavar="[LOGGER=]LEVEL", help="Default: INFO; may be repeated."
+)
+@click.option("--log-config", metavar="FILE", help="Where log lines go: TOML, JSON or INI of Python's logging.config.")
 @click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")
 @click.option("--connect-timeout", type=SECONDS, metavar="S", help="Seconds to reach the cluster at start; default 10.")
 @click.option("--drain-timeout", type=SECONDS, metavar="S", help="Seconds for handlers to finish; default 30.")
@@ -128,20 +137,29 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
     from rocketapp.cli.processes.stop import SLACK, ProcessStop
     from rocketapp.cli.settings import read_settings
 
-    refuse_empty({"--name-server": options.name_server, "--embedded": options.embedded, "--http": options.http})
+    refuse_empty(
+        {
+            "--name-server": options.name_server,
+            "--embedded": options.embedded,
+            "--http": options.http,
+            "--log-config": options.log_config,
+        }
+    )
     if options.embedded and options.name_server:
         raise CommandError("--embedded and --name-server exclude each other: leave one out")
     if options.embedded and options.no_embedded:
         raise CommandError("--embedded and --no-embedded exclude each other: leave one out")
     if options.reload_dir and not options.reload:
         raise CommandError("--reload-dir needs --reload: give both")
+    if options.log_config and (options.log_format or options.overrides().get("app", {}).get("log_level")):
+        raise CommandError("--log-config says all that --log-format and --log-level do: leave one out")
     app = None
     if options.workers == 1 and not options.reload:
         from rocketapp.cli.loader import load_app
 
         app = load_app(options.app)
     settings = read_settings(options.overrides(), file=options.settings, app=app)
-    set_up_logging(settings.app.log_format, settings.app.log_level)
+    set_up_logging(settings.app, file=options.log_config)
     # Workers watch their own drain; the parent is watched for the case that it cannot end them.
     stop = ProcessStop(settings.app.drain_timeout + (2 * SLACK if app is None else 0), last_line.print)
     try:
@@ -275,4 +293,5 @@ def _common(options: RunOptions) -> dict[str, Any]:
         "settings": options.settings,
         "loop": options.loop,
         "traceback": options.traceback,
+        "log_config": options.log_config,
     }

@@ -225,7 +225,7 @@ def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
 def _set_up_logging(spec: Spec, settings: Any) -> None:
     from rocketapp.cli.logs import set_up_logging
 
-    set_up_logging(settings.app.log_format, settings.app.log_level, process=spec["name"])
+    set_up_logging(settings.app, file=spec["log_config"], process=spec["name"])
 
 
 def start_failure(error: Exception) -> CommandError:
