@@ -40,7 +40,7 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-class Level(click.ParamType):
+class Level(click.ParamType):  # type: ignore[type-arg]  # of older click it has none
     """A level, or LOGGER=LEVEL."""
 
     name = "level"
