@@ -34,7 +34,8 @@ class History:
     def begin(self, template: Path) -> None:
         """With a first version, in a folder that does not exist yet."""
         self.folder.mkdir()
-        _git(self.folder, "init", "--quiet", f"--initial-branch={_BRANCH}")
+        _git(self.folder, "init", "--quiet")
+        _git(self.folder, "symbolic-ref", "HEAD", f"refs/heads/{_BRANCH}")
         self.add(template)
 
     def read(self, bundle: Path) -> None:

@@ -18,7 +18,7 @@ def main() -> int:
         prog=f"python -m {__package__}", description="Orders, table, stream and a picture, on this machine."
     )
     parser.add_argument("--orders", type=int, default=12_000, help="orders of the day; default %(default)s")
-    parser.add_argument("--seconds", type=float, default=40.0, help="that the day takes; default %(default)s")
+    parser.add_argument("--seconds", type=float, default=20.0, help="that the day takes; default %(default)s")
     parser.add_argument("--limit", type=float, default=170.0, help="seconds for everything; default %(default)s")
     given = parser.parse_args()
     if given.orders < 2 or given.seconds < 0 or given.limit <= 0:
