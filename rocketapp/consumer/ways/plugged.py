@@ -197,6 +197,7 @@ class PluggedDelivery:
                 self._intake.discard()
             except Exception as error:
                 self._way.failed(self._process_queue.message_queue, error)
+        self._way.stall_reasons.forget(self._process_queue.message_queue, place=OF_INTAKE)
 
     def _give(self) -> None:
         """Hand over what is kept; during a hold one message or piece at most."""

@@ -407,6 +407,35 @@ async def test_an_intake_says_why_it_stands_still_and_its_own_limit_stops_the_pu
         assert any(isinstance(event, Moving) for event in sink.events)
 
 
+class SayingSink(TableSink):
+    """Its first session says why it stands still, and breaks."""
+
+    @hookimpl
+    def consuming_way(self, subscription: Subscription) -> IntakeWay | None:  # type: ignore[override]
+        return IntakeWay(new_intake=lambda session: Saying(self, session, 1))
+
+
+class Saying(SinkIntake):
+    def flush(self) -> None:
+        if self.sink.problems:
+            self.session.still("the table is away")
+        super().flush()
+
+
+async def test_what_an_intake_says_of_its_queue_ends_with_its_session() -> None:
+    async with cluster() as run:
+        sink = SayingSink(None)
+        sink.problems.append(ConnectionError("table away"))
+        lifecycle = await consume(sink, run, "a")
+        await sink.has([["a"]])
+        (told,) = [event.reason for event in sink.events if isinstance(event, StandingStill)]
+        assert told == "the table is away"
+        await sink.until(lambda: any(isinstance(event, Moving) for event in sink.events))
+        (group,) = lifecycle.snapshot().groups
+        assert {queue.standing_still for queue in group.queues} == {""}
+        assert await lifecycle.stop(asyncio.Event())
+
+
 class BreakingSink(TableSink):
     """Its first attempt at the message b ends the session."""
 
