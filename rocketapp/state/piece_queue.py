@@ -49,9 +49,11 @@ class PieceQueue(ProcessQueue[P]):
         self.finish_all((message,))
 
     def finish_all(self, messages: Iterable[P]) -> None:
-        """Forget pieces of which every message is handled."""
+        """Forget pieces of which every message is handled. A part of one is not the piece that was put: it stays."""
         for piece in messages:
-            self._forget(self._unfinished.pop(piece.offset, None))
+            held = self._unfinished.get(piece.offset)
+            if held is not None and held.end == piece.end:
+                self._forget(self._unfinished.pop(piece.offset))
         if self._watchers:
             self._tell()
 
@@ -64,7 +66,6 @@ class PieceQueue(ProcessQueue[P]):
         if self._watchers:
             self._tell()
 
-    def _forget(self, piece: P | None) -> None:
-        if piece is not None:
-            self.size -= piece.size
-            self._count -= len(piece)
+    def _forget(self, piece: P) -> None:
+        self.size -= piece.size
+        self._count -= len(piece)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -53,6 +54,14 @@ def test_an_offset_inside_a_piece_withdraws_only_those_behind_it() -> None:
     queue.put([Some((0, 1, 2)), Some((3, 4))])
     queue.withdraw(1)
     assert (len(queue), queue.end_offset, queue.commit_offset) == (3, 3, 0)
+
+
+@pytest.mark.parametrize("part", [(0,), (0, 1), (1, 2), (2,)])
+def test_a_part_of_a_piece_finishes_nothing(part: tuple[int, ...]) -> None:
+    queue: PieceQueue[Some] = PieceQueue(QUEUE, 0)
+    queue.put([Some((0, 1, 2)), Some((3,))])
+    queue.finish(Some(part))
+    assert (len(queue), queue.commit_offset) == (4, 0)
 
 
 def test_those_who_watch_hear_of_finished_and_withdrawn_pieces() -> None:
