@@ -77,8 +77,8 @@ async def _try(
     published: list[Outgoing] = []
     async with handlers_alone(app, settings, published) as groups:
         handler = _handler(groups, group, letter)
-        result, raised = await _call(handler, as_delivered(letter, group))
-    word, text, is_done = _judge(handler, letter, result, raised)
+        result, raised = await call_handler(handler, as_delivered(letter, group))
+    word, text, is_done = judge(handler, letter.message, result, raised)
     if as_json:
         print_json(
             {
@@ -114,7 +114,7 @@ def _handler(groups: tuple[PlannedConsumer, ...], group: str, letter: DeadLetter
     )
 
 
-async def _call(handler: Handler, message: Message) -> tuple[Any, bool]:
+async def call_handler(handler: Handler, message: Message) -> tuple[Any, bool]:
     """What it returned or raised, and whether it raised."""
     subscription = handler.subscription
     given: Any = message if subscription.batch is None else [message]
@@ -127,14 +127,15 @@ async def _call(handler: Handler, message: Message) -> tuple[Any, bool]:
         return error, True
 
 
-def _judge(handler: Handler, letter: DeadLetter, result: Any, raised: bool) -> tuple[str, str, bool]:
+def judge(handler: Handler, message: Message, result: Any, raised: bool) -> tuple[str, str, bool]:
     """The outcome in a word, its reason, and whether the message would be done."""
     from rocketapp.consumer.ways.outcomes import failures_of
     from rocketapp.model.outcome import Skip
 
-    (failure,) = failures_of(result, raised, [letter.message], handler.subscription)
+    (failure,) = failures_of(result, raised, [message], handler.subscription)
     if failure is None:
-        return ("skip" if raised or isinstance(result, Skip) else "done"), "", True
+        is_skip = raised or isinstance(result, Skip)
+        return ("skip", str(getattr(result, "reason", result)), True) if is_skip else ("done", "", True)
     word = "dead letter" if failure.dead else "stop" if failure.stop else "retry"
     place = user_place(result) if raised else None
     text = describe(result) if raised else str(failure)

@@ -1,0 +1,131 @@
+"""An app's handlers alone: all of it is started but the way to a broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from dependency_injector import containers, providers
+
+from rocketapp import Message, Publisher, RocketApp, SetupError, hookimpl
+from rocketapp.app.run.alone import handlers_alone
+from rocketapp.app.settings.settings import Settings
+from rocketapp.model.outgoing import Outgoing
+from rocketapp.testing import TestApp
+from rocketapp.testing.stage import settings_of
+
+
+def settings_for(app: RocketApp) -> Settings:
+    return settings_of(app, {}, None)
+
+
+class Notes(list[str]):
+    """What happened, in order; a plugin as well."""
+
+    @hookimpl
+    async def app_startup(self, app: Any) -> None:
+        self.append("plugin starts")
+
+    @hookimpl
+    async def app_shutdown(self, app: Any) -> None:
+        self.append("plugin stops")
+
+
+async def test_everything_is_started_before_and_undone_after() -> None:
+    notes = Notes()
+
+    def opened() -> Iterator[str]:
+        notes.append("opens")
+        yield "session"
+        notes.append("closes")
+
+    class Shop(containers.DeclarativeContainer):
+        session = providers.Resource(opened)
+
+    app = RocketApp("shop", plugins=[notes], container=Shop())
+
+    @app.lifespan
+    @asynccontextmanager
+    async def living(app: RocketApp) -> AsyncIterator[None]:
+        notes.append("lives")
+        yield
+        notes.append("ends")
+
+    @app.on_startup
+    async def begin() -> None:
+        notes.append("begins")
+
+    @app.on_shutdown
+    async def finish() -> None:
+        notes.append("finishes")
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None:
+        notes.append("settles")
+
+    async with handlers_alone(app, settings_for(app), []) as groups:
+        ((topic,),) = (planned.topics for planned in groups)
+        await topic.handlers[0].call(Message.make(b"1", topic="orders"))
+    begun = ["opens", "plugin starts", "lives", "begins"]
+    assert notes == [*begun, "settles", "finishes", "ends", "plugin stops", "closes"]
+
+
+async def test_what_is_published_is_collected_by_every_way() -> None:
+    app = RocketApp("shop", clusters={"eu": "10.0.0.1:9876"})
+    published: list[Outgoing] = []
+
+    @app.subscribe("orders", cluster="eu")
+    async def settle(message: Message, publisher: Publisher) -> None:
+        await publisher.publish("a", b"1")
+        await app.publish("b", b"2", cluster="eu")
+        await app.publish_many("c", [b"3", b"4"])
+        await app.publish_one_way("d", b"5")
+
+    async with handlers_alone(app, settings_for(app), published) as groups:
+        await groups[0].topics[0].handlers[0].call(Message.make(b"1", topic="orders"))
+    assert [(one.topic, one.body) for one in published] == [
+        ("a", b"1"),
+        ("b", b"2"),
+        ("c", b"3"),
+        ("c", b"4"),
+        ("d", b"5"),
+    ]
+
+
+async def test_a_start_that_fails_is_undone_and_raised() -> None:
+    notes = Notes()
+    app = RocketApp("shop", plugins=[notes])
+
+    @app.on_startup
+    async def begin() -> None:
+        raise ValueError("no database")
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None: ...
+
+    with pytest.raises(SetupError, match="no database"):
+        async with handlers_alone(app, settings_for(app), []):
+            pass
+    assert notes == ["plugin starts", "plugin stops"]
+
+
+def test_the_app_may_run_afterwards() -> None:
+    app = RocketApp("shop")
+    seen: list[bytes] = []
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None:
+        seen.append(message.body)
+
+    async def alone() -> None:
+        async with handlers_alone(app, settings_for(app), []) as groups:
+            await groups[0].topics[0].handlers[0].call(Message.make(b"alone", topic="orders"))
+
+    asyncio.run(alone())
+    with TestApp(app) as t:
+        t.publish("orders", b"running")
+        t.settle()
+    assert seen == [b"alone", b"running"]

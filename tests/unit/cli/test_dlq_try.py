@@ -1,0 +1,74 @@
+"""What `rocketapp dlq try` says of each kind of handler, in the words of what production would do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketapp import DeadLetter, Message, Outcomes, Policy, Retry, RocketApp, Skip, Stop
+from rocketapp.app.run.alone import handlers_alone
+from rocketapp.cli.commands.dlq_try import call_handler, judge
+from rocketapp.testing.stage import settings_of
+
+
+async def fine(message: Message) -> str:
+    return "anything"
+
+
+def in_a_thread(message: Message) -> None:
+    raise ValueError("no")
+
+
+async def skips(message: Message) -> Skip:
+    return Skip("seen before")
+
+
+async def raises_skip(message: Message) -> None:
+    raise Skip("seen before")
+
+
+async def gives_up(message: Message) -> None:
+    raise DeadLetter("hopeless")
+
+
+async def takes_an_order(order: dict[str, int]) -> None: ...
+
+
+async def batch(messages: list[Message]) -> Outcomes:
+    return Outcomes({messages[0]: Retry(after=60)})
+
+
+async def hangs(message: Message) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("handler", "options", "word", "text", "done"),
+    [
+        (fine, {}, "done", "", True),
+        (in_a_thread, {}, "retry", "ValueError: no", False),
+        (in_a_thread, {"retry": Policy(on={ValueError: Skip})}, "skip", "no", True),
+        (in_a_thread, {"retry": Policy(on={ValueError: Stop("later")})}, "stop", "ValueError: no", False),
+        (skips, {}, "skip", "seen before", True),
+        (raises_skip, {}, "skip", "seen before", True),
+        (gives_up, {}, "dead letter", "hopeless", False),
+        (takes_an_order, {}, "dead letter", "JSON", False),
+        (batch, {"batch": 10}, "retry", "", False),
+        (hangs, {"timeout": 0.01}, "retry", "TimeoutError", False),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else None,
+)
+async def test_the_word_is_that_of_production(
+    handler: Callable[..., Any], options: dict[str, Any], word: str, text: str, done: bool
+) -> None:
+    app = RocketApp("shop")
+    app.subscribe("orders", **options)(handler)
+    message = Message.make(b"{not json", topic="orders")
+    async with handlers_alone(app, settings_of(app, {}, None), []) as groups:
+        found = groups[0].topics[0].handlers[0]
+        said = judge(found, message, *await call_handler(found, message))
+    assert (said[0], said[2]) == (word, done)
+    assert text in said[1]
