@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
-import math
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
+from urllib.parse import quote
 
 from rocketapp import SetupError
 from rocketapp.plugin import Start
@@ -20,17 +21,18 @@ from rocketapp_pyspark.formats import Format, PartitionBy, TableOptions, missing
 from rocketapp_pyspark.kinds import codec_problem, columns_of, content_type_of
 from rocketapp_pyspark.pacing import Retries
 from rocketapp_pyspark.rows import SET_ASIDE, BadRows, Read, Rows
+from rocketapp_pyspark.store import TARGET_FILE_SIZE
+from rocketapp_pyspark.transforming import Transform
 from rocketapp_pyspark.typed import SinkOptions
 from rocketapp_pyspark.writer import OnOffsetReset
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-Transform = Callable[["pa.Table"], "pa.Table | None"]
-
-
 MOST_BAD = 0.05
 """The share of bad rows that a queue may have unless the sink says otherwise."""
+MOST_SECONDS = 10**9
+"""Some 30 years: what a clock can be set to."""
+_SECONDS = "more than 0 and less than a billion"
+LONGEST_NAME = 200
+"""Signs of the name of a sink, which names a directory: all but letters, digits and `_.-~` count as three or more."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,6 +109,16 @@ class Sink:
         read = None if columns is None else reader(columns.kind, content_type_of(self.codec))
         return Rows(columns, read, self.bad_rows, lambda: self.transform, refuses_nul=refuses_nul)
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What it consumes, and for whom: as a Subscription has it."""
+        return self.cluster or "", self.topic, self.group
+
+    @property
+    def full_table(self) -> str:
+        """The table, however it is spelled."""
+        return os.path.normpath(self.folder / self.table)
+
     def needs_spark(self, format: Format) -> bool:
         """Whether the session starts with the app."""
         return format.needs_spark(self.about(format))
@@ -155,17 +167,27 @@ def _choice_problem(sink: Sink, formats: Sequence[str]) -> str | None:
 
 
 def _table_problem(sink: Sink, format: Format) -> str | None:
-    table: object = sink.table
-    if not isinstance(table, str | os.PathLike) or not os.fspath(table):
-        return f"table={table!r}: give the place of the table"
+    columns: object = sink.sort_by
+    if not isinstance(columns, tuple) or not all(isinstance(column, str) and column for column in columns):
+        return f"sort_by={columns!r}: give names of columns"
     if sink.sort_by and not format.is_sorted:
         return f"sort_by={sink.sort_by!r}: format={sink.format!r} does not sort"
-    if not all(isinstance(column, str) and column for column in sink.sort_by):
-        return f"sort_by={sink.sort_by!r}: give names of columns"
     try:
-        return format.problem(sink.about(format))
+        return _place_problem(sink) or format.problem(sink.about(format))
     except ValueError as error:
         return f"format={sink.format!r}: {error}"
+
+
+def _place_problem(sink: Sink) -> str | None:
+    table: object = sink.table
+    if table is None:
+        typo = next(iter(difflib.get_close_matches("table", sink.options, n=1)), None)
+        return "table= is missing" if typo is None else f"{typo}= is unknown: table= is meant?"
+    if not isinstance(table, str | os.PathLike) or not os.fspath(table):
+        return f"table={table!r}: give the place of the table"
+    if "\0" in str(table):
+        return f"table={table!r} has a sign that no path has"
+    return None
 
 
 def _limits_problem(limits: Limits) -> str | None:
@@ -173,16 +195,18 @@ def _limits_problem(limits: Limits) -> str | None:
         if not _is_count(value):
             return f"{name}={value!r}: give a whole number, 1 or more"
     if not _is_seconds(limits.seconds):
-        return f"flush_seconds={limits.seconds!r}: give seconds, more than 0"
+        return f"flush_seconds={_shown(limits.seconds)}: give seconds, {_SECONDS}"
     return None
 
 
 def _compaction_problem(sink: Sink) -> str | None:
     every: object = sink.compact_every
     if every is not None and not _is_seconds(every):
-        return f"compact_every={every!r}: give seconds, more than 0, or None"
+        return f"compact_every={_shown(every)}: give seconds, {_SECONDS}, or None"
     if not _is_count(sink.target_file_size):
         return f"target_file_size={sink.target_file_size!r}: give bytes, 1 or more"
+    if every is None and sink.target_file_size != TARGET_FILE_SIZE:
+        return f"target_file_size={sink.target_file_size} does nothing without compact_every="
     return None
 
 
@@ -191,7 +215,7 @@ def _effort_problem(sink: Sink) -> str | None:
     if not _is_count(retries.most):
         return f"commit_retries={retries.most!r}: give a whole number, 1 or more"
     if not (_is_seconds(retries.first) and _is_seconds(retries.longest) and retries.first <= retries.longest):
-        return f"retry_backoff={(retries.first, retries.longest)!r}: give the first and the longest pause in seconds"
+        return "retry_backoff= is two numbers: the first and the longest pause in seconds"
     if most is not None and not _is_count(most):
         return f"max_buffer_bytes={most!r}: give bytes, 1 or more, or None"
     return None
@@ -202,7 +226,11 @@ def _is_count(value: object) -> bool:
 
 
 def _is_seconds(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < math.inf
+    return not isinstance(value, bool) and isinstance(value, int | float) and 0 < value < MOST_SECONDS
+
+
+def _shown(value: object) -> str:
+    return repr(value) if len(str(value)) < 40 else f"{str(value)[:40]}..."
 
 
 def _bad_rows_problem(sink: Sink) -> str | None:
@@ -221,7 +249,14 @@ def _bad_rows_problem(sink: Sink) -> str | None:
 
 
 def _name_problem(sink: Sink) -> str | None:
-    return None if isinstance(sink.name, str) and sink.name else f"name={sink.name!r}: give a text"
+    name: object = sink.name
+    if not isinstance(name, str) or not name:
+        return f"name={name!r}: give a text"
+    if not name.isprintable():
+        return f"name={name!r} has a sign that cannot be shown"
+    if len(quote(name, safe="")) > LONGEST_NAME:
+        return f"name={name[:40]!r}... is too long: give {LONGEST_NAME} signs at most"
+    return None
 
 
 def transform_problem(function: object) -> str | None:

@@ -27,6 +27,7 @@ from rocketapp_pyspark import delta_log
 from rocketapp_pyspark.columns import COORDINATES
 from rocketapp_pyspark.errors import FencedError, SinkError
 from rocketapp_pyspark.lanes import Vector
+from rocketapp_pyspark.parquet_log import LOG
 from rocketapp_pyspark.records import Commit, Head, encode, to_json
 from rocketapp_pyspark.staging import Staging, Write, make, partition_of, place_of, sync
 from rocketapp_pyspark.statistics import statistics_of
@@ -64,6 +65,8 @@ class DeltaStore:
         return f"<DeltaStore {self.path} of {self.sink}>"
 
     def load(self) -> Head:
+        if (self.path / LOG).exists():
+            raise SinkError(f"{self.path} is a Parquet directory of a sink: give format='parquet', or another table=")
         table = self._open()
         sequence = 0 if table is None else self._sequence(table)
         if table is None or not sequence:

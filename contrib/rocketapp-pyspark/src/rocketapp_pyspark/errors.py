@@ -24,6 +24,10 @@ class GapError(SinkError):
         self.lane = lane
 
 
+class TransformError(RocketAppError):
+    """The user's function has raised."""
+
+
 class TooManyBadRowsError(SinkError):
     """Too much of some queues cannot be rows: they stop, and the others go on."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,21 +67,34 @@ class Format:
     needs_spark: Callable[[TableOptions], bool] = lambda about: False
     """Whether the session is started with the app; otherwise it starts when the store first asks for it."""
 
+    @property
+    def keywords(self) -> list[str]:
+        """Those of `app.sink` that count for this format alone."""
+        return [] if self.options is None else [field.name for field in dataclasses.fields(self.options)]
+
     def make_options(self, given: Mapping[str, Any], others: Iterable[str]) -> Any:
         """The options of one sink. Raises ValueError for an unknown keyword, a missing one, or a wrong value.
 
         `others`: the keywords that sinks of all formats take.
         """
         fields = () if self.options is None else dataclasses.fields(self.options)
-        names = [field.name for field in fields]
+        names = self.keywords
         for name in given:
             if name not in names:
-                near = difflib.get_close_matches(name, [*names, *others], n=1)
-                raise ValueError(f"{name}= is unknown{f': {near[0]}= is meant?' if near else ''}")
+                raise ValueError(_refused(name, [*names, *others]))
         for field in fields:
             if field.name not in given and field.default is MISSING and field.default_factory is MISSING:
                 raise ValueError(f"{field.name}= is missing")
         return None if self.options is None else self.options(**given)
+
+
+def _refused(name: str, names: Sequence[str]) -> str:
+    """What is wrong with a keyword that is none of `names`."""
+    homes = [f"format={format!r}" for format, one in known().items() if name in one.keywords]
+    if homes:
+        return f"{name}= is for {' or '.join(homes)}"
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"{name}= is unknown{f': {near[0]}= is meant?' if near else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,11 @@ def columns_of(kind: Any) -> Columns:
         found = protobuf_columns(kind)
     else:
         found = typed_columns(kind)
+    seen: dict[str, str] = {}
+    for name in found.schema.names:
+        other = seen.setdefault(name.lower(), name)
+        if other != name:
+            raise TypeError(f"columns {other!r} and {name!r} differ in case alone, which Spark takes for one")
     if not found.schema.names:
         raise TypeError(f"{kind!r} has no fields")
     for name in found.schema.names:

@@ -57,6 +57,8 @@ class ParquetStore:
         return f"<ParquetStore {self.path} of {self.sink}>"
 
     def load(self) -> Head:
+        if (self.path / "_delta_log").exists():
+            raise SinkError(f"{self.path} is a Delta table: give format='delta', or another table=")
         newest = self._log.newest()
         if newest < self._complete:
             self._complete = 0  # the directory was restored to an older state

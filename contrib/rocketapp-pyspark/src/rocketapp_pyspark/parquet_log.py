@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rocketapp_pyspark.errors import FencedError, SinkError
+from rocketapp_pyspark.records import decode
 from rocketapp_pyspark.staging import make, sync
 
 LOG = "_rmq_log"
@@ -36,7 +37,9 @@ class ParquetLog:
     def newest(self) -> int:
         """The number of the newest commit; 0 without any."""
         if not self._known or not self._name(self._known).exists():
-            self._known = max((int(entry.stem) for entry in self.path.glob("*.json")), default=0)
+            # Other programs may leave files of their own in it.
+            numbers = (entry.stem for entry in self.path.glob("*.json") if entry.stem.isdecimal())
+            self._known = max(map(int, numbers), default=0)
         # Counted on: a directory with a file for each commit ever made is not listed again.
         while self._known and self._name(self._known + 1).exists():
             self._known += 1
@@ -93,8 +96,11 @@ def read(file: Path) -> dict[str, Any] | None:
     """A commit; None when it is not there. Raises SinkError for one that is damaged."""
     try:
         found: dict[str, Any] = json.loads(file.read_bytes())
+        decode(found)
+        if not isinstance(found["files"], list):
+            raise ValueError("it names no files")
     except FileNotFoundError:
         return None
-    except ValueError:
-        raise SinkError(f"{file} is damaged: restore it from a copy of the table") from None
+    except (ValueError, KeyError, AttributeError) as error:
+        raise SinkError(f"{file} is damaged: restore it from a copy of the table: {error}") from None
     return found

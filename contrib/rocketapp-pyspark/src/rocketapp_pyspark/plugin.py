@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from rocketapp import DeadLetter, Message, RocketApp, SetupError
+from rocketapp import ConfigError, RocketApp, SetupError
 from rocketapp.plugin import (
     AppConfig,
     AppSnapshot,
@@ -28,7 +27,8 @@ from rocketapp.plugin import (
 )
 from rocketapp_pyspark.batches import DEFAULTS, Limits
 from rocketapp_pyspark.buffer import Buffer
-from rocketapp_pyspark.pacing import LARGEST, STUBBORN, Pace, Retries
+from rocketapp_pyspark.given import caller_of, columns_to_sort, handler_of, retries_of
+from rocketapp_pyspark.pacing import LARGEST, STUBBORN, Pace
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.store import TARGET_FILE_SIZE, Compacts
 from rocketapp_pyspark.worker import Worker
@@ -37,11 +37,12 @@ if TYPE_CHECKING:
     # Arrow takes a while to import: an app without a sink does without it.
     from rocketapp_pyspark.compaction import Compaction
     from rocketapp_pyspark.counts import Counts
-    from rocketapp_pyspark.declared import Sink, Transform
+    from rocketapp_pyspark.declared import Sink
     from rocketapp_pyspark.evolution import Evolution
     from rocketapp_pyspark.formats import PartitionBy
     from rocketapp_pyspark.rows import BadRows
     from rocketapp_pyspark.store import Store
+    from rocketapp_pyspark.transforming import Transform
     from rocketapp_pyspark.writer import OnOffsetReset, Writer
 
 DRAIN_SHARE = 0.8
@@ -64,8 +65,8 @@ class SparkPlugin:
     """One per app."""
 
     def __init__(self) -> None:
-        self._sinks: dict[tuple[str, str], Sink] = {}
-        """By topic and group."""
+        self._sinks: dict[tuple[str, str, str], Sink] = {}
+        """By cluster, topic and group."""
         self._writers: list[Writer] = []
         self._watched: list[Writer] = []
         """All of this run, those that are closed too."""
@@ -98,7 +99,7 @@ class SparkPlugin:
 
     @hookimpl
     def consuming_way(self, subscription: Subscription) -> IntakeWay | None:
-        sink = self._sinks.get((subscription.topic, subscription.group))
+        sink = self._sinks.get((subscription.cluster, subscription.topic, subscription.group))
         if sink is None or self._surface is None:
             return None
         from rocketapp_pyspark.counts import Counts
@@ -174,7 +175,7 @@ class SparkPlugin:
         app: RocketApp,
         topic: str,
         *,
-        table: str | os.PathLike[str],
+        table: str | os.PathLike[str] | None = None,
         format: str = "parquet",
         schema: Any = None,
         codec: str | None = None,
@@ -191,7 +192,7 @@ class SparkPlugin:
         bad_rows_max_ratio: float | None = None,
         evolution: Evolution = "fail",
         partition_by: PartitionBy | None = None,
-        sort_by: str | Sequence[str] = (),
+        sort_by: str | Sequence[str] | None = None,
         on_offset_reset: OnOffsetReset = "fail",
         commit_retries: int = STUBBORN.most,
         retry_backoff: tuple[float, float] = (STUBBORN.first, STUBBORN.longest),
@@ -203,13 +204,14 @@ class SparkPlugin:
         """`app.sink(...)`: see `rocketapp_pyspark.sink`."""
         from rocketapp_pyspark.declared import Sink
 
-        place = _place(sys._getframe(1))
+        caller = caller_of(sys._getframe(1))
+        place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         sink = Sink(
             topic=topic,
-            group=group or f"{app.name}-sink-{topic}",
-            table=table,
+            group=f"{app.name}-sink-{topic}" if group is None else group,
+            table=cast("str", table),  # one that is not given is refused with the rest
             format=format,
-            name=name or f"{app.name}/{topic}",
+            name=f"{app.name}/{topic}" if name is None else name,
             schema=schema,
             codec=codec,
             bad_rows=bad_rows,
@@ -217,10 +219,10 @@ class SparkPlugin:
             bad_rows_max_ratio=bad_rows_max_ratio,
             evolution=evolution,
             partition_by=partition_by,
-            sort_by=(sort_by,) if isinstance(sort_by, str) else tuple(sort_by),
+            sort_by=columns_to_sort(sort_by),
             limits=Limits(rows=flush_rows, bytes=flush_bytes, seconds=flush_seconds),
             on_offset_reset=on_offset_reset,
-            retries=_retries(commit_retries, retry_backoff),
+            retries=retries_of(commit_retries, retry_backoff),
             max_buffer_bytes=max_buffer_bytes,
             compact_every=compact_every,
             target_file_size=target_file_size,
@@ -231,10 +233,12 @@ class SparkPlugin:
         )
         self._check(app, sink)
         try:
-            app.subscribe(topic, group=sink.group, tags=tags, start=start, cluster=cluster)(_came_back)
+            app.subscribe(topic, group=sink.group, tags=tags, start=start, cluster=cluster)(
+                handler_of(sink.name, caller)
+            )
         except SetupError as error:
             raise SetupError(place, error.problem) from None
-        self._sinks[topic, sink.group] = sink
+        self._sinks[sink.key] = sink
         return sink.decorate
 
     def _check(self, app: RocketApp, sink: Sink) -> None:
@@ -253,22 +257,14 @@ class SparkPlugin:
             except SetupError as error:
                 problem = f"bad_rows_topic={sink.bad_topic!r}: {error.problem}"
         for other in self._sinks.values():
-            if (other.name, os.fspath(other.table)) == (sink.name, os.fspath(sink.table)):
+            if problem is not None:
+                break
+            if (other.name, other.full_table) == (sink.name, sink.full_table):
                 problem = f"the sink at {other.place} has the same name and table: give one of them another name="
+            elif other.key == sink.key:
+                problem = f"the sink at {other.place} has the same topic and group: give one of them another group="
         if problem is not None:
             raise SetupError(sink.place, problem)
-
-
-async def _came_back(message: Message) -> None:
-    """The handler of a sink: nothing of a sink is ever sent back, so this was by hand, or by an earlier handler."""
-    raise DeadLetter("a sink takes messages of the topic alone: a message of a retry topic would be there twice")
-
-
-def _place(frame: FrameType) -> str:
-    """`file:line` of the user's call."""
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("rocketapp_pyspark."):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Counts) -> Compaction | None:
@@ -294,12 +290,9 @@ def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Count
     )
 
 
-def _retries(most: int, backoff: Any) -> Retries:
-    """What was given, right or wrong."""
-    first, longest = backoff if isinstance(backoff, tuple | list) and len(backoff) == 2 else (backoff, -1.0)
-    return Retries(most=most, first=first, longest=longest)
-
-
 def _spark(config: SparkConfig) -> Spark:
-    conf = dict(entry.partition("=")[::2] for entry in config.conf)
-    return Spark(config.master, conf)
+    """Raises ConfigError."""
+    for number, entry in enumerate(config.conf):
+        if "=" not in entry.strip("="):
+            raise ConfigError(f"spark.conf[{number}]", "give name=value, such as spark.driver.memory=2g")
+    return Spark(config.master, dict(entry.partition("=")[::2] for entry in config.conf))

@@ -18,11 +18,11 @@ from rocketapp_pyspark.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Co
 from rocketapp_pyspark.errors import SinkError
 from rocketapp_pyspark.lanes import Lane
 from rocketapp_pyspark.nul import rows_with_nul, without_nul
+from rocketapp_pyspark.transforming import Transform, transformed
 
 BadRows = Literal["fail", "column", "table", "topic"]
 SET_ASIDE = ("table", "topic")
 """The kinds of `BadRows` that keep bad rows out of the table."""
-Transform = Callable[[pa.Table], "pa.Table | None"]
 Read = Callable[[Message], Any]
 """A message → its payload. Raises ValueError with the reason for a bad row."""
 
@@ -86,7 +86,7 @@ class Rows:
         if self._bad_rows not in SET_ASIDE:
             self.forget()
         transform = self._transform()
-        return decoded.table if transform is None else _checked(transform(decoded.table))
+        return decoded.table if transform is None else transformed(transform, decoded.table)
 
     def decoded(self, batch: Batch[StoredRecords]) -> Decoded:
         """The rows of a batch. The last batch is kept until `forget`: where bad rows are set aside two ask for it."""
@@ -277,9 +277,3 @@ def _misfits(column: Sequence[Any], field: pa.Field) -> list[tuple[int, str]]:
         except _NO_ARRAY as error:
             found.append((number, without_nul(f"field {field.name}: {error}")))
     return found
-
-
-def _checked(answer: object) -> pa.Table | None:
-    if answer is None or isinstance(answer, pa.Table):
-        return answer
-    raise SinkError(f"the function of the sink returned {type(answer).__name__}: return a pyarrow.Table, or None")

@@ -10,10 +10,10 @@ from rocketapp import RocketApp
 
 if TYPE_CHECKING:
     from rocketapp.plugin import Start
-    from rocketapp_pyspark.declared import Transform
     from rocketapp_pyspark.evolution import Evolution
     from rocketapp_pyspark.formats import PartitionBy, WrittenBy
     from rocketapp_pyspark.rows import BadRows
+    from rocketapp_pyspark.transforming import Transform
     from rocketapp_pyspark.writer import OnOffsetReset
 
 
@@ -57,7 +57,7 @@ class SinkOptions(TypedDict, total=False):
     """Directories by the day or hour at which brokers stored the messages, in UTC."""
     on_offset_reset: OnOffsetReset
     """What a queue does whose broker does not have what follows in the table: stand still, or begin anew."""
-    sort_by: str | Sequence[str]
+    sort_by: str | Sequence[str] | None
     """Columns by which the rows of each file are sorted."""
     written_by: WrittenBy
     """What writes the files of Parquet, Delta and Iceberg tables: `"spark"`, or `"arrow"`, in the app's own process."""

@@ -42,9 +42,13 @@ def typed_columns(kind: Any) -> Columns:
             f"class, a pyarrow schema or Spark DDL"
         )
     names = [name for name, _ in fields]
+    try:
+        columns = _columns(fields)
+    except RecursionError:
+        raise TypeError(f"{kind!r} holds itself: a column has an end") from None
     return Columns(
         kind=kind,
-        schema=pa.schema(_columns(fields)),
+        schema=pa.schema(columns),
         values=_of_mapping(names) if isinstance(about, kinds.TypedDictType) else _of_object(names),
         plain=[None if _is_plain(one) else _plain for _, one in fields],
     )

@@ -74,6 +74,12 @@ def table(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "table")
 
 
+def test_the_directory_of_a_parquet_sink_is_not_made_a_delta_table(table: Lake) -> None:
+    (table.path / "_rmq_log" / "one").mkdir(parents=True)
+    with pytest.raises(SinkError, match="is a Parquet directory of a sink: give format='parquet'"):
+        table.store("one").load()
+
+
 class TestDelta(StoreSuite, GrowingSuite):
     """The suites of all stores."""
 

@@ -241,8 +241,21 @@ def test_a_file_that_was_removed_from_the_newest_commit_does_not_hide_its_others
 def test_a_damaged_commit_is_named(table: Directory) -> None:
     put(table.store("one"), "a", 0)
     (entry,) = (table.path / LOG / "one").glob("*.json")
-    entry.write_bytes(b"")
-    with pytest.raises(SinkError, match=r"0001\.json is damaged: restore it"):
+    for content in (b"", b"{}", b"[]", b'{"format": 1}', entry.read_bytes().replace(b'"files"', b'"file"')):
+        entry.write_bytes(content)
+        with pytest.raises(SinkError, match=r"0001\.json is damaged: restore it"):
+            table.store("one").load()
+
+
+def test_other_files_in_the_log_are_passed_over(table: Directory) -> None:
+    put(table.store("one"), "a", 0)
+    (table.path / LOG / "one" / "notes.json").write_text("{}")
+    assert table.store("one").load().sequence == 1
+
+
+def test_a_delta_table_is_not_taken_for_a_directory(table: Directory) -> None:
+    (table.path / "_delta_log").mkdir(parents=True)
+    with pytest.raises(SinkError, match="is a Delta table: give format='delta', or another table="):
         table.store("one").load()
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import sink_shop
-from sink_shop import Order, Shop, arrow, by_arrow, commits_fail, spark_plugin, until
+from sink_shop import Order, Shop, by_arrow, commits_fail, until
 
-from rocketapp import RocketApp, SetupError
+from rocketapp import SetupError
 from rocketapp.testing.broker import serving
-from rocketapp_pyspark import formats, sink, sweeping, writer
-from rocketapp_pyspark.formats import TableOptions, register_format
+from rocketapp_pyspark import formats, sweeping, writer
+from rocketapp_pyspark.formats import TableOptions
 from rocketapp_pyspark.parquet import ParquetStore
 from rocketapp_pyspark.parquet_log import LOG
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.staging import STAGING
-
-
-@dataclass(frozen=True)
-class Zone:
-    """Options of a format of the tests' own."""
-
-    zone: str
-
-    def __post_init__(self) -> None:
-        if self.zone not in ("north", "south"):
-            raise ValueError("the zone is north or south")
-
-
-def picky(about: TableOptions, spark: Spark) -> ParquetStore:
-    return ParquetStore(Path(about.table) / about.options.zone, about.sink, write=by_arrow)
-
-
-register_format("picky", picky, options=Zone)
 
 
 @pytest.mark.timeout(300)
@@ -189,7 +168,9 @@ async def test_a_batch_that_fails_stands_still_with_a_reason_and_goes_through_la
     async with app:
         await shop.send(app, range(3))
         await shop.has(*range(3))
-        assert shop.watch.reasons() == {"sink shop/" + shop.topic + " cannot write its batch: OSError: no space left"}
+        (reason,) = shop.watch.reasons()
+    assert reason.startswith(f"sink shop/{shop.topic} cannot write its batch: ")
+    assert reason.endswith("OSError: no space left")
 
 
 async def test_a_body_of_another_shape_stops_its_sink_and_names_its_place(shop: Shop) -> None:
@@ -302,85 +283,3 @@ async def test_two_apps_share_the_queues_of_a_topic(shop: Shop) -> None:
         await shop.send(one, range(80, 90))
         await shop.has(*range(90))
     assert sorted(row["id"] for row in shop.rows()) == list(range(90))
-
-
-@pytest.mark.parametrize(
-    ("options", "problem"),
-    [
-        ({"format": "csv"}, "format='csv' is unknown: give 'arrow' or 'delta' or "),
-        ({"flush_row": 5}, "format='arrow': flush_row= is unknown: flush_rows= is meant?"),
-        ({"zone": 5}, "format='arrow': zone= is unknown"),
-        ({"format": "picky"}, "format='picky': zone= is missing"),
-        ({"format": "picky", "zon": "north"}, "format='picky': zon= is unknown: zone= is meant?"),
-        ({"format": "picky", "zone": "nowhere"}, "format='picky': the zone is north or south"),
-        ({"table": "s3://bucket/orders", "format": "parquet"}, "on a local or network file system"),
-        ({"flush_rows": 0}, "flush_rows=0: give a whole number"),
-        ({"flush_seconds": 0}, "flush_seconds=0: give seconds"),
-        ({"bad_rows": "drop"}, "bad_rows='drop' is unknown"),
-        ({"partition_by": "week"}, "partition_by='week' is unknown: give None or 'day' or 'hour'"),
-        ({"schema": int}, "has no fields"),
-        ({"on_offset_reset": "last"}, "on_offset_reset='last' is unknown: give 'fail' or 'new_epoch'"),
-        ({"sort_by": "id"}, "sort_by=('id',): format='arrow' does not sort"),
-        ({"sort_by": [5], "format": "parquet"}, "sort_by=(5,): give names of columns"),
-        ({"staging": 5, "format": "parquet"}, "staging=5: give a directory, or None"),
-        ({"written_by": "duckdb", "format": "delta"}, "written_by='duckdb': give 'spark' or 'arrow'"),
-        ({"written_by": "arrow", "format": "jdbc", "url": "jdbc:x:"}, "format='jdbc': written_by= is unknown"),
-        ({"compact_every": 0}, "compact_every=0: give seconds, more than 0, or None"),
-        ({"target_file_size": 0}, "target_file_size=0: give bytes, 1 or more"),
-        ({"name": 5}, "name=5: give a text"),
-    ],
-)
-def test_what_cannot_work_is_refused_where_it_is_written(options: dict[str, Any], problem: str) -> None:
-    with pytest.raises(SetupError) as caught:
-        Shop("orders", Path("table")).app(**options)
-    assert problem in caught.value.problem
-    assert caught.value.place.startswith(sink_shop.__file__)
-
-
-async def test_a_format_is_given_the_keywords_that_it_names(shop: Shop) -> None:
-    async with shop.app(format="picky", zone="south") as app:
-        await shop.send(app, [1])
-        shop.table /= "south"
-        await shop.has(1)
-    assert [row["id"] for row in shop.rows()] == [1]
-
-
-def test_a_format_whose_library_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "deltalake", None)
-    with pytest.raises(SetupError, match=r"needs deltalake: pip install 'rocketapp-pyspark\[delta\]'"):
-        Shop("orders", Path("table")).app(format="delta")
-
-
-def test_the_typed_function_declares_as_the_method_does() -> None:
-    app = RocketApp("shop", plugins=spark_plugin())
-    sink(app, "orders", table="orders", schema=Order)
-    with pytest.raises(SetupError, match="flush_rows=0") as caught:
-        sink(app, "payments", table="payments", flush_rows=0)
-    assert caught.value.place.startswith(__file__)
-
-
-def test_two_sinks_of_one_name_and_table_are_refused_with_both_places() -> None:
-    app = RocketApp("shop", plugins=spark_plugin())
-    sink(app, "orders", table="all", name="one")
-    with pytest.raises(SetupError, match=f"the sink at {__file__}:\\d+ has the same name and table"):
-        sink(app, "payments", table="all", name="one")
-
-
-async def work_on(batch: pa.Table) -> pa.Table:
-    return batch
-
-
-@pytest.mark.parametrize(
-    ("function", "problem"),
-    [(work_on, "make it a plain `def`"), (lambda: None, "takes one argument"), (5, "5 is not a function")],
-)
-def test_a_function_that_cannot_work_is_refused(function: Any, problem: str) -> None:
-    shop = Shop("orders", Path("table"))
-    shop.app()
-    with pytest.raises(SetupError, match=problem):
-        shop.decorate(function)
-
-
-def test_the_name_of_a_known_format_is_not_given_away() -> None:
-    with pytest.raises(ValueError, match="format 'parquet' is known already"):
-        register_format("parquet", arrow)
