@@ -19,6 +19,7 @@ from rocketapp.clock import SystemClock
 from rocketapp.config.client import ClientConfig
 from rocketapp.model.event import unobserved
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.transport.tcp import dial_tcp
 from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import PRELUDE
@@ -30,7 +31,13 @@ COMMON = {
     "ROCKETAPP_CONSUMER__CACHE_MAX_BYTES": "4096",
 }
 HANDLER = """
-@app.subscribe("orders", start="first", concurrency=1{options})
+app = RocketApp("{name}")
+
+@app.on_startup
+async def first():
+    await app.publish_many("{name}", ["x" * 3000] * 8)
+
+@app.subscribe("{name}", start="first", concurrency=1{options})
 async def settle(message):
     {work}
 """
@@ -53,7 +60,7 @@ CASES = {
     ),
     "hung handler": Case(
         "await asyncio.Event().wait()",
-        r"handler app:settle has been running for \d+ s on orders \w+",
+        r"handler app:settle has been running for \d+ s on hung-handler \w+",
     ),
     "dead broker": Case("pass", r"pull failed: [^\n;(]*\w"),
     "full cache": Case(
@@ -65,16 +72,16 @@ CASES = {
 
 
 class Sick(NamedTuple):
-    """An app with one thing wrong, and its broker."""
+    """An app with one thing wrong."""
 
-    broker: Command
     address: str
+    """Its broker's."""
     run: Command
     http: Http
     folder: Path
 
 
-async def take_locks(address: str) -> None:
+async def take_locks(address: str, name: str) -> None:
     """What another member of the group does."""
     client = ClientInstance(
         config=ClientConfig(name_server=address),
@@ -84,11 +91,11 @@ async def take_locks(address: str) -> None:
         observe=unobserved,
     )
     await client.start()
-    route = await client.routes.fetch("orders")
+    route = await client.routes.fetch(DEFAULT_TOPIC)
     assert route is not None
-    queues: list[MessageQueue] = route.readable_queues("orders")
-    connection = await client.connection(client.broker_address(queues[0].broker_name) or "")
-    assert await lock(connection, "shop", "another", queues, 5.0) == set(queues)
+    broker = route.brokers[0]
+    queues = {MessageQueue(name, broker.broker_name, number) for number in range(8)}
+    assert await lock(await client.connection(broker.master or ""), name, "another", queues, 5.0) == queues
     await client.stop()
 
 
@@ -97,22 +104,26 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Sick]]:
     """All of them, side by side: each takes its seconds until it is noticed."""
     found: dict[str, Sick] = {}
     commands: list[Command] = []
+
+    def start(folder: Path, *arguments: str) -> Command:
+        commands.append(Command(folder, *arguments, environment=COMMON))
+        return commands[-1]
+
     try:
-        for name, case in CASES.items():
-            folder = tmp_path_factory.mktemp(name.replace(" ", "-"))
-            (folder / "app.py").write_text(PRELUDE + HANDLER.format(work=case.work, options=case.options))
-            broker = Command(folder, "broker", "--memory")
-            commands.append(broker)
-            address = broker.says(r"serving on (\S+)")[1]
-            body = "x" * 3000
-            Command(folder, "send", "orders", body, "--count", "8", "--name-server", address).ends(0)
-            if name == "lost lock":
-                asyncio.run(take_locks(address))
-            run = Command(folder, "run", "app", "--http", "127.0.0.1:0", "--name-server", address, environment=COMMON)
-            commands.append(run)
-            found[name] = Sick(broker, address, run, Http(run), folder)
+        root = tmp_path_factory.mktemp("brokers")
+        brokers = [start(root, "broker", "--memory") for _ in range(2)]
+        addresses = [each.says(r"serving on (\S+)")[1] for each in brokers]
+        for title, case in CASES.items():
+            name, address = title.replace(" ", "-"), addresses[title == "dead broker"]
+            folder = tmp_path_factory.mktemp(name)
+            source = HANDLER.format(name=name, work=case.work, options=case.options)
+            (folder / "app.py").write_text(PRELUDE + source)
+            if title == "lost lock":
+                asyncio.run(take_locks(address, name))
+            run = start(folder, "run", "app", "--http", "127.0.0.1:0", "--name-server", address)
+            found[title] = Sick(address, run, Http(run), folder)
         found["dead broker"].http.becomes("/ready", 200)
-        found["dead broker"].broker.signal(signal.SIGKILL)
+        brokers[1].signal(signal.SIGKILL)
         yield found
     finally:
         for command in reversed(commands):
