@@ -65,7 +65,7 @@ def line_of_frame(frame: FrameType | None, home: str = "") -> UserLine | None:
 
 
 def stack_of_frame(frame: FrameType | None, home: str = "", *, most: int = 8) -> str:
-    """The user's lines that lead to this frame, outermost first, and the frame itself: `charge app.py:12, ...`.
+    """The user's lines that lead to this frame, outermost first: `charge app.py:12`; and the frame itself unless ours.
 
     Of a deep recursion the innermost `most` lines. Empty when none of them is the user's.
     """
@@ -74,7 +74,8 @@ def stack_of_frame(frame: FrameType | None, home: str = "", *, most: int = 8) ->
     while at is not None and not (at.f_code.co_filename.startswith(_ASYNCIO) and at.f_code.co_name in _LOOP_CALLS):
         is_theirs = at.f_code.co_filename == home or _is_users(at)
         is_users |= is_theirs
-        if (is_theirs or is_first) and len(lines) < most:
+        is_shown = is_theirs or (is_first and not at.f_code.co_filename.startswith(_OURS))
+        if is_shown and len(lines) < most:
             lines.append(f"{at.f_code.co_name} {Path(at.f_code.co_filename).name}:{at.f_lineno}")
         at, is_first = at.f_back, False
     return ", ".join(reversed(lines)) if is_users else ""

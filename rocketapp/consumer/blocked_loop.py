@@ -3,7 +3,8 @@
 While the loop is blocked nothing of this process runs: no heartbeat, no renewal of a lock,
 no other handler. A daemon thread sees that the loop has not ticked for some seconds, looks
 where it stands, and reports that; the loop reports how long it was as soon as it runs again.
-Code that keeps the interpreter to itself, such as a regular expression, stops that thread too.
+Code that keeps the interpreter to itself, such as a regular expression, lets that thread run only when a signal
+interrupts it.
 """
 
 from __future__ import annotations

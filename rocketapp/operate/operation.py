@@ -62,6 +62,8 @@ class Operation:
         self._app: Surface | None = None
         self._stalls = Stalls()
         self._failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
+        self._retries: deque[Failure] = deque(maxlen=MOST_FAILURES)
+        """Apart, because they may come by the hundred: a dead letter stays to be seen."""
         self._blocked: tuple[LoopBlocked, float] | None = None
         self._view: tuple[View, float] | None = None
         self._began = now()
@@ -83,7 +85,8 @@ class Operation:
             return
         snapshot = self._app.snapshot()
         stalls = self._stalls.look(began, snapshot)
-        view = View(app=self._app.name, snapshot=snapshot, stalls=stalls, failures=tuple(self._failures))
+        failures = tuple(sorted((*self._failures, *self._retries), key=lambda one: one.at))
+        view = View(app=self._app.name, snapshot=snapshot, stalls=stalls, failures=failures)
         self._view = view, began
         self._viewed(view)
         took = self._now() - began
@@ -110,4 +113,5 @@ class Operation:
             self._blocked = None
         elif not isinstance(event, _FAILURES):
             return
-        self._failures.append(Failure(at=self._clock.now(), text=line_of(event).text))
+        kept = self._retries if isinstance(event, Retried) else self._failures
+        kept.append(Failure(at=self._clock.now(), text=line_of(event).text))

@@ -28,6 +28,7 @@ th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align:
 th { font-weight: 600; white-space: nowrap; }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
 td form { display: inline; }
+td:first-child { white-space: nowrap; }
 button { font: inherit; padding: .1rem .6rem; }
 .bad { color: var(--bad); } .good { color: var(--good); }
 ul.findings { list-style: none; padding: 0; }

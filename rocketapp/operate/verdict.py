@@ -74,7 +74,7 @@ def _late(one: Seen) -> Finding | None:
 def _starts(now: Now) -> Iterator[Finding]:
     """Processes that do not consume yet, or not any more."""
     for one in now.processes:
-        if one.view is not None or now.is_draining:
+        if one.view is not None or one.blocked is not None or now.is_draining:
             continue
         if one.has_started:
             yield Finding(

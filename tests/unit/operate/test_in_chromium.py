@@ -1,0 +1,92 @@
+"""The page in a real browser: it is styled, runs nothing, and its buttons work while those of other sites do not."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from rocketapp.operate.server import OperatorServer
+from tests.unit.cli.processes import wait_until
+from tests.unit.operate.browser import Browser, missing
+from tests.unit.operate.test_requests import EVIL, Desk
+from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall
+
+pytestmark = pytest.mark.skipif(bool(missing()), reason=f"{missing()} is not installed")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with Browser(tmp_path_factory.mktemp("profile")) as one:
+        yield one
+
+
+@pytest.fixture
+def desk() -> Desk:
+    snapshot = snapshot_of(queue_at(10, unfinished=3, still=EVIL), handled=1234)
+    return Desk(now_of(seen(stall(EVIL, 99.0), snapshot=snapshot, failures=[EVIL])))
+
+
+@pytest.fixture
+def address(desk: Desk) -> Iterator[str]:
+    serving = OperatorServer("127.0.0.1:0", desk)
+    yield serving.start()
+    serving.stop()
+
+
+class OtherSite(BaseHTTPRequestHandler):
+    """A page whose form goes to an address of ours."""
+
+    target = ""
+
+    def do_GET(self) -> None:
+        page = (
+            f'<form method="post" action="http://{self.target}/pause"><input name="topic" value="orders">'
+            '<input name="group" value="shop"><button>A kitten</button></form>'
+        )
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        self.end_headers()
+        self.wfile.write(page.encode())
+
+    def log_message(self, format: str, *arguments: object) -> None: ...
+
+
+@pytest.fixture
+def other_site(address: str) -> Iterator[str]:
+    handler = type("Site", (OtherSite,), {"target": address})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads, server.block_on_close = True, False
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+
+
+def test_the_page_is_styled_and_shows_what_strangers_wrote_as_text(browser: Browser, address: str) -> None:
+    browser.open(f"http://{address}/")
+    text = browser.text()
+    assert "shop: not ready" in text
+    assert f"orders@broker-a:0 stands still: {EVIL}" in text
+    assert "1,234" in text
+    # The content policy knows its own style sheet.
+    assert browser.style("table", "border-collapse") == "collapse"
+    assert [line for line in browser.complaints() if "favicon" not in line] == []
+
+
+def test_its_buttons_pause_and_resume(browser: Browser, address: str, desk: Desk) -> None:
+    browser.open(f"http://{address}/")
+    for count, call in enumerate(("pause", "resume"), 1):
+        browser.click(f'form[action="/{call}"] button')
+        wait_until(partial(lambda wanted: len(desk.changes) == wanted, count), f"{call} arrives")
+        wait_until(lambda: browser.url == f"http://{address}/", "it leads back to the page")
+    assert desk.changes == [("pause", "orders", "shop"), ("resume", "orders", "shop")]
+
+
+def test_a_form_of_another_site_changes_nothing(browser: Browser, other_site: str, desk: Desk) -> None:
+    browser.open(other_site)
+    browser.click("button")
+    wait_until(lambda: "this form is not of this page" in browser.text(), "it is refused")
+    assert desk.changes == []
