@@ -256,6 +256,7 @@ class Writer:
             self._changed.set()
             self._look()
             self._weigh()
+        del batch  # it is large, and a sweep takes a while
         await self._sweeping.committed()
 
     async def _until_published(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from rocketapp.plugin import MessageQueue, QueueStart, Tasks
 from rocketapp.wire.record import Record, encode_record
@@ -144,4 +147,28 @@ async def test_a_queue_behind_a_gap_is_not_acknowledged_with_the_others(tmp_path
         assert "the table ends before #1, and these rows begin at #15" in str(first.error)
         assert dict(bench.store.load().vector) == {lane_of(QUEUES[0]): 1, lane_of(QUEUES[1]): 2}
     finally:
+        bench.writer.close()
+
+
+async def test_a_batch_is_let_go_when_it_is_in_the_table_whatever_is_swept_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = MessageQueue("swept", "broker-a", 0)
+    bench = Bench(tmp_path, Limits(rows=1))
+    sweeps, may_end = threading.Event(), threading.Event()
+
+    def sweep(older_than: float) -> int:
+        sweeps.set()
+        return int(not may_end.wait(10))
+
+    monkeypatch.setattr(bench.store, "sweep", sweep)
+    try:
+        intake, session = await bench.open(queue)
+        intake.take(pull(queue, 0))
+        await bench.until(lambda: session.acknowledged == [0])
+        await asyncio.to_thread(sweeps.wait, 10)
+        gc.collect()
+        assert not [one for one in gc.get_objects() if isinstance(one, StoredRecords) and one.queue is queue]
+    finally:
+        may_end.set()
         bench.writer.close()
