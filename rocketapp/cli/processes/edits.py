@@ -21,7 +21,7 @@ from rocketapp.cli.processes.stop import SLACK
 SOURCES = frozenset({".py", ".toml"})
 """Endings of the files whose edits count; a settings file counts whatever its name is."""
 LEFT_OUT = frozenset({"__pycache__", "node_modules", "venv"})
-"""Folders in which no user writes code, beside those whose name begins with a dot."""
+"""Folders in which users write no code. A name that begins with a dot is left out too: an editor's own file, say."""
 SHOWN = 3
 """Files that the log names; the rest are counted."""
 
@@ -56,14 +56,14 @@ class Watched:
         if file.suffix not in SOURCES:
             return False
         return any(
-            not any(_is_left_out(part) for part in file.relative_to(folder).parts[:-1])
+            not any(_is_left_out(part) for part in file.relative_to(folder).parts)
             for folder in self._folders
             if file.is_relative_to(folder)
         )
 
 
-def _is_left_out(folder: str) -> bool:
-    return folder.startswith(".") or folder in LEFT_OUT
+def _is_left_out(name: str) -> bool:
+    return name.startswith(".") or name in LEFT_OUT
 
 
 class Edits:

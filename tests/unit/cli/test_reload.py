@@ -135,6 +135,7 @@ def test_several_folders_and_a_settings_file_elsewhere_are_watched(
         ("shop/__pycache__/model.py", False),
         ("shop/model.pyc", False),
         (".rocketapp/x.py", False),
+        (".#app.py", False),
         ("../app.py", False),
     ],
 )
