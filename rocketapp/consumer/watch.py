@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.items import first_of
+from rocketapp.consumer.items import Item, first_of
 from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.consumer.standing_calls import places_of_calls
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.model.event import Handled, HandlerSlow, LoopFailed, Observe, Unmatched
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.tasks import repeat
-from rocketapp.wire.record import Message
 
 _REPORT_INTERVAL = 1.0
 """Seconds between reports of counters."""
@@ -58,13 +58,19 @@ class Watch:
     def running_long(self) -> dict[MessageQueue, str]:
         """Queues that wait for a call that has been running for some time, and which call."""
         now = self._loop.time()
+        limit = min(_LONG_RUNNING, self._warning)
+        known = [(handler, item, self._seen.get(id(item))) for handler, item in self._in_hand()]
+        long = [
+            (handler, item, now - seen.since)
+            for handler, item, seen in known
+            if seen is not None and seen.item is item and now - seen.since >= limit
+        ]
         found: dict[MessageQueue, str] = {}
-        for handler, item in self._in_hand():
-            seen, message = self._seen.get(id(item)), first_of(item)
-            if seen is None or seen.item is not item or message.queue is None:
-                continue
-            if now - seen.since >= min(_LONG_RUNNING, self._warning):
-                found.setdefault(message.queue, self._slow(handler, message, now - seen.since).text)
+        places = places_of_calls() if long else {}
+        for handler, item, seconds in long:
+            queue = first_of(item).queue
+            if queue is not None and queue not in found:
+                found[queue] = self._slow(handler, item, seconds, places).text
         return found
 
     async def run(self) -> None:
@@ -108,8 +114,9 @@ class Watch:
             seen[id(item)] = known
             if not known.warned and now - known.since >= self._warning:
                 known.warned = True
-                self._observe(self._slow(handler, first_of(item), now - known.since))
+                self._observe(self._slow(handler, item, now - known.since, places_of_calls()))
         self._seen = seen
 
-    def _slow(self, handler: Handler, message: Message, seconds: float) -> HandlerSlow:
-        return HandlerSlow(self._group, handler.name, message.topic, message.message_id, seconds)
+    def _slow(self, handler: Handler, item: Item, seconds: float, places: Mapping[int, str]) -> HandlerSlow:
+        message, place = first_of(item), places.get(id(item), "")
+        return HandlerSlow(self._group, handler.name, message.topic, message.message_id, seconds, place)

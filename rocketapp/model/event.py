@@ -178,11 +178,15 @@ class HandlerSlow(Event):
     topic: str
     message_id: str
     seconds: float
+    place: str = ""
+    """`file:line` where it stands; empty when that is not known."""
 
     @property
     def text(self) -> str:
         """What is the matter, in the words of the log and of `rocketapp doctor`."""
-        return f"handler {self.handler} has been running for {self.seconds:.0f} s on {self.topic} {self.message_id}"
+        where = f" at {self.place}" if self.place else ""
+        about = f"{self.topic} {self.message_id}{where}"
+        return f"handler {self.handler} has been running for {self.seconds:.0f} s on {about}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ CASES = {
     ),
     "hung handler": Case(
         "await asyncio.Event().wait()",
-        r"handler app:settle has been running for \d+ s on hung-handler \w+",
+        r"handler app:settle has been running for \d+ s on hung-handler \w+ at app\.py:\d+",
     ),
     "dead broker": Case("pass", r"pull failed: [^\n;(]*\w"),
     "full cache": Case(

@@ -601,7 +601,7 @@ async def test_a_very_slow_handler_is_told_once_and_not_run_twice() -> None:
     assert 900 <= event.seconds <= 911
     reason = member.consumer.standing_still()[queue]
     assert reason.startswith("handler app:slow has been running for 29")
-    assert reason.endswith(" on topic id-1")
+    assert " on topic id-1 at test_push_consumer.py:" in reason
     assert gated == [b"slow"]
     gated.gate.set()
     assert await member.stop()
