@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import os
 import signal
-import sys
 from pathlib import Path
 
 import click
@@ -71,7 +70,10 @@ def main(arguments: list[str] | None = None) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # while this was imported
         signal.signal(signal.SIGINT, signal.default_int_handler)
     _open_standard_streams()
-    sys.exit(run_command(arguments))
+    code = run_command(arguments)
+    from rocketapp.cli.processes.leaving import leave
+
+    leave(code)
 
 
 def _open_standard_streams() -> None:

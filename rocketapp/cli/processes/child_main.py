@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, user_place
+from rocketapp.cli.processes.leaving import leave
 from rocketapp.cli.processes.reports import Report
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def main(spec: Spec) -> None:
             traceback.print_exception(error.__cause__, file=sys.stderr)
         reporter.tell(Report("failed", error=text, code=error.code))
         code = error.code
-    sys.exit(code)
+    leave(code)
 
 
 class Reporter:

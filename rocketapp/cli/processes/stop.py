@@ -161,11 +161,11 @@ class ProcessStop:
             deadline = limit if deadline is None or news.may_extend else min(deadline, limit)
 
     def _last_stuck_words(self) -> None:
-        _log.error("%s", _why_stuck())
+        _log.error("%s", why_stuck())
         self.last_words()
 
 
-def _why_stuck() -> str:
+def why_stuck() -> str:
     """What still runs of the user's code: in the main thread, or in others that the process waits for."""
     main, threads = threading.main_thread().ident, {thread.ident: thread for thread in threading.enumerate()}
     frames = sys._current_frames()
@@ -178,8 +178,8 @@ def _why_stuck() -> str:
     return f"{', '.join(f'{found} in {found.function}' for found in lines)} still runs in a thread: ended without it"
 
 
-def end_now(last_words: Callable[[], None]) -> NoReturn:
-    """Exit with 1 at once: threads that cannot be stopped are left where they are."""
+def end_now(last_words: Callable[[], None], code: int = FAILED) -> NoReturn:
+    """Exit at once: threads that cannot be stopped are left where they are."""
     # Should the last words block as well (a full pipe, a lock that the stuck thread holds).
     faulthandler.dump_traceback_later(GRACE, exit=True)
     try:
@@ -188,4 +188,4 @@ def end_now(last_words: Callable[[], None]) -> NoReturn:
             if stream is not None:
                 stream.flush()
     finally:
-        os._exit(FAILED)
+        os._exit(code)

@@ -197,6 +197,17 @@ def test_a_signal_during_the_start_ends_it_cleanly(start: Start, write_app: Writ
     assert run.summary == (0, 0, 0, 0)
 
 
+def test_a_thread_that_the_app_leaves_behind_does_not_hold_the_process(start: Start, write_app: WriteApp) -> None:
+    write_app(
+        HANDLER + "def stay():\n    threading.Event().wait()\n\n"
+        "@app.on_startup\ndef first():\n    threading.Thread(target=stay).start()\n"
+    )
+    run = start("run", "app:app", "--exit-when-idle", "0.3")
+    run.ends(0)
+    assert re.search(r"rocketapp: app\.py:\d+ in stay still runs in a thread: ended without it\n", run.err), run.err
+    assert run.summary == (0, 0, 0, 0)
+
+
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_handler_that_stops_the_loop_is_told_by_its_line(start: Start, write_app: WriteApp, loop: str) -> None:
     write_app(
