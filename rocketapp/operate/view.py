@@ -90,12 +90,12 @@ class Desk(Protocol):
 
 def encode(view: View) -> str:
     """As text without spaces or line ends."""
-    return base64.b85encode(msgspec.msgpack.encode(view)).decode("ascii")
+    return base64.b64encode(msgspec.msgpack.encode(view)).decode("ascii")
 
 
 def decode(text: str) -> View:
     """What `encode` made of it. Raises ValueError for anything else."""
-    return _decoder().decode(base64.b85decode(text))
+    return _decoder().decode(base64.b64decode(text, validate=True))
 
 
 @cache
