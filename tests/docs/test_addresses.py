@@ -26,7 +26,11 @@ _ADDRESS = re.compile(
 def strange_in(text: str) -> list[str]:
     """The addresses that may belong to a reader's neighbour."""
     found = [ip_address(address) for address in _ADDRESS.findall(text)]
-    known = [one for one in found if one.is_loopback or any(one in network for network in FOR_DOCUMENTS)]
+    known = [
+        one
+        for one in found
+        if one.is_loopback or one.is_unspecified or any(one in network for network in FOR_DOCUMENTS)
+    ]
     return [str(one) for one in found if one not in known]
 
 
