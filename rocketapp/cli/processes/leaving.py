@@ -1,4 +1,4 @@
-"""The last thing a process does. Python waits for threads that are no daemons: those of an app get some seconds."""
+"""The last thing a process does. Python waits for all threads but daemons: those of an app get some seconds."""
 
 from __future__ import annotations
 
