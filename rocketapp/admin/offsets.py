@@ -115,10 +115,15 @@ async def apply(cluster: AdminCluster, plan: Plan) -> None:
         await _check_brokers_can_move(cluster, plan.group, members, moves)
 
     async def set_one(connection: Connection, queue: MessageQueue, timeout: float) -> None:
-        if members:
-            await admin.reset_offset(connection, plan.group, queue, moves[queue], timeout)
-        else:
+        if not members:
             await offsets.commit(connection, plan.group, queue, moves[queue], timeout)
+            return
+        try:
+            await admin.reset_offset(connection, plan.group, queue, moves[queue], timeout)
+        except BrokerError as error:
+            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise LiveGroupError(plan.group, members, queue.broker_name) from error
+            raise
 
     await cluster.for_queues(moves, set_one)
     if not members and (joined := await live_members(cluster, plan.group)):
@@ -128,13 +133,14 @@ async def apply(cluster: AdminCluster, plan: Plan) -> None:
 async def _check_brokers_can_move(
     cluster: AdminCluster, group: str, members: tuple[Member, ...], moves: Mapping[MessageQueue, int]
 ) -> None:
+    """A broker with the option off tells the members, of which only Java's listen. One without options does it."""
     for name in sorted({queue.broker_name for queue in moves}):
         try:
             config = await admin.broker_config(await cluster.connection(name), cluster.timeout)
         except BrokerError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
-            config = {}
+            continue
         if config.get(SERVER_SIDE) != "true":
             raise LiveGroupError(group, members, name)
 

@@ -127,7 +127,7 @@ class Broker:
             **SendProcessor(core).table(),
             **SendBackProcessor(core).table(),
             **self._pulls.table(),
-            **OffsetProcessor(core).table(),
+            **OffsetProcessor(core, self._pulls.offsets_reset).table(),
             **QueryProcessor(core).table(),
             **self._clients.table(),
             **LockProcessor(core).table(),

@@ -23,6 +23,8 @@ class OffsetTable:
     def __init__(self, version: DataVersion) -> None:
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
+        self._resets: dict[tuple[str, str], dict[int, int]] = {}
+        """Offsets that an operator has set and the group has not pulled from yet. In memory, as Apache keeps them."""
         self._version = version
         self.dirty: bool = False
 
@@ -30,7 +32,27 @@ class OffsetTable:
         return f"<OffsetTable {len(self._offsets)} topics and groups>"
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Store that everything below `offset` is done."""
+        """Store that everything below `offset` is done. Ignored between a reset and the group's next pull."""
+        if self._resets and queue_id in self._resets.get((topic, group), ()):
+            return
+        self._store(group, topic, queue_id, offset)
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set the group to this offset: its next pull of the queue is answered with it."""
+        self._store(group, topic, queue_id, offset)
+        self._resets.setdefault((topic, group), {})[queue_id] = offset
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Where the group is to pull from instead, told once; None without a reset."""
+        if not self._resets:
+            return None
+        queues = self._resets.get((topic, group), {})
+        offset = queues.pop(queue_id, None)
+        if not queues:
+            self._resets.pop((topic, group), None)
+        return offset
+
+    def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         queues = self._offsets.get((topic, group))
         if queues is None:
             queues = self._offsets[topic, group] = {}
@@ -65,14 +87,14 @@ class OffsetTable:
 
     def delete_topic(self, topic: str) -> None:
         """Delete all offsets of a topic."""
-        for table in (self._offsets, self._pulled):
+        for table in (self._offsets, self._pulled, self._resets):
             for key in [key for key in table if key[0] == topic]:
                 del table[key]
         self.dirty = True
 
     def delete_group(self, group: str) -> None:
         """Delete all offsets of a group."""
-        for table in (self._offsets, self._pulled):
+        for table in (self._offsets, self._pulled, self._resets):
             for key in [key for key in table if key[1] == group]:
                 del table[key]
         self.dirty = True

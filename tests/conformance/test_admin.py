@@ -40,13 +40,6 @@ def rocketapp(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return Commands(cluster.name_server)
 
 
-@pytest.fixture
-def not_on_the_embedded_broker(cluster: Cluster, request: pytest.FixtureRequest) -> None:
-    """What the embedded broker cannot answer yet."""
-    if cluster.name == "embedded":
-        request.applymarker(pytest.mark.xfail(strict=True, reason="the embedded broker has no answer to it"))
-
-
 def test_a_topic_is_created_listed_and_shown(rocketapp: Commands, java: JavaClient, topic: str, group: str) -> None:
     rocketapp.run("topic", "create", topic, "--queues", "3")
     wait_until(lambda: topic in rocketapp.run("topic", "list").out, within=20, what="the topic is listed", every=0.2)
@@ -138,7 +131,6 @@ def test_an_offset_is_planned_reset_and_consumed_from(
     assert java.lag(topic, group) == 10
 
 
-@pytest.mark.usefixtures("not_on_the_embedded_broker")
 def test_a_live_group_is_moved_by_its_broker(
     rocketapp: Commands, java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

@@ -1,15 +1,20 @@
 """Offsets of queues, and committed offsets of groups.
 
 Codes QUERY_CONSUMER_OFFSET 14, UPDATE_CONSUMER_OFFSET 15, SEARCH_OFFSET_BY_TIMESTAMP 29, GET_MAX_OFFSET 30,
-GET_MIN_OFFSET 31, GET_EARLIEST_MSG_STORETIME 32 (Java: ConsumerManageProcessor, AdminBrokerProcessor).
+GET_MIN_OFFSET 31, GET_EARLIEST_MSG_STORETIME 32, INVOKE_BROKER_TO_RESET_OFFSET 222 (Java: ConsumerManageProcessor,
+AdminBrokerProcessor). A reset is this broker's own work, as with `useServerSideResetOffset`: the group's next pull is
+answered with the new offset, and commits of the old one are ignored until then.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.topics import MOST_QUEUES
 from rocketapp.errors import BrokerError
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -21,13 +26,15 @@ from rocketapp.wire.requests.offsets import (
     SearchOffsetRequest,
     StoreTimeResponse,
 )
+from rocketapp.wire.requests.reset_offset import ResetOffsetRequest, encode_reset
 
 
 class OffsetProcessor:
     """Answers requests for the offsets of queues and groups, and stores commits."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, core: Core, reset_done: Callable[[str], None]) -> None:
+        """`reset_done` is called with the topic: members whose pulls are held hear of it at once."""
+        self._core, self._reset_done = core, reset_done
 
     def table(self) -> dict[int, Process]:
         return {
@@ -37,6 +44,7 @@ class OffsetProcessor:
             RequestCode.GET_MAX_OFFSET: self.max_offset,
             RequestCode.GET_MIN_OFFSET: self.min_offset,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
         }
 
     def query(self, connection: Connection, command: Command) -> Command:
@@ -75,6 +83,36 @@ class OffsetProcessor:
         request = SearchOffsetRequest.from_fields(command.fields)
         found = self._core.store.offset_by_time(request.topic, request.queue_id, request.timestamp_ms, request.boundary)
         return _offset(command, found)
+
+    def reset(self, connection: Connection, command: Command) -> Command:
+        request, core = ResetOffsetRequest.from_fields(command.fields), self._core
+        topic = core.topics.get(request.topic)
+        if topic is None:
+            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {request.topic} not exist!")
+        if core.groups.get(request.group) is None:
+            raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {request.group} not exist!")
+        chosen = range(topic.read_queues) if request.queue_id < 0 else [request.queue_id]
+        offsets = {queue_id: self._reset_to(request, queue_id) for queue_id in chosen}
+        for queue_id, offset in offsets.items():
+            core.offsets.reset(request.group, request.topic, queue_id, offset)
+        self._reset_done(request.topic)
+        name = core.config.name
+        body = encode_reset({MessageQueue(request.topic, name, queue_id): at for queue_id, at in offsets.items()})
+        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+
+    def _reset_to(self, request: ResetOffsetRequest, queue_id: int) -> int:
+        store = self._core.store
+        first, end = max(store.min_offset(request.topic, queue_id), 0), store.max_offset(request.topic, queue_id)
+        if request.queue_id >= 0 and request.offset >= 0:
+            if not first <= request.offset <= end:
+                raise BrokerError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {request.offset} not in consume queue range [{first}-{end}]",
+                )
+            return request.offset
+        if request.timestamp_ms < 0:
+            return end
+        return store.offset_by_time(request.topic, queue_id, request.timestamp_ms)
 
     def max_offset(self, connection: Connection, command: Command) -> Command:
         request = QueueRequest.from_fields(command.fields)

@@ -72,6 +72,10 @@ class PullProcessor:
                 self._loop.call_soon(self._answer_woken)
             self._woken += woken
 
+    def offsets_reset(self, topic: str) -> None:
+        """Answer the held pulls of a topic in which a group was moved."""
+        self._answer(self._held.at(topic))
+
     def topic_gone(self, topic: str) -> None:
         """Answer the held pulls of a topic that was deleted."""
         self._answer(self._held.at(topic))
@@ -136,6 +140,9 @@ class PullProcessor:
         self, connection: Connection, command: Command, request: PullRequest, matches: Matches | None, *, may_hold: bool
     ) -> Command | None:
         core = self._core
+        moved = core.offsets.take_reset(request.group, request.topic, request.queue_id)
+        if moved is not None:
+            return self._moved(command, request, moved)
         limit = request.max_bytes
         result = core.store.read(
             request.topic,
@@ -153,6 +160,16 @@ class PullProcessor:
         core.traffic.got += result.count
         header = PullResponse(0, result.next_offset, result.min_offset, result.max_offset).to_fields()
         return Command.response(command, code, fields=header, body=result.body, remark=result.status)
+
+    def _moved(self, command: Command, request: PullRequest, offset: int) -> Command:
+        """Tell the member where an operator has set its group."""
+        store = self._core.store
+        first, end = (
+            store.min_offset(request.topic, request.queue_id),
+            store.max_offset(request.topic, request.queue_id),
+        )
+        header = PullResponse(0, offset, max(first, 0), end).to_fields()
+        return Command.response(command, ResponseCode.PULL_OFFSET_MOVED, fields=header, remark="OFFSET_RESET")
 
     def _hold(self, connection: Connection, command: Command, request: PullRequest, matches: Matches | None) -> None:
         if self._held.held_by(connection) >= MOST_HELD:

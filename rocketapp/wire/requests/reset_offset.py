@@ -25,12 +25,14 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class ResetOffsetRequest(NamedTuple):
-    """Sets one queue of a group to an offset."""
+    """Sets one queue of a group to an offset; without a queue or an offset, every queue to a store time."""
 
     topic: str
     group: str
-    queue_id: int
-    offset: int
+    queue_id: int = -1
+    offset: int = -1
+    timestamp_ms: int = 0
+    """-1 is the end."""
 
     def to_fields(self) -> dict[str, str]:
         return {
@@ -38,7 +40,7 @@ class ResetOffsetRequest(NamedTuple):
             "group": self.group,
             "queueId": str(self.queue_id),
             "offset": str(self.offset),
-            "timestamp": "0",
+            "timestamp": str(self.timestamp_ms),
             "isForce": "true",
         }
 
@@ -49,6 +51,7 @@ class ResetOffsetRequest(NamedTuple):
             read.text(fields, "group"),
             read.int32(fields, "queueId", -1),
             read.int64(fields, "offset", -1),
+            read.int64(fields, "timestamp", 0),
         )
 
 

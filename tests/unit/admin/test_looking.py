@@ -14,9 +14,11 @@ from rocketapp.admin.topics import create_topic, list_topics, show_topic
 from rocketapp.errors import NoRouteError
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import CommitRequest
+from rocketapp.wire.requests.statistics import Connection, ConsumerConnection
 from tests.unit.admin.stage import Stage, stage
-from tests.unit.scripted import in_virtual_time, outcome
+from tests.unit.scripted import ScriptedServer, in_virtual_time, outcome
 
 
 async def commit(on: Stage, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -119,7 +121,7 @@ async def test_an_offset_that_a_queue_does_not_hold_is_refused_and_one_queue_may
 
 
 @in_virtual_time
-async def test_members_that_the_broker_cannot_move_are_not_overruled() -> None:
+async def test_members_are_moved_by_their_broker() -> None:
     async with stage() as on:
         await create_topic(on.cluster, "orders", queues=1)
         await on.client.heartbeat("billing", "orders")
@@ -127,10 +129,31 @@ async def test_members_that_the_broker_cannot_move_are_not_overruled() -> None:
         await on.client.send("orders", queue_id=0)
         plan = await plan_reset(on.cluster, "billing", "orders", "last")
         assert [member.client_id for member in plan.members] == ["client"]
-        refused = await outcome(apply(on.cluster, plan))
-        assert isinstance(refused, LiveGroupError)
-        assert "stop them, then reset" in str(refused)
-        assert [one.committed for one in await show_offsets(on.cluster, "billing", "orders")] == [0]
+        await apply(on.cluster, plan)
+        await commit(on, "billing", "orders", 0, 0)  # of what it had before it hears of the reset
+        assert [one.committed for one in await show_offsets(on.cluster, "billing", "orders")] == [1]
+
+
+@pytest.mark.parametrize("option", ["useServerSideResetOffset=false", "brokerName=broker-a"])
+def test_members_that_a_broker_would_only_tell_are_not_overruled(option: str) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with stage() as on:
+            await create_topic(on.cluster, "orders", queues=1)
+            await on.client.heartbeat("billing", "orders")
+            await commit(on, "billing", "orders", 0, 0)
+            plan = await plan_reset(on.cluster, "billing", "orders", "last")
+            server = await ScriptedServer(on.broker.network, "10.0.0.9:10911").start()
+            connections = ConsumerConnection((Connection("client", "10.0.0.7:1", "JAVA", 399),), (), "", "", "")
+            server.answers[203] = lambda command: Command.response(command, 0, body=connections.encode())
+            server.answers[26] = lambda command: Command.response(command, 0, body=option.encode())
+            on.cluster.masters["broker-a"] = server.address
+            refused = await outcome(apply(on.cluster, plan))
+            assert isinstance(refused, LiveGroupError)
+            assert str(refused).endswith("and broker broker-a cannot move them: stop them, then reset")
+            assert 222 not in server.codes()
+
+    story()
 
 
 @in_virtual_time

@@ -106,3 +106,15 @@ def test_every_table_is_read_back_as_it_was_saved(entries: dict[tuple[str, str, 
     for (group, topic, queue_id), offset in entries.items():
         assert again.committed(group, topic, queue_id) == offset
     assert again.to_json() == offsets.to_json()
+
+
+def test_what_was_done_before_a_reset_is_not_committed_over_it() -> None:
+    offsets = table()
+    offsets.commit("billing", "orders", 0, 7)
+    offsets.reset("billing", "orders", 0, 3)
+    offsets.commit("billing", "orders", 0, 8)
+    offsets.commit("shipping", "orders", 0, 8)
+    assert offsets.committed("billing", "orders", 0) == 3
+    assert [offsets.take_reset("billing", "orders", queue) for queue in (0, 1, 0)] == [3, None, None]
+    offsets.commit("billing", "orders", 0, 4)
+    assert (offsets.committed("billing", "orders", 0), offsets.committed("shipping", "orders", 0)) == (4, 8)
