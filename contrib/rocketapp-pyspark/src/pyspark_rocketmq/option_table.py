@@ -69,16 +69,25 @@ def names(value: str) -> tuple[str, ...]:
 
 def addresses(value: str) -> tuple[str, ...]:
     found = tuple(filter(None, (part.strip() for part in value.replace(",", ";").split(";"))))
-    if not found or not all(part.rpartition(":")[0] and part.rpartition(":")[2].isdigit() for part in found):
+    if not found or not all(map(_is_address, found)):
         raise _MalformedError("host:port, or several with ; between them")
     return found
 
 
+def _is_address(part: str) -> bool:
+    host, _, port = part.rpartition(":")
+    is_port = port.isascii() and port.isdecimal() and len(port) <= len("65535") and 0 < int(port) <= 65535
+    return is_port and bool(host) and not set(host) & set("/ @")
+
+
 def structure(value: str) -> Any:
     try:
-        return json.loads(value)
-    except ValueError:
-        raise _MalformedError("JSON") from None
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        found = None
+    if found is None:
+        raise _MalformedError("JSON")
+    return found
 
 
 def duration(value: str) -> float:
@@ -98,8 +107,11 @@ class Option(NamedTuple):
     uses: frozenset[Use]
     default: Any = None
     secret: bool = False
+    needs: tuple[str, ...] = ()
+    """Without one of these it does nothing, and is refused."""
 
 
+PREFIX = "spark-rocketmq"
 _MANY = 2**31 - 1
 _MILLISECONDS = whole(0, 2**53)
 
@@ -108,12 +120,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("namespace", text, EVERYWHERE, ""),
     Option("accessKey", text, EVERYWHERE, ""),
     Option("secretKey", text, EVERYWHERE, "", secret=True),
-    Option("securityToken", text, EVERYWHERE, "", secret=True),
+    Option("securityToken", text, EVERYWHERE, "", secret=True, needs=("accessKey",)),
     Option("tls.enabled", switch, EVERYWHERE, False),
     Option("tls.caFile", text, EVERYWHERE, ""),
     Option("tls.certFile", text, EVERYWHERE, ""),
-    Option("tls.keyFile", text, EVERYWHERE, ""),
-    Option("tls.keyPassword", text, EVERYWHERE, "", secret=True),
+    Option("tls.keyFile", text, EVERYWHERE, "", needs=("tls.certFile",)),
+    Option("tls.keyPassword", text, EVERYWHERE, "", secret=True, needs=("tls.certFile",)),
     Option("tls.verify", switch, EVERYWHERE, True),
     Option("tls.checkHost", switch, EVERYWHERE, True),
     Option("subscribe", names, READS),
@@ -122,18 +134,24 @@ OPTIONS: tuple[Option, ...] = (
     Option("tags", text, READS, "*"),
     Option("sql", text, READS),
     Option("consumerGroup", text, READS),
-    Option("groupIdPrefix", text, READS, "spark-rocketmq"),
+    Option("groupIdPrefix", text, READS, PREFIX),
     Option("startingOffsets", text, READS),
     Option("startingTimestamp", _MILLISECONDS, READS),
     Option("startingOffsetsByTimestamp", structure, READS),
-    Option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), READS, "error"),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        one_of("error", "latest"),
+        READS,
+        "error",
+        needs=("startingTimestamp", "startingOffsetsByTimestamp"),
+    ),
     Option("endingOffsets", text, BATCH),
     Option("endingTimestamp", _MILLISECONDS, BATCH),
     Option("endingOffsetsByTimestamp", structure, BATCH),
     Option("maxOffsetsPerTrigger", whole(1, 2**53), STREAM),
     Option("maxBytesPerTrigger", whole(1, 2**53), STREAM),
     Option("minOffsetsPerTrigger", whole(1, 2**53), STREAM),
-    Option("maxTriggerDelay", duration, STREAM, 900.0),
+    Option("maxTriggerDelay", duration, STREAM, 900.0, needs=("minOffsetsPerTrigger",)),
     Option("minPartitions", whole(1, 1_000_000), READS),
     Option("maxRecordsPerPartition", whole(1, 2**53), READS),
     Option("failOnDataLoss", switch, READS, True),
@@ -164,16 +182,15 @@ _OF_SPARK = frozenset(("checkpointlocation", "queryname"))
 def read_options(given: Mapping[str, str], use: Use) -> dict[str, Any]:
     """The values of all options of this use by name, defaults filled in.
 
-    Raises OptionError for an unknown name, for a malformed value (which is shown unless it is secret), and for an
-    option that counts elsewhere.
+    Raises OptionError for an unknown name, for a malformed value (which is shown unless it is secret), for an option
+    that counts elsewhere, and for one that does nothing without another.
     """
+    check_names(given)
     found = {option.name: option.default for option in OPTIONS if use in option.uses}
     for name, value in given.items():
         if name.lower() in _OF_SPARK:
             continue
-        option = _BY_NAME.get(name.lower())
-        if option is None:
-            raise OptionError(_unknown(name))
+        option = _BY_NAME[name.lower()]
         if use not in option.uses:
             raise OptionError(f"option {option.name} counts for {_uses(option.uses)}, this is {_uses([use])}")
         try:
@@ -181,7 +198,18 @@ def read_options(given: Mapping[str, str], use: Use) -> dict[str, Any]:
         except _MalformedError as problem:
             shown = "" if option.secret else f"={value[:80]!r}"
             raise OptionError(f"option {option.name}{shown}: give {problem}") from None
+    for option in OPTIONS:
+        is_changed = use in option.uses and found[option.name] != option.default
+        if is_changed and option.needs and all(found[name] in (None, "") for name in option.needs):
+            raise OptionError(f"option {option.name} does nothing without {' or '.join(option.needs)}")
     return found
+
+
+def check_names(given: Iterable[str]) -> None:
+    """Raises OptionError for a name that no use has."""
+    for name in given:
+        if name.lower() not in _BY_NAME and name.lower() not in _OF_SPARK:
+            raise OptionError(_unknown(name))
 
 
 def _unknown(name: str) -> str:

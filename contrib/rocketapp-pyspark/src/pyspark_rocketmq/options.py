@@ -112,7 +112,8 @@ class WriteOptions:
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that a read gives, whatever kind of read it is. All names of options are checked on the way."""
+    """The columns that a read gives, whatever kind of read it is. Raises OptionError, also for unknown options."""
+    option_table.check_names(given)
     options = {name.lower(): value for name, value in given.items()}
     only_here: dict[str, str] = {name: options[name] for name in ("columns", "includeproperties") if name in options}
     return _columns(option_table.read_options(only_here, "batch"))
@@ -171,7 +172,8 @@ def _reach(found: Mapping[str, Any], timeout: str, retries: str, interval: str) 
 
 
 def _tls(found: Mapping[str, Any]) -> Tls | None:
-    given = {name for name in found if name.startswith("tls.") and found[name] not in ("", False, True)}
+    plain = {"tls.verify": True, "tls.checkHost": True, "tls.enabled": False}
+    given = {name for name in found if name.startswith("tls.") and found[name] != plain.get(name, "")}
     if not found["tls.enabled"]:
         if given:
             raise OptionError(f"option {min(given)} needs tls.enabled=true")
@@ -270,6 +272,8 @@ def _limits(found: Mapping[str, Any]) -> Limits:
 def _pulls(found: Mapping[str, Any]) -> Pulls:
     if found["sql"] and found["tags"] != "*":
         raise OptionError("give one of tags and sql")
+    if found["consumerGroup"] and found["groupIdPrefix"] != option_table.PREFIX:
+        raise OptionError("give one of consumerGroup and groupIdPrefix")
     expression = found["sql"] or found["tags"] or "*"
     tags: frozenset[str] = frozenset()
     if not found["sql"] and expression != "*":

@@ -12,7 +12,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.columns import ddl
-from pyspark_rocketmq.options import columns_of, read_options, write_options
+from pyspark_rocketmq.options import ReadOptions, columns_of, read_options, write_options
+from pyspark_rocketmq.problems import OptionError
 
 
 class RocketMQSource(DataSource):
@@ -29,12 +30,15 @@ class RocketMQSource(DataSource):
         from pyspark_rocketmq.reading import BatchReader, FilteringReader
 
         options = read_options(self.options, streaming=False)
+        _check(schema, options)
         return FilteringReader(options) if options.pushdown else BatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from pyspark_rocketmq.streaming import StreamReader
 
-        return StreamReader(read_options(self.options, streaming=True))
+        options = read_options(self.options, streaming=True)
+        _check(schema, options)
+        return StreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from pyspark_rocketmq.writing import BatchWriter
@@ -45,3 +49,9 @@ class RocketMQSource(DataSource):
         from pyspark_rocketmq.writing import StreamWriter
 
         return StreamWriter(write_options(self.options), schema, overwrite)
+
+
+def _check(schema: StructType, options: ReadOptions) -> None:
+    """Spark takes any schema that a read is given, and finds in its tasks that the rows are others."""
+    if tuple(schema.fieldNames()) != options.columns:
+        raise OptionError("the columns of topics are fixed: leave out schema(), and name those you want by columns")

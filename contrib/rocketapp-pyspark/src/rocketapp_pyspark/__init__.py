@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rocketapp_pyspark.errors import FencedError, GapError, SinkError
-from rocketapp_pyspark.plugin import SparkConfig, SparkPlugin
+from rocketapp_pyspark.plugin import SparkPlugin
+from rocketapp_pyspark.settings import SparkConfig
 from rocketapp_pyspark.typed import SinkOptions, sink
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from py4j.protocol import Py4JError
 
 from rocketapp_pyspark.database import Connection, Database, DatabaseError
 from rocketapp_pyspark.errors import SinkError
+from rocketapp_pyspark.session import cause_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,7 +44,7 @@ class Loading:
         try:
             self._frame.write.format("jdbc").options(**options).mode("append").save()
         except (Py4JError, PySparkException) as error:
-            raise DatabaseError(self._database.options.masked(_cause(error)), "") from None
+            raise DatabaseError(self._database.options.masked(cause_of(error)), "") from None
 
     def _type(self, field: Any) -> str:
         dialect = self._jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(self._database.options.url)
@@ -57,13 +58,3 @@ class Loading:
                 f"make it a text in a function of the sink, or leave it out"
             )
         return str(found.get().databaseTypeDefinition())
-
-
-def _cause(error: Any) -> str:
-    """The first line of what lies behind an error of a job."""
-    java = getattr(error, "java_exception", getattr(error, "_origin", None))
-    if java is None:
-        return str(error).partition("\n")[0]
-    while java.getCause() is not None:
-        java = java.getCause()
-    return str(java.getMessage() or java.getClass().getName()).partition("\n")[0]

@@ -6,11 +6,11 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from rocketapp import ConfigError, RocketApp, SetupError
+from rocketapp import RocketApp, SetupError
 from rocketapp.plugin import (
     AppConfig,
     AppSnapshot,
@@ -23,13 +23,13 @@ from rocketapp.plugin import (
     Surface,
     Tasks,
     hookimpl,
-    option,
 )
 from rocketapp_pyspark.batches import DEFAULTS, Limits
 from rocketapp_pyspark.buffer import Buffer
 from rocketapp_pyspark.given import caller_of, columns_to_sort, handler_of, retries_of
 from rocketapp_pyspark.pacing import LARGEST, STUBBORN, Pace
-from rocketapp_pyspark.session import Spark
+from rocketapp_pyspark.session import Spark, is_there
+from rocketapp_pyspark.settings import SparkConfig, check_java, spark_of
 from rocketapp_pyspark.store import TARGET_FILE_SIZE, Compacts
 from rocketapp_pyspark.worker import Worker
 
@@ -51,14 +51,6 @@ BUFFER_SHARE = 2
 """A sink holds at most this part of `consumer.cache_max_bytes`, as one topic does."""
 QUEUE_BATCHES = 2
 """Batches that one queue may pull ahead: one is written while the next one is gathered."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkConfig:
-    """The table `spark` of the settings."""
-
-    master: str = option("local[2]", "Where Spark runs, as spark-submit's --master: local[N] or spark://host:port.")
-    conf: tuple[str, ...] = option((), "Settings of the session, each as name=value.")
 
 
 class SparkPlugin:
@@ -109,7 +101,7 @@ class SparkPlugin:
         surface = self._surface
         if self._tasks is None:
             self._tasks = Tasks(surface.observe)
-            self._spark = _spark(surface.options(SparkConfig))
+            self._spark = spark_of(surface.options(SparkConfig))
         assert self._spark is not None
         buffer = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE
         if sink.max_buffer_bytes is not None:
@@ -155,6 +147,8 @@ class SparkPlugin:
 
         formats = known()
         if any(sink.needs_spark(formats[sink.format]) for sink in self._sinks.values()):
+            if not is_there():
+                check_java(os.environ)
             self._spark.start_soon()
 
     @hookimpl
@@ -288,11 +282,3 @@ def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Count
         tasks=tasks,
         counts=counts,
     )
-
-
-def _spark(config: SparkConfig) -> Spark:
-    """Raises ConfigError."""
-    for number, entry in enumerate(config.conf):
-        if "=" not in entry.strip("="):
-            raise ConfigError(f"spark.conf[{number}]", "give name=value, such as spark.driver.memory=2g")
-    return Spark(config.master, dict(entry.partition("=")[::2] for entry in config.conf))

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rocketapp.plugin import RocketAppError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -25,6 +27,10 @@ QUIET: Mapping[str, str] = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
 }
 """What a local session gets unless the settings say otherwise."""
+
+
+class StartError(RocketAppError):
+    """There is no session. The text is one line."""
 
 
 class Spark:
@@ -74,7 +80,7 @@ class Spark:
         try:
             self.session()
         except Exception as error:
-            log.error("Spark cannot start: %s", error)
+            log.error("%s", error)
         if self._is_stopped:
             with self._lock:
                 self._end()
@@ -85,18 +91,31 @@ class Spark:
         if self._master.startswith("local"):
             # Workers of Spark run `python3` of the path otherwise, which need not be this one.
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-        self._is_ours = not _is_there()
+        self._is_ours = not is_there()
         builder = SparkSession.builder.master(self._master).appName("rocketapp")
         for name, value in self._conf.items():
             builder = builder.config(name, value)
-        session = builder.getOrCreate()
+        try:
+            session = builder.getOrCreate()
+        except Exception as error:
+            raise StartError(f"Spark cannot start at {self._master}: {cause_of(error)}") from error
         if self._is_ours:
             session.sparkContext.setLogLevel("ERROR")
         log.info("Spark %s is there, at %s", session.version, self._master)
         return session
 
 
-def _is_there() -> bool:
+def cause_of(error: Any) -> str:
+    """The first line of what lies behind an error of Java: its text has the whole stack otherwise."""
+    java = getattr(error, "java_exception", getattr(error, "_origin", None))
+    if java is None:
+        return str(error).partition("\n")[0]
+    while java.getCause() is not None:
+        java = java.getCause()
+    return str(java.getMessage() or java.getClass().getName()).partition("\n")[0]
+
+
+def is_there() -> bool:
     """Whether the process has a session already. `getActiveSession` knows only that of the calling thread."""
     from pyspark import SparkContext
 

@@ -43,11 +43,11 @@ def tables(page: str, header: str) -> Iterator[Table]:
 # Sinks.
 
 STANDS_FOR = {
+    "table": "required",
     "name": "`app/topic`",
     "group": "`app-sink-topic`",
     "bad_rows_topic": "`<table name>-bad`",
     "bad_rows_max_ratio": str(MOST_BAD),
-    "sort_by": "None",
 }
 """What a default that is worked out, or is empty, is shown as."""
 

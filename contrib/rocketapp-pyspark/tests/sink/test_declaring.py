@@ -12,7 +12,7 @@ import pytest
 import sink_shop
 from sink_shop import Order, Shop, all_rows, arrow, by_arrow, spark_plugin, until
 
-from rocketapp import ConfigError, RocketApp, SetupError
+from rocketapp import RocketApp, SetupError
 from rocketapp.testing.broker import serving
 from rocketapp_pyspark import sink
 from rocketapp_pyspark.formats import TableOptions, register_format
@@ -160,13 +160,6 @@ async def test_the_sinks_of_two_clusters_do_not_take_each_others_messages(shop: 
         "here": ["here"],
         "west": ["west"],
     }
-
-
-async def test_a_setting_of_spark_without_a_value_is_refused(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ROCKETAPP_SPARK__CONF", "spark.jars=/opt/x.jar,spark.ui.enabled")
-    with pytest.raises(ConfigError, match=r"spark.conf\[1\]: give name=value"):
-        async with shop.app():
-            pass
 
 
 @pytest.mark.parametrize("problem", [ValueError("two\nlines"), SystemExit(3)])

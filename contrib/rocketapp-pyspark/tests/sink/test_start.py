@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from rocketapp_pyspark.session import Spark
+import pytest
+from sink_shop import Shop
+
+from rocketapp import ConfigError
+from rocketapp_pyspark.session import Spark, StartError
+from rocketapp_pyspark.settings import SparkConfig, check_java, spark_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,3 +65,61 @@ def test_a_session_of_the_program_is_used_and_not_ended(spark: SparkSession) -> 
     assert sink.session().sparkContext is spark.sparkContext
     sink.stop()
     assert spark.range(3).count() == 3
+
+
+@pytest.mark.parametrize(
+    ("environment", "problem"),
+    [
+        ({"JAVA_HOME": "/opt/none", "PATH": "/usr/bin"}, "JAVA_HOME: /opt/none has no bin/java: install a JDK 17"),
+        ({"PATH": "/opt/none"}, "spark: no java is in PATH: install a JDK 17 .* or give the sinks written_by='arrow'"),
+    ],
+)
+def test_a_missing_jdk_is_named(environment: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        check_java(environment)
+
+
+@pytest.mark.parametrize("name", ["JAVA_HOME", "PATH"])
+def test_a_jdk_is_found_where_spark_looks_for_it(name: str, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.touch(0o755)
+    with pytest.raises(ConfigError):
+        check_java({})
+    check_java({name: str(tmp_path if name == "JAVA_HOME" else java.parent)})
+
+
+async def test_an_app_whose_sink_needs_spark_does_not_start_without_a_jdk(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketapp_pyspark.plugin.is_there", lambda: False)  # other tests leave a session
+    monkeypatch.setenv("JAVA_HOME", "/opt/none")
+    with pytest.raises(ConfigError, match="/opt/none has no bin/java"):
+        async with shop.app(format="parquet"):
+            pass
+    async with shop.app(format="parquet", written_by="arrow") as app:
+        await shop.send(app, [1])
+        await shop.has(1)
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        (SparkConfig(master="lokal[2]"), r"spark.master: 'lokal\[2\]' is no place: give local\[N\]"),
+        (SparkConfig(conf=("spark.ui.enabled",)), r"spark.conf\[0\]: give name=value"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(config: SparkConfig, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        spark_of(config)
+
+
+def test_a_session_that_does_not_start_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", _refuse)
+    with pytest.raises(StartError) as caught:
+        Spark("local[1]", {}).session()
+    assert str(caught.value) == "Spark cannot start at local[1]: one line"
+
+
+def _refuse(builder: object) -> None:
+    raise RuntimeError("one line\nand the stack")

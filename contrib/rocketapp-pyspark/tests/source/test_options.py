@@ -4,12 +4,14 @@ import pickle
 from pathlib import Path
 
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_rocketmq.columns import PLAIN
 from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.option_table import OPTIONS
 from pyspark_rocketmq.options import EARLIEST, LATEST, Edge, Limits, columns_of, read_options, write_options
 from pyspark_rocketmq.problems import OptionError
+from pyspark_rocketmq.source import RocketMQSource
 
 BASE = {"nameServer": "n:9876", "subscribe": "orders"}
 Q0 = Queue("orders", "a", 0)
@@ -34,6 +36,20 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(given: str, nearest:
         write_options({"nameServer": "n:1", given: "x"})
 
 
+def test_an_unknown_option_is_refused_when_the_read_is_loaded() -> None:
+    assert RocketMQSource({**BASE, "queryName": "q"}).schema().startswith("topic")
+    with pytest.raises(OptionError, match="unknown option 'subcribe'"):
+        RocketMQSource({"nameServer": "n:1", "subcribe": "t"}).schema()
+
+
+def test_a_schema_of_the_user_is_refused_before_anything_is_read() -> None:
+    source = RocketMQSource({**BASE, "columns": "body"})
+    assert source.reader(StructType([StructField("body", BinaryType())]))
+    for read in (source.reader, source.streamReader):
+        with pytest.raises(OptionError, match="leave out schema"):
+            read(StructType([StructField("id", BinaryType())]))
+
+
 def test_names_are_read_without_case() -> None:
     assert read_options({"NAMESERVER": "n:1", "subscribe": "t", "PULLDEPTH": "2"}, streaming=False).pulls.depth == 2
 
@@ -45,6 +61,12 @@ def test_names_are_read_without_case() -> None:
         ("pullDepth", "many", "whole number"),
         ("failOnDataLoss", "perhaps", "true or false"),
         ("nameServer", "n", "host:port"),
+        ("nameServer", "n:99999", "host:port"),
+        ("nameServer", "n:0", "host:port"),
+        ("nameServer", "n:\N{SUPERSCRIPT TWO}", "host:port"),
+        ("nameServer", "http://n:9876", "host:port"),
+        ("startingOffsetsByTimestamp", "null", "JSON"),
+        ("assign", "[" * 100_000, "JSON"),
         ("subscribe", " , ", "names with commas"),
         ("assign", "{", "JSON"),
         ("maxTriggerDelay", "15", "duration"),
@@ -79,6 +101,14 @@ def test_a_malformed_value_is_refused_with_its_option(name: str, value: str, pro
         ({**BASE, "startingOffsets": "latest", "startingTimestamp": "5"}, "one of startingOffsets, startingTimestamp"),
         ({**BASE, "tags": "a", "sql": "b = 1"}, "one of tags and sql"),
         ({**BASE, "tls.caFile": "ca.pem"}, "tls.caFile needs tls.enabled"),
+        ({**BASE, "tls.verify": "false"}, "tls.verify needs tls.enabled"),
+        ({**BASE, "tls.enabled": "true", "tls.keyFile": "k"}, "tls.keyFile does nothing without tls.certFile"),
+        ({**BASE, "securityToken": "T"}, "securityToken does nothing without accessKey"),
+        ({**BASE, "consumerGroup": "g", "groupIdPrefix": "p"}, "one of consumerGroup and groupIdPrefix"),
+        (
+            {**BASE, "startingOffsetsByTimestampStrategy": "latest"},
+            "does nothing without startingTimestamp or startingOffsetsByTimestamp",
+        ),
         ({**BASE, "maxOffsetsPerTrigger": "5"}, "counts for a streaming read, this is a batch read"),
         ({**BASE, "topic": "t"}, "counts for a write"),
     ],
@@ -94,6 +124,7 @@ def test_options_that_do_not_fit_together_are_refused(given: dict[str, str], pro
         ({"endingOffsets": "latest"}, "endingOffsets counts for a batch read"),
         ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger=9 is more"),
         ({"commitOffsets": "true"}, "needs consumerGroup"),
+        ({"maxTriggerDelay": "1m"}, "maxTriggerDelay does nothing without minOffsetsPerTrigger"),
     ],
 )
 def test_options_that_do_not_fit_a_stream_are_refused(given: dict[str, str], problem: str) -> None:
@@ -102,7 +133,7 @@ def test_options_that_do_not_fit_a_stream_are_refused(given: dict[str, str], pro
 
 
 SECRETS = {"accessKey": "AK", "secretKey": "S3CRET", "securityToken": "T0KEN"}
-TLS = {"tls.enabled": "true", "tls.keyPassword": "PASSW0RD"}
+TLS = {"tls.enabled": "true", "tls.certFile": "cert.pem", "tls.keyPassword": "PASSW0RD"}
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -148,6 +179,7 @@ def test_times_of_the_start_fail_on_a_miss_unless_told_otherwise_and_those_of_th
     assert batch(startingTimestamp="5").start == Edge(default=EARLIEST, time=5, fail_on_miss=True)
     assert batch(endingTimestamp="5").end == Edge(default=LATEST, time=5)
     times = '{"orders": {"a": {"0": 5}}}'
+    assert batch(startingTimestamp="0", startingOffsetsByTimestampStrategy="latest").start.time == 0
     loose = batch(startingOffsetsByTimestamp=times, startingOffsetsByTimestampStrategy="latest")
     assert loose.start == Edge(default=EARLIEST, times={Q0: 5})
     assert batch(endingOffsetsByTimestamp=times).end == Edge(default=LATEST, times={Q0: 5})
