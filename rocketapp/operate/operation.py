@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from rocketapp.clock import SystemClock
+from rocketapp.operate.durations import Durations, durations_of
 from rocketapp.operate.stalls import Stalls
 from rocketapp.operate.view import Failure, Seen, View
 from rocketapp.plugin import (
@@ -19,12 +20,16 @@ from rocketapp.plugin import (
     LoopBlocked,
     LoopFailed,
     Observe,
+    PublishWrapper,
     Retried,
     SendAttemptFailed,
     SendBackFailed,
+    Subscription,
     Surface,
+    Wrapper,
     hookimpl,
 )
+from rocketapp.plugins.counts import Counts
 from rocketapp.plugins.log_lines import line_of
 
 INTERVAL = 1.0
@@ -52,13 +57,18 @@ class Operation:
         self,
         name: str = "",
         *,
+        durations: bool = False,
         viewed: Callable[[View], None] = lambda view: None,
         blocked: Callable[[LoopBlocked], None] = lambda event: None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`viewed` is called on the loop with each view; `blocked` from a thread, when the loop is found blocked."""
+        """`durations`: measure handlers and sends.
+
+        `viewed` is called on the loop with each view; `blocked` from a thread, when the loop is found blocked.
+        """
         self._name, self._viewed, self._tell_blocked, self._now = name, viewed, blocked, now
         self._clock = SystemClock()
+        self._counts = Counts() if durations else None
         self._app: Surface | None = None
         self._stalls = Stalls()
         self._failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
@@ -78,6 +88,14 @@ class Operation:
         app.every(INTERVAL, self.take)
         return self._observe
 
+    @hookimpl(tryfirst=True)
+    def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
+        return None if self._counts is None else self._counts.handler(subscription)
+
+    @hookimpl(trylast=True)
+    def publish_wrapper(self) -> PublishWrapper | None:
+        return None if self._counts is None else self._counts.publishing
+
     def take(self) -> None:
         """A new view, on the loop; none when the last one took long and is fresh enough."""
         began = self._now()
@@ -86,7 +104,8 @@ class Operation:
         snapshot = self._app.snapshot()
         stalls = self._stalls.look(began, snapshot)
         failures = tuple(sorted((*self._failures, *self._retries), key=lambda one: one.at))
-        view = View(app=self._app.name, snapshot=snapshot, stalls=stalls, failures=failures)
+        durations = Durations() if self._counts is None else durations_of(self._counts)
+        view = View(app=self._app.name, snapshot=snapshot, stalls=stalls, failures=failures, durations=durations)
         self._view = view, began
         self._viewed(view)
         took = self._now() - began

@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import parse_qs
 
 from rocketapp.errors import RocketAppError
+from rocketapp.operate.durations import added
 from rocketapp.operate.page import CONTENT_POLICY, page
 from rocketapp.operate.together import together
 from rocketapp.operate.verdict import MOST, Verdict, judge
@@ -107,7 +108,8 @@ def _metrics(now: Now, verdict: Verdict) -> Response:
             samples=(({}, sum(one.blocked is not None for one in now.processes)),),
         ),
     )
-    text = exposition(replace(app, metrics=(*app.metrics, *own)))
+    durations = [one.view.durations for one in now.processes if one.view is not None]
+    text = exposition(replace(app, metrics=(*app.metrics, *own)), added([*durations, *now.gone_durations]))
     return Response(status=200, body=text.encode(), content_type=CONTENT_TYPE)
 
 

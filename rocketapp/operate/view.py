@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal, Protocol
 
 import msgspec
 
+from rocketapp.operate.durations import Durations
 from rocketapp.plugin import AppSnapshot, LoopBlocked, MessageQueue
 
 
@@ -42,6 +43,8 @@ class View:
     stalls: tuple[Stall, ...] = ()
     failures: tuple[Failure, ...] = ()
     """The last ones, oldest first."""
+    durations: Durations = field(default_factory=Durations)
+    """Empty without `app.http_durations`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,7 @@ class Now:
     """Seconds that a queue may stand still before a person is needed: `app.ready_patience`."""
     gone: AppSnapshot | None = None
     """The counters of processes that have ended."""
+    gone_durations: tuple[Durations, ...] = ()
 
 
 class Desk(Protocol):

@@ -176,7 +176,7 @@ async def _work(
     if spec.get("http"):
         from rocketapp.cli.processes.operation import watched_by_parent
 
-        plugins, lifeline.hear = watched_by_parent(app, spec["name"], reporter.tell)
+        plugins, lifeline.hear = watched_by_parent(app, settings, spec["name"], reporter.tell)
     worker = Worker(app, settings, expected_members=spec["members"], tell=reporter.tell, plugins=plugins)
 
     def last_words() -> None:

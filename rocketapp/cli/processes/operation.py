@@ -21,6 +21,7 @@ from rocketapp.cli.processes.reports import Report
 from rocketapp.errors import RocketAppError, SetupError
 from rocketapp.model.event import LoopBlocked
 from rocketapp.model.snapshot import AppSnapshot
+from rocketapp.operate.durations import Durations, added, durations_of
 from rocketapp.operate.operation import Operation
 from rocketapp.operate.running import remove_address, write_address
 from rocketapp.operate.server import OperatorServer
@@ -73,7 +74,7 @@ class OwnDesk:
     """The app is in this process."""
 
     def __init__(self, app: RocketApp, settings: Settings, stop: ProcessStop) -> None:
-        self.operation: Operation = Operation()
+        self.operation: Operation = Operation(durations=settings.app.http_durations)
         self._app, self._patience, self._stop = app, settings.app.ready_patience, stop
 
     def now(self) -> Now:
@@ -108,6 +109,7 @@ class ParentDesk:
         began = time.monotonic()
         self._workers = {number: _Worker(began) for number in range(1, workers + 1)}
         self._gone: AppSnapshot | None = None
+        self._gone_durations: Durations = Durations()
         self._paused: dict[tuple[str, str], None] = {}
         self._listening: set[int] = set()
         self.tell: Callable[[int, Mapping[str, Any]], None] = lambda number, fields: None
@@ -119,7 +121,14 @@ class ParentDesk:
         now = time.monotonic()
         workers = tuple(_seen(number, one, now) for number, one in sorted(self._workers.copy().items()))
         draining = self._stop.requested.is_set()
-        return Now(app=self._app, processes=workers, is_draining=draining, patience=self._patience, gone=self._gone)
+        return Now(
+            app=self._app,
+            processes=workers,
+            is_draining=draining,
+            patience=self._patience,
+            gone=self._gone,
+            gone_durations=(self._gone_durations,),
+        )
 
     def change(self, call: Call, topic: str, group: str) -> None:
         check_names([one.view.snapshot for one in self._workers.copy().values() if one.view], topic, group)
@@ -149,6 +158,7 @@ class ParentDesk:
         if known.view is not None:
             counted = counters_of(known.view.snapshot)
             self._gone = counted if self._gone is None else together([self._gone, counted])
+            self._gone_durations = durations_of(added([self._gone_durations, known.view.durations]))
         self._workers[number] = _Worker(time.monotonic(), has_started=known.has_started)
 
     def _change(self, call: Call, topic: str, group: str) -> None:
@@ -169,7 +179,7 @@ def _seen(number: int, one: _Worker, now: float) -> Seen:
 
 
 def watched_by_parent(
-    app: RocketApp, name: str, tell_parent: Callable[[Report], None]
+    app: RocketApp, settings: Settings, name: str, tell_parent: Callable[[Report], None]
 ) -> tuple[Sequence[object], Callable[[Mapping[str, Any]], None]]:
     """The plugins of a worker whose parent serves `--http`, and what hears the parent."""
 
@@ -185,6 +195,7 @@ def watched_by_parent(
 
     plugin = Operation(
         name,
+        durations=settings.app.http_durations,
         viewed=lambda view: tell("view", encode(view)),
         blocked=lambda event: tell("blocked", msgspec.json.encode(event).decode()),
     )

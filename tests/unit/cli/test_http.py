@@ -15,7 +15,7 @@ from tests.unit.cli.conftest import Start
 from tests.unit.cli.processes import Command, wait_until
 
 WriteApp = Callable[[str], None]
-FAST = {"ROCKETAPP_APP__READY_PATIENCE": "0.5"}
+FAST = {"ROCKETAPP_APP__READY_PATIENCE": "0.5", "ROCKETAPP_APP__HTTP_DURATIONS": "true"}
 APP = """
 import time
 
@@ -67,6 +67,7 @@ def test_an_app_is_watched_and_operated_from_its_start_to_its_drain(
     assert "it is bad" in page.text
     wait_until(lambda: http.metrics().get("rocketapp_handler_done_total") == 1, "the first one is done")
     assert http.metrics()["rocketapp_handler_dead_letters_total"] == 1
+    assert http.metrics()["messaging_process_duration_seconds_count"] == 2
 
     assert http.post("/pause", topic="orders", group="shop").status == 303
     assert http.post("/pause", topic="odrers", group="shop").status == 404
@@ -106,6 +107,7 @@ def test_workers_are_summed_and_each_that_is_blocked_or_dead_is_named(
     wait_until(lambda: http.metrics().get("rocketapp_processes") == 2, "it is back")
     # What the dead one did stays counted, and the new one is paused as well.
     assert http.metrics()["rocketapp_handler_done_total"] == 7
+    assert http.metrics()["messaging_process_duration_seconds_count"] == 7
     assert http.post("/resume", topic="orders", group="shop").status == 303
     http.becomes("/ready", 200)
     wait_until(lambda: http.metrics()["rocketapp_handler_done_total"] > 7, "it goes on")

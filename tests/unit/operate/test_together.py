@@ -5,9 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketapp.operate.durations import Durations, added, durations_of
 from rocketapp.operate.together import counters_of, together
 from rocketapp.operate.view import Failure, View, decode, encode
 from rocketapp.plugin import Metric
+from rocketapp.plugins.counts import Counts, Handled, Histogram, Sent
 from tests.unit.operate.views import queue_at, snapshot_of, stall
 
 
@@ -41,6 +43,21 @@ def test_what_a_dead_process_counted_stays_and_what_it_owned_does_not() -> None:
     assert [metric.name for metric in app.metrics] == ["sink.rows"]
 
 
+def test_durations_are_added_over_processes() -> None:
+    which, sent = Handled("orders", "shop", "app:settle", ""), Sent("parcels", "")
+    parts = []
+    for seconds in (0.001, 0.3):
+        counts = Counts()
+        counts.process.setdefault(which, Histogram()).add(seconds)
+        counts.send.setdefault(sent, Histogram()).add(seconds)
+        counts.sent[sent] = 5
+        parts.append(durations_of(counts))
+    found = added(parts)
+    assert sum(found.process[which].buckets) == 2
+    assert found.send[sent].total == 0.301
+    assert found.sent == {sent: 10}
+
+
 @given(
     st.text(st.characters(exclude_categories=["Cs"])),
     st.floats(allow_nan=False),
@@ -49,5 +66,6 @@ def test_what_a_dead_process_counted_stays_and_what_it_owned_does_not() -> None:
 def test_a_view_arrives_as_it_was_sent(text: str, number: float, position: int | None) -> None:
     snapshot = snapshot_of(queue_at(position, still=text), topic=text, metrics=rows(number, number))
     failures = (Failure(at=number, text=text),)
-    view = View(app=text, snapshot=snapshot, stalls=(stall(text, number),), failures=failures)
+    durations = Durations(sent=((Sent(text, text), 3),), process=((Handled(text, text, text, ""), ((1, 2), number)),))
+    view = View(app=text, snapshot=snapshot, stalls=(stall(text, number),), failures=failures, durations=durations)
     assert decode(encode(view)) == view
