@@ -27,7 +27,20 @@ from rocketapp.wire.record import (
     decode_records,
     encode_record,
 )
-from rocketapp.wire.requests import admin, clients, locks, offsets, pull, routes, send, send_back, statistics
+from rocketapp.wire.requests import (
+    admin,
+    clients,
+    locks,
+    messages,
+    offsets,
+    pull,
+    reset_offset,
+    routes,
+    running_info,
+    send,
+    send_back,
+    statistics,
+)
 
 SLOWEST = timedelta(seconds=2)
 """All decoders together for one input, on a machine that others use as well."""
@@ -94,6 +107,10 @@ DECODERS: list[Callable[[bytes], Any]] = [
     admin.decode_topic_config,
     admin.decode_kv_table,
     admin.decode_group_list,
+    admin.decode_groups,
+    admin.decode_broker_config,
+    reset_offset.decode_reset,
+    running_info.RunningInfo.decode,
     statistics.decode_topic_stats,
     statistics.decode_consume_stats,
     statistics.decode_connections,
@@ -192,6 +209,9 @@ def test_the_right_names_with_the_wrong_values(value: object) -> None:
             admin.UpdateTopicRequest,
             admin.ConsumerGroupRequest,
             admin.RunningInfoRequest,
+            messages.QueryRequest,
+            messages.ViewRequest,
+            reset_offset.ResetOffsetRequest,
         ]
     ),
     st.data(),
