@@ -61,7 +61,7 @@ async def test_the_users_line_is_found_by_the_item(call: Any, offset: int, one_b
         workers = AsyncWorkers(handler, tasks) if call is on_loop else ThreadWorkers(handler, Events())
         workers.submit(Work([item], Reports()))
     place = f"test_standing_calls.py:{call.__code__.co_firstlineno + offset}"
-    await eventually(lambda: id(item) in places_of_calls())
+    await eventually(lambda: places_of_calls().get(id(item)) == place)
     assert places_of_calls()[id(item)] == place
     END.set()
     await tasks.close()
