@@ -34,7 +34,7 @@ from rocketapp.plugins.log_lines import line_of
 
 INTERVAL = 1.0
 """Seconds between two views."""
-LONGEST_INTERVAL = 4.0
+LONGEST_INTERVAL = 3.0
 _SHARE = 0.02
 """Of an app with thousands of queues, a view takes some milliseconds: it is taken less often."""
 MOST_FAILURES = 20

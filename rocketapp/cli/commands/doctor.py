@@ -162,4 +162,4 @@ def _line(state: GroupState) -> str:
         return f"{count} {what}{'' if count == 1 else 's'}"
 
     members, queues = many(len(state.members), "member"), many(len(state.queues), "queue")
-    return f"group {state.group}: {members}, {queues}, {many(state.lag, 'message')} behind"
+    return f"group {state.group}: {members}, {queues}, {many(state.lag, 'message')} not committed"
