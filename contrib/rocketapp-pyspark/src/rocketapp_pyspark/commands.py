@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import click
 
+from rocketapp.plugin import RocketAppError
 from rocketapp_pyspark.operating import JARS, NAME, TABLE, URL, USER, compact, files, rebase
 from rocketapp_pyspark.records import Commit
 from rocketapp_pyspark.showing import Shown, left_over, meant, shown
 
 
-@click.group()
+class Told(click.Group):
+    """What is wrong with a table is one line."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (RocketAppError, OSError) as error:
+            raise click.ClickException(str(error)) from None
+
+
+@click.group(cls=Told)
 def command() -> None:
     """Look at the tables of sinks, and look after them."""
 
@@ -24,7 +36,13 @@ command.add_command(rebase)
 @command.command()
 @TABLE
 @NAME
-@click.option("--commits", default=0, show_default=True, help="How many of the newest commits to show as well.")
+@click.option(
+    "--commits",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="How many of the newest commits to show as well.",
+)
 @URL
 @USER
 @JARS

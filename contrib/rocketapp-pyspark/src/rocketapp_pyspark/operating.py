@@ -146,9 +146,13 @@ def _positions(given: tuple[str, ...]) -> dict[Lane, int]:
         if not offset.isdigit():
             raise click.BadParameter(f"{text!r}: write QUEUE=OFFSET, as orders@broker-a:0=5000", param_hint="--to")
         try:
-            found[lane_from(queue)] = int(offset)
+            lane, number = lane_from(queue), int(offset)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--to") from None
+        if lane in found or number >= 2**63:
+            why = f"{lane} is named twice" if lane in found else f"{lane}: no queue is as long as {offset[:20]}"
+            raise click.BadParameter(why, param_hint="--to")
+        found[lane] = number
     return found
 
 

@@ -41,7 +41,7 @@ def meant(table: str, found: Sequence[Shown], name: str | None) -> list[Shown]:
     names = [one.name for one in found]
     if not names or (name is not None and name not in names):
         wanted = "a sink" if name is None else f"a sink named {name}"
-        known = f": it has {', '.join(names)}" if names else ""
+        known = f": it has {', '.join(names)}" if names else ", or has no commit yet"
         raise click.UsageError(f"{table} is not the table of {wanted}{known}")
     return [one for one in found if name in (None, one.name)]
 

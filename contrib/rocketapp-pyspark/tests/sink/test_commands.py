@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from rocketapp_pyspark.commands import command
 from rocketapp_pyspark.conformance import OTHER, put, rows_of
 from rocketapp_pyspark.parquet import ParquetStore
+from rocketapp_pyspark.parquet_log import LOG
 
 
 def write(rows: pa.Table, directory: Path) -> None:
@@ -55,7 +56,7 @@ def test_an_unknown_sink_is_refused_with_those_that_are_there(table: Path) -> No
 
 def test_a_directory_without_a_sink_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(command, ["show", str(tmp_path)])
-    assert (done.exit_code, "is not the table of a sink" in done.output) == (2, True)
+    assert (done.exit_code, "is not the table of a sink, or has no commit yet" in done.output) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +66,17 @@ def test_a_directory_without_a_sink_is_refused(tmp_path: Path) -> None:
 def test_a_table_that_has_no_compaction_says_what_does_it_instead(table: str, problem: str) -> None:
     done = CliRunner().invoke(command, ["compact", table])
     assert (done.exit_code, problem in " ".join(done.output.split())) == (2, True)
+
+
+@pytest.mark.parametrize("call", ["show", "compact", "files"])
+def test_a_damaged_log_is_told_in_one_line(table: Path, call: str) -> None:
+    for file in (table / LOG).rglob("*.json"):
+        file.write_bytes(b"{}")
+    done = CliRunner().invoke(command, [call, str(table)])
+    assert (done.exit_code, done.output.count("\n")) == (1, 1)
+    assert "json is damaged: restore it from a copy of the table" in done.output
+
+
+def test_less_than_no_commits_are_refused(table: Path) -> None:
+    done = CliRunner().invoke(command, ["show", str(table), "--commits", "-1"])
+    assert (done.exit_code, "'--commits': -1 is not in the range" in done.output) == (2, True)

@@ -130,6 +130,8 @@ def test_the_table_of_bad_rows_is_set_too(table: Path) -> None:
     [
         (["--to", "orders=5"], "'orders' is not a queue: write topic@broker:queue"),
         (["--to", "orders@broker-a:0=x"], "write QUEUE=OFFSET, as orders@broker-a:0=5000"),
+        (["--to", "orders@broker-a:0=5", "--to", "orders@broker-a:0=7"], "orders@broker-a:0 is named twice"),
+        (["--to", f"orders@broker-a:0={2**63}"], "no queue is as long"),
         ([], "Missing option '--to'"),
         (["--to", "orders@broker-a:0=5", "--name", "other"], "is not the table of a sink named other"),
     ],
