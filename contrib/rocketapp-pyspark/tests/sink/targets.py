@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import postgres
+import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from rocketapp_pyspark.delta_log import sink_id
@@ -64,7 +66,7 @@ class Directory:
     def rows(self) -> list[dict[str, Any]]:
         while self.commits():
             # While files are swapped the log says which ones to read, and is asked again when one of them is gone.
-            place = ParquetStore.files_of(self.path, SINK) if self.is_compacted else self.path
+            place = ParquetStore.files_of(self.path, SINK) if self.is_compacted else self._place()
             if not place:
                 return []
             try:
@@ -75,10 +77,22 @@ class Directory:
                     raise
         return []
 
+    def _place(self) -> Any:
+        """A handler that is killed leaves torn files beside the others."""
+        return list(filter(_is_whole, self.path.glob("*/part*.parquet"))) if self.is_naive else self.path
+
     def end(self) -> None:
         if self.is_compacted:
             ParquetStore(self.path, SINK, write=lambda rows, directory: None).load()
             self.is_compacted = False
+
+
+def _is_whole(file: Path) -> bool:
+    try:
+        pq.read_metadata(file)
+    except (OSError, pa.ArrowException):
+        return False
+    return True
 
 
 class Table:
