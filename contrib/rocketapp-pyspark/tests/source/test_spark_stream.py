@@ -171,7 +171,9 @@ def test_three_restarts_read_the_same_bytes_again_and_a_delta_table_has_each_row
     def run() -> None:
         frame = stream(spark, topics, subscribe=topic, maxOffsetsPerTrigger=40)
         writer = frame.writeStream.foreachBatch(store).option("checkpointLocation", str(tmp_path / "checkpoint"))
-        writer.trigger(availableNow=True).start().awaitTermination()
+        # Before Spark 4.2 a query that repeats its last batch reads nothing new in the same run.
+        for _ in range(2 if before_4_2(spark) else 1):
+            writer.trigger(availableNow=True).start().awaitTermination()
 
     for number in range(3):
         send(topics, topic, range(61 * number, 61 * number + 60))
