@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
@@ -33,7 +34,7 @@ async def take(message: Message) -> None:
 
 
 def replay(cluster: Cluster, peer: Peer, directory: Path, *, count: int = 10_000, rate: int = 500) -> Figures:
-    """`count` dead letters; `dlq replay` is killed after a third, interrupted after two, and then left alone."""
+    """`count` dead letters; `dlq replay` is killed after a third, interrupted after two, then left alone."""
     java, topic, group = JavaClient(peer, cluster.name_server), fresh_name("replay"), fresh_name("group")
     java.create_topic(topic, 4)
     stored = java.produce(topic, count, size=128, threads=8).wait(within=120)["stored"]
@@ -49,8 +50,8 @@ def replay(cluster: Cluster, peer: Peer, directory: Path, *, count: int = 10_000
     began = time.monotonic()
     try:
         lines = [
-            _command(directory, cluster, group, rate, until=lambda: progress.done() >= count // 3, by=signal.SIGKILL),
-            _command(directory, cluster, group, rate, until=lambda: progress.done() >= 2 * count // 3),
+            _command(directory, cluster, group, rate, until=_sent(directory, count // 3), by=signal.SIGKILL),
+            _command(directory, cluster, group, rate, until=_sent(directory, 2 * count // 3)),
             _command(directory, cluster, group, rate),
         ]
         seconds = time.monotonic() - began
@@ -91,5 +92,17 @@ def _command(
             wait_until(lambda: until() or one.poll() is not None, within=120, what="the replay is on its way")
             one.send_signal(by)
         said, _ = one.communicate(timeout=300)
-    assert one.returncode == (0 if until is None else 1 if by is signal.SIGINT else -by), said
+    assert one.returncode == (0 if until is None else 1 if by is signal.SIGINT else -by), (one.returncode, said)
     return said.strip().rpartition("\n")[2]
+
+
+def _sent(directory: Path, count: int) -> Callable[[], bool]:
+    """Whether the file of the replay says that this number is replayed."""
+
+    def look() -> bool:
+        try:
+            return int(json.loads((directory / "state.json").read_text())["replayed"]) >= count
+        except FileNotFoundError:
+            return False
+
+    return look
