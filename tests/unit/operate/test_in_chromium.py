@@ -66,6 +66,7 @@ def other_site(address: str) -> Iterator[str]:
 
 
 def test_the_page_is_styled_and_shows_what_strangers_wrote_as_text(browser: Browser, address: str) -> None:
+    browser.complaints()  # of pages before this one
     browser.open(f"http://{address}/")
     text = browser.text()
     assert "shop: not ready" in text
