@@ -39,21 +39,30 @@ def started(run: Command, workers: int) -> list[int]:
     return wait_until(look, f"{workers} workers started:\n{run.err}")
 
 
-def send_to_every_queue(start: Start, name_server: str = "") -> list[str]:
+SENDER = """
+from rocketapp import RocketApp
+
+app = RocketApp("sender")
+
+@app.on_startup
+async def send():
+    for number in range(16):
+        await app.publish("orders", f"m{number}", order_key=f"m{number}")
+"""
+
+
+def send_to_every_queue(start: Start, folder: Path, *arguments: str) -> list[str]:
     """Sixteen messages with sixteen keys; returns their bodies."""
-    bodies = [f"m{number}" for number in range(16)]
-    where = ("--name-server", name_server) if name_server else ()
-    senders = [start("send", "orders", body, "--order-key", body, *where) for body in bodies]
-    for sender in senders:
-        sender.ends(0)
-    return bodies
+    (folder / "sender.py").write_text(SENDER)
+    start("run", "sender:app", "--exit-when-idle", "0.1", *arguments).ends(0)
+    return [f"m{number}" for number in range(16)]
 
 
-def test_workers_share_the_queues_and_their_numbers_are_summed(start: Start, write_app: WriteApp) -> None:
+def test_workers_share_the_queues_and_their_numbers_are_summed(start: Start, write_app: WriteApp, folder: Path) -> None:
     write_app(HANDLER)
     broker = start("broker", "--memory")
     address = broker.says(r"serving on (\S+)")[1]
-    bodies = send_to_every_queue(start, address)
+    bodies = send_to_every_queue(start, folder, "--name-server", address)
     run = start("run", "app:app", "--workers", "2", "--exit-when-idle", "1", "--name-server", address)
     pids = started(run, 2)
     run.ends(0, within=40)
@@ -104,14 +113,14 @@ def test_a_stopped_worker_has_not_died(start: Start, write_app: WriteApp, number
     assert " died " not in run.err
 
 
-def test_a_worker_that_died_is_started_again(start: Start, write_app: WriteApp) -> None:
+def test_a_worker_that_died_is_started_again(start: Start, write_app: WriteApp, folder: Path) -> None:
     write_app(HANDLER)
     run = start("run", "app:app", "--workers", "2")
     victim, _ = started(run, 2)
     os.kill(victim, signal.SIGKILL)
     run.says(r"worker \d died \(killed by SIGKILL\); starting it again in 0\.\d s")
     wait_until(lambda: run.err.count("started, process") == 3, "it is started again")
-    bodies = send_to_every_queue(start)
+    bodies = send_to_every_queue(start, folder)
     wait_until(lambda: set(settled(run)) == set(bodies), "every message is settled", within=40)
     assert victim not in settled(run).values()
     run.stops()
