@@ -192,8 +192,8 @@ async def test_the_pauses_between_attempts_are_those_that_were_given(shop: Shop)
     ("options", "problem"),
     [
         ({"commit_retries": 0}, "commit_retries=0: give a whole number, 1 or more"),
-        ({"retry_backoff": 5}, "give the first and the longest pause in seconds"),
-        ({"retry_backoff": (2.0, 1.0)}, "retry_backoff=(2.0, 1.0): give the first and the longest pause"),
+        ({"retry_backoff": 5}, "retry_backoff= is two numbers: the first and the longest pause in seconds"),
+        ({"retry_backoff": (2.0, 1.0)}, "two numbers: the first and the longest pause in seconds"),
         ({"max_buffer_bytes": 0}, "max_buffer_bytes=0: give bytes, 1 or more, or None"),
     ],
 )
