@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 
-log: logging.Logger = logging.getLogger("rocketapp.app")
+from rocketapp.app.run.plugin_failures import PluginFailures
 
 
 class Periodic:
@@ -16,6 +15,7 @@ class Periodic:
         self._calls: list[tuple[float, Callable[[], None]]] = []
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._failures = PluginFailures()
 
     def add(self, seconds: float, call: Callable[[], None]) -> None:
         """Repeat the call every `seconds`, from the start on, or from now when the app runs already."""
@@ -37,7 +37,7 @@ class Periodic:
         self._timers.clear()
         self._loop = None
         for _, call in self._calls:
-            _call(call)
+            self._call(call)
         self._calls.clear()
 
     def _arm(self, number: int) -> None:
@@ -45,12 +45,11 @@ class Periodic:
             self._timers[number] = self._loop.call_later(self._calls[number][0], self._due, number)
 
     def _due(self, number: int) -> None:
-        _call(self._calls[number][1])
+        self._call(self._calls[number][1])
         self._arm(number)
 
-
-def _call(call: Callable[[], None]) -> None:
-    try:
-        call()
-    except Exception:
-        log.exception("a periodic call of a plugin failed")
+    def _call(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:
+            self._failures.tell("a plugin", "a periodic call", error)

@@ -18,17 +18,17 @@ class PluginFailures:
     def __init__(self) -> None:
         self._told: set[tuple[str, str, str, type[Exception]]] = set()
 
-    def tell(self, plugin: str, doing: str, error: Exception) -> None:
-        """`doing`: what it was asked for, the same words each time."""
+    def tell(self, who: str, doing: str, error: Exception) -> None:
+        """`doing`: what the plugin was asked for, the same words each time."""
         place = _place(error)
-        log.debug("plugin %s failed at %s", plugin, doing, exc_info=error)
-        failure = (plugin, doing, place, type(error))
+        log.debug("%s failed at %s", who, doing, exc_info=error)
+        failure = (who, doing, place, type(error))
         if failure in self._told:
             return
         if len(self._told) < MOST:
             self._told.add(failure)
         text = " ".join(f"{type(error).__name__}: {error}".split())
-        log.error("%s: plugin %s failed at %s: %s: further failures like this are not told", place, plugin, doing, text)
+        log.error("%s: %s failed at %s: %s: further failures like this are not told", place, who, doing, text)
 
 
 def _place(error: Exception) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import partial
 
+from rocketapp.app.run.plugin_failures import PluginFailures
 from rocketapp.errors import PluginError
 from rocketapp.hooks.manager import Plugins
 from rocketapp.hooks.remote import Answered, Calling, RemoteAnswer, RemoteCall
@@ -13,8 +13,6 @@ from rocketapp.hooks.surface import Surface
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.watched import NewConnection, Told, Watch, WatchedConnection
 from rocketapp.wire.command import Command
-
-log: logging.Logger = logging.getLogger("rocketapp.app")
 
 
 def connections(plugins: Plugins, surface: Surface) -> NewConnection:
@@ -35,32 +33,34 @@ def fold_remote_calls(plugins: Plugins, surface: Surface) -> Watch | None:
 
 
 def _watch(calling: list[tuple[str, Calling]]) -> Watch:
+    failures = PluginFailures()
+
     def asked(address: str, command: Command) -> Told | None:
         assert command.fields is not None
         call = RemoteCall(address, command.code, command.fields, command.body)
         told: list[tuple[str, Answered]] = []
         for plugin, one in calling:
-            answered = _guarded(plugin, lambda one=one: one(call))  # type: ignore[misc]
+            answered = _guarded(failures, plugin, lambda one=one: one(call))  # type: ignore[misc]
             if answered is not None:
                 told.append((plugin, answered))
-        return partial(_tell, told) if told else None
+        return partial(_tell, failures, told) if told else None
 
     return asked
 
 
-def _tell(told: list[tuple[str, Answered]], result: Command | BaseException | None) -> None:
+def _tell(failures: PluginFailures, told: list[tuple[str, Answered]], result: Command | BaseException | None) -> None:
     if isinstance(result, Command):
         answer = RemoteAnswer(result.code, result.remark or "", None)
     else:
         answer = RemoteAnswer(None, "", result)
     for plugin, answered in reversed(told):
-        _guarded(plugin, partial(answered, answer))
+        _guarded(failures, plugin, partial(answered, answer))
 
 
-def _guarded(plugin: str, call: Callable[[], Answered | None]) -> Answered | None:
+def _guarded(failures: PluginFailures, plugin: str, call: Callable[[], Answered | None]) -> Answered | None:
     """A plugin that fails is named, and the request goes on."""
     try:
         return call()
-    except Exception:
-        log.exception("plugin %s failed at a remote call", plugin)
+    except Exception as error:
+        failures.tell(f"plugin {plugin}", "a remote call", error)
         return None

@@ -88,7 +88,7 @@ class AppSurface:
             try:
                 observer(event)
             except Exception as error:
-                self._failures.tell(plugin, f"the event {type(event).__name__}", error)
+                self._failures.tell(f"plugin {plugin}", f"the event {type(event).__name__}", error)
 
     def metrics(self, now: AppSnapshot) -> tuple[Metric, ...]:
         """What the plugins measure, beside this snapshot."""
@@ -97,7 +97,7 @@ class AppSurface:
             try:
                 found += read(now)
             except Exception as error:
-                self._failures.tell(plugin, "its metrics", error)
+                self._failures.tell(f"plugin {plugin}", "its metrics", error)
         return tuple(found)
 
     def idempotency_store(self) -> IdempotencyStore | None:

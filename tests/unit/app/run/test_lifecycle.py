@@ -501,6 +501,7 @@ async def test_plugins_see_the_app_and_its_events_and_cannot_disturb_it(caplog: 
         def observe_events(self, app: Surface) -> Any:
             seen.extend([app.name, app.version, len(app.subscriptions), app.options(AppConfig).group])
             app.every(0.01, ticked.set)
+            app.every(0.001, lambda: print(1 / 0))
             return seen.append
 
     class Raising:
@@ -526,3 +527,4 @@ async def test_plugins_see_the_app_and_its_events_and_cannot_disturb_it(caplog: 
     ticked.clear()
     await lifecycle.stop(asyncio.Event())
     assert ticked.is_set(), "each periodic call comes a last time at the end"
+    assert caplog.text.count("a plugin failed at a periodic call: ZeroDivisionError") == 1
