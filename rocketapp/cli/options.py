@@ -40,16 +40,15 @@ class Seconds(click.FloatRange):
         return seconds
 
 
-class Level(click.ParamType):  # type: ignore[type-arg]  # of older click it has none
-    """A level, or LOGGER=LEVEL."""
+def levels(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Each a level, or LOGGER=LEVEL. Raises click.BadParameter."""
+    from rocketapp.cli.logs import LEVELS, named_level
 
-    name = "level"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from rocketapp.cli.logs import LEVELS, named_level
-
-        text = str(value)
+    found = []
+    for text in values:
         logger, level = named_level(text)
         if not level or ("=" in text and not logger):
-            self.fail(f"{text!r} is none of {', '.join(LEVELS)}, alone or as LOGGER=LEVEL.", param, ctx)
-        return f"{logger}={level}" if logger else level
+            problem = f"{text!r} is none of {', '.join(LEVELS)}, alone or as LOGGER=LEVEL."
+            raise click.BadParameter(problem, ctx=ctx, param=param)
+        found.append(f"{logger}={level}" if logger else level)
+    return tuple(found)

@@ -20,6 +20,7 @@ class PieceQueue(ProcessQueue[P]):
     """The unfinished pieces of one queue, in offset order."""
 
     __slots__ = ("_count",)
+    size: int
 
     def __init__(self, message_queue: MessageQueue, first_offset: int, epoch: int = 0) -> None:
         super().__init__(message_queue, first_offset, epoch)

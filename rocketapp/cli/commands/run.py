@@ -20,7 +20,7 @@ import click
 
 from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.loop import LOOPS
-from rocketapp.cli.options import Level, Seconds, refuse_empty
+from rocketapp.cli.options import Seconds, levels, refuse_empty
 from rocketapp.cli.processes.reports import summary_line
 from rocketapp.model.stats import HandlerStats
 
@@ -97,7 +97,7 @@ class RunOptions:
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")
 @click.option(
-    "--log-level", type=Level(), multiple=True, metavar="[LOGGER=]LEVEL", help="Default: INFO; may be repeated."
+    "--log-level", callback=levels, multiple=True, metavar="[LOGGER=]LEVEL", help="Default: INFO; may be repeated."
 )
 @click.option("--log-config", metavar="FILE", help="Where log lines go: TOML, JSON or INI of Python's logging.config.")
 @click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")

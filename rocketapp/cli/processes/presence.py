@@ -14,6 +14,8 @@ class Presence:
     """The parent's pipe: workers are started with `writing`, the broker with `reading`."""
 
     def __init__(self) -> None:
+        self.reading: int
+        self.writing: int
         self.reading, self.writing = os.pipe()
 
     def close(self) -> None:

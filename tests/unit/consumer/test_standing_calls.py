@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -53,18 +53,24 @@ def permit() -> Permit:
 @pytest.mark.parametrize(("call", "offset"), [(in_thread, 1), (on_loop, 2)], ids=["thread", "loop"])
 async def test_the_users_line_is_found_by_the_item(call: Any, offset: int, one_by_one: bool) -> None:
     item, tasks = message(0), Tasks(Events())
+    stop: Callable[[], Any]
     handler = Handler(subscription("app:settle"), call)
     if one_by_one:
         executor = SerialOnLoop(handler) if call is on_loop else SerialInThreads(handler)
         tasks.start(executor.run(iter([item]), permit(), Reports()), "run")
+        stop = executor.stop
     else:
         workers = AsyncWorkers(handler, tasks) if call is on_loop else ThreadWorkers(handler, Events())
         workers.submit(Work([item], Reports()))
+        stop = workers.stop
     place = f"test_standing_calls.py:{call.__code__.co_firstlineno + offset}"
     await eventually(lambda: places_of_calls().get(id(item)) == place)
     assert places_of_calls()[id(item)] == place
     END.set()
     await tasks.close()
+    if (stopping := stop()) is not None:
+        await stopping
+    await eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("handler")])
 
 
 async def test_without_a_call_there_is_no_place() -> None:

@@ -168,7 +168,7 @@ async def test_a_batch_is_let_go_when_it_is_in_the_table_whatever_is_swept_then(
         await bench.until(lambda: session.acknowledged == [0])
         await asyncio.to_thread(sweeps.wait, 10)
         gc.collect()
-        assert not [one for one in gc.get_objects() if isinstance(one, StoredRecords) and one.queue is queue]
+        assert not [one for one in gc.get_objects() if type(one) is StoredRecords and one.queue is queue]
     finally:
         may_end.set()
         bench.writer.close()
