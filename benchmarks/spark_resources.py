@@ -109,11 +109,13 @@ def memory(directory: Path, broker: Apache, given: argparse.Namespace, written_b
     app = App(table, broker.name_server, written_by, given.flush)
     app.ready()
     wait(lambda: rows_in(table, TOPIC) > 0, "the first commit")
-    loader, body = Loader(broker.broker_address), os.urandom(given.size)
+    loader, noise = Loader(broker.broker_address), os.urandom(MIB)
     sent, began, samples = 0, time.monotonic(), list[tuple[float, float, float]]()
     while (now := time.monotonic() - began) < given.seconds:
         if sent <= given.rate * now:
-            some = [Sent(body, tag="t", unique_id=f"{sent + n:032X}") for n in range(AT_ONCE)]
+            places = ((sent + n) * 7919 % (MIB - given.size) for n in range(AT_ONCE))
+            bodies = (noise[place : place + given.size] for place in places)  # that no file holds in fewer bytes
+            some = [Sent(body, tag="t", unique_id=f"{sent + n:032X}") for n, body in enumerate(bodies)]
             loader.put(TOPIC, sent // AT_ONCE % QUEUES, some)
             sent += AT_ONCE
         else:
