@@ -62,7 +62,8 @@ class Submitted:
         with self._errors.open("wb") as errors:
             self._process = subprocess.Popen(
                 [*command, "--py-files", str(archive), *job],
-                env=environment(python),
+                # A stream is planned by a process beside the driver, which --py-files does not reach.
+                env={**environment(python), **({"PYTHONPATH": str(archive)} if kind == "stream" else {})},
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 cwd=home,
