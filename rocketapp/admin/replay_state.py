@@ -130,7 +130,7 @@ class StateFile:
             os.close(opened)
 
     def read(self) -> ReplayState | None:
-        """None when there is no file. Raises ReplayStateError for one that is damaged."""
+        """None before one was written. Raises ReplayStateError for one that is damaged."""
         try:
             return ReplayState.from_json(json.loads(self.path.read_bytes()))
         except FileNotFoundError:

@@ -18,7 +18,7 @@ def file_of(directory: Path, app: str) -> Path:
 
 
 def write_address(directory: Path, app: str, address: str) -> None:
-    """Say that this process serves the app at this address. Nothing happens where there is no such directory."""
+    """Say that this process serves the app at this address. Does nothing when the directory is missing."""
     file = file_of(directory, app)
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
     with contextlib.suppress(OSError):

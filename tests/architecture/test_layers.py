@@ -67,7 +67,7 @@ def size_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def test_nothing_is_left_for_later() -> None:
-    later = re.compile(r"\b(?:TO[D]O|FIX[M]E|X{3}|HA[C]K)\b|NotImplementedError")
+    later = re.compile(r"\b(?:TO[D]O|FIX[M]E|X{3}|HA[C]K)\b|NotImplemented[E]rror")
     found = {
         shown(file): marks
         for file in FILES

@@ -30,7 +30,7 @@ QUIET: Mapping[str, str] = {
 
 
 class StartError(RocketAppError):
-    """There is no session. The text is one line."""
+    """The session cannot be started. The text is one line."""
 
 
 class Spark:

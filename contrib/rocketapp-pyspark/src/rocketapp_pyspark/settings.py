@@ -28,7 +28,7 @@ class SparkConfig:
 def spark_of(config: SparkConfig) -> Spark:
     """Raises ConfigError."""
     if not _MASTER.fullmatch(config.master):
-        raise ConfigError("spark.master", f"{config.master!r} is no place: give local[N], spark://host:port or yarn")
+        raise ConfigError("spark.master", f"{config.master!r} cannot be read: give local[N], spark://host:port or yarn")
     for number, entry in enumerate(config.conf):
         if "=" not in entry.strip("="):
             raise ConfigError(f"spark.conf[{number}]", "give name=value, such as spark.driver.memory=2g")

@@ -105,7 +105,7 @@ async def test_an_app_whose_sink_needs_spark_does_not_start_without_a_jdk(
 @pytest.mark.parametrize(
     ("config", "problem"),
     [
-        (SparkConfig(master="lokal[2]"), r"spark.master: 'lokal\[2\]' is no place: give local\[N\]"),
+        (SparkConfig(master="lokal[2]"), r"spark.master: 'lokal\[2\]' cannot be read: give local\[N\]"),
         (SparkConfig(conf=("spark.ui.enabled",)), r"spark.conf\[0\]: give name=value"),
     ],
 )

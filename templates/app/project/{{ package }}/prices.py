@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 
 class UnknownItemError(LookupError):
-    """There is no price for an item: asking again does not help."""
+    """The item has no price: asking again does not help."""
 
 
 class Prices:
