@@ -66,13 +66,18 @@ def test_the_quick_start(reader: Reader) -> None:
     assert run.out.splitlines()[-1] == next(one.text for one in blocks(README) if one.language == "text").strip()
 
 
-def test_the_first_message_comes_once(reader: Reader) -> None:
+def first_message(reader: Reader) -> None:
+    """The first step of the tutorial."""
     reader.write(TUTORIAL, 0)
     run = reader.types(TUTORIAL, "rocketapp run app:app")
     run.says("shop started")
     reader.types(TUTORIAL, 'rocketapp send orders "order 1"').ends(0)
     run.says("settling order 1\n", within=40)
     run.stops()
+
+
+def test_the_first_message_comes_once(reader: Reader) -> None:
+    first_message(reader)
     again = reader.types(TUTORIAL, "rocketapp run app:app")
     again.says("group shop takes orders")
     again.stops()
@@ -106,13 +111,8 @@ def test_tags(reader: Reader) -> None:
 
 
 def test_eight_messages_for_four_workers(reader: Reader) -> None:
-    """The reader has the topic already, from the first message."""
-    reader.write(TUTORIAL, 0)
-    run = reader.types(TUTORIAL, "rocketapp run app:app")
-    run.says("shop started")
-    reader.types(TUTORIAL, 'rocketapp send orders "order 1"').ends(0)
-    run.says("settling order 1\n", within=40)
-    run.stops()
+    """The reader has the topic already."""
+    first_message(reader)
     reader.write(TUTORIAL, 7)
     workers = reader.types(TUTORIAL, "rocketapp run app:app --workers 4")
     workers.says("(?s)" + "group shop takes orders.*" * 4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketapp.client.calls.ask import ask, refusal
+from rocketapp.client.calls.ask import ask, ask_unless
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -32,12 +32,8 @@ from rocketapp.wire.requests.statistics import (
 async def topic_config(connection: Connection, topic: str, timeout: float) -> TopicConfig | None:
     """How this broker keeps the topic; None when it does not have it."""
     command = Command(RequestCode.GET_TOPIC_CONFIG, TopicRequest(topic).to_fields())
-    response = await connection.start_request(command, timeout=timeout)
-    if response.code == ResponseCode.TOPIC_NOT_EXIST:
-        return None
-    if response.code != ResponseCode.SUCCESS:
-        raise refusal(response, connection)
-    return decode_topic_config(response.body)
+    response = await ask_unless(ResponseCode.TOPIC_NOT_EXIST, connection, command, timeout)
+    return None if response is None else decode_topic_config(response.body)
 
 
 async def put_topic(connection: Connection, config: TopicConfig, timeout: float) -> None:
@@ -66,12 +62,8 @@ async def groups(connection: Connection, timeout: float) -> list[str]:
 async def members(connection: Connection, group: str, timeout: float) -> ConsumerConnection | None:
     """The live members of a group and what it subscribes; None when this broker knows no member."""
     command = Command(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequest(group).to_fields())
-    response = await connection.start_request(command, timeout=timeout)
-    if response.code == ResponseCode.CONSUMER_NOT_ONLINE:
-        return None
-    if response.code != ResponseCode.SUCCESS:
-        raise refusal(response, connection)
-    return ConsumerConnection.decode(response.body)
+    response = await ask_unless(ResponseCode.CONSUMER_NOT_ONLINE, connection, command, timeout)
+    return None if response is None else ConsumerConnection.decode(response.body)
 
 
 async def consume_stats(connection: Connection, group: str, timeout: float) -> dict[MessageQueue, ConsumedOffset]:

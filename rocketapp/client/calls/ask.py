@@ -16,5 +16,15 @@ async def ask(connection: Connection, command: Command, timeout: float) -> Comma
     return response
 
 
+async def ask_unless(absent: ResponseCode, connection: Connection, command: Command, timeout: float) -> Command | None:
+    """The same; None for the code that means: what was asked for is not here."""
+    response = await connection.start_request(command, timeout=timeout)
+    if response.code == absent:
+        return None
+    if response.code != ResponseCode.SUCCESS:
+        raise refusal(response, connection)
+    return response
+
+
 def refusal(response: Command, connection: Connection) -> BrokerError:
     return BrokerError(response.code, response.remark or "", connection.peer)

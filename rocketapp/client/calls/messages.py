@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketapp.client.calls.ask import refusal
+from rocketapp.client.calls.ask import ask_unless
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -15,20 +15,12 @@ async def view(connection: Connection, physical_offset: int, timeout: float, *, 
     `topic` is for the broker's check of permissions.
     """
     command = Command(RequestCode.VIEW_MESSAGE_BY_ID, ViewRequest(topic, physical_offset).to_fields())
-    response = await connection.start_request(command, timeout=timeout)
-    if response.code == ResponseCode.SYSTEM_ERROR:
-        return None
-    if response.code != ResponseCode.SUCCESS:
-        raise refusal(response, connection)
-    return response.body
+    response = await ask_unless(ResponseCode.SYSTEM_ERROR, connection, command, timeout)
+    return None if response is None else response.body
 
 
 async def query(connection: Connection, request: QueryRequest, timeout: float) -> bytes:
     """The records that the broker's index has for a key; empty when it has none. Other keys may share its hash."""
     command = Command(RequestCode.QUERY_MESSAGE, request.to_fields())
-    response = await connection.start_request(command, timeout=timeout)
-    if response.code == ResponseCode.QUERY_NOT_FOUND:
-        return b""
-    if response.code != ResponseCode.SUCCESS:
-        raise refusal(response, connection)
-    return response.body
+    response = await ask_unless(ResponseCode.QUERY_NOT_FOUND, connection, command, timeout)
+    return b"" if response is None else response.body

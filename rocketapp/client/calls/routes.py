@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketapp.client.calls.ask import ask, refusal
+from rocketapp.client.calls.ask import ask, ask_unless
 from rocketapp.model.route import BrokerData, TopicRoute
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -13,12 +13,8 @@ from rocketapp.wire.requests.routes import RouteRequest, decode_cluster_info, de
 async def get_route(connection: Connection, topic: str, timeout: float) -> TopicRoute | None:
     """The route of a topic; None when this name server knows no broker that holds it."""
     command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequest(topic).to_fields())
-    response = await connection.start_request(command, timeout=timeout)
-    if response.code == ResponseCode.TOPIC_NOT_EXIST:
-        return None
-    if response.code != ResponseCode.SUCCESS:
-        raise refusal(response, connection)
-    return decode_route(response.body)
+    response = await ask_unless(ResponseCode.TOPIC_NOT_EXIST, connection, command, timeout)
+    return None if response is None else decode_route(response.body)
 
 
 async def topic_list(connection: Connection, timeout: float) -> list[str]:
