@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """One promise of docs/design.md, what was measured, and whether it holds."""
+    """One promise of docs/explanation/design.md, what was measured, and whether it holds."""
 
     text: str
     measured: float
@@ -64,7 +64,7 @@ def _shown(number: float | None) -> str:
 
 
 def consuming_goals(rows: Sequence[Row], loops: Sequence[str]) -> list[Goal]:
-    """What docs/design.md promises of our consumer."""
+    """What docs/explanation/design.md promises of our consumer."""
     by_name = {row.name: row for row in rows}
     return [goal for loop in loops for goal in (*_bare_goals(by_name, loop), *_dressed_goals(by_name, loop))]
 

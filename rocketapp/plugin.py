@@ -1,7 +1,7 @@
 """The one front door for authors of plugins: everything that a plugin needs, under stable names.
 
-A plugin imports from here and from `rocketapp` alone: the rooms behind these names may move. `docs/hooks.md` says what
-each hook is for; `docs/reference.md` lists the names.
+A plugin imports from here and from `rocketapp` alone: the rooms behind these names may move.
+`docs/reference/hooks.md` says what each hook is for, `docs/reference/plugin-names.md` lists the names.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Declare an option once: default, meaning, bounds, its name in Java.
 
-Its check, its environment name, its help and its line in `docs/config.md` all come
+Its check, its environment name, its help and its place in the reference all come
 from the one declaration.
 """
 

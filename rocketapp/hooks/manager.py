@@ -81,7 +81,7 @@ class Plugins:
             raise PluginError(name, _first_line(error)) from error
         self._order.append(name)
         if not self._pluggy.get_hookcallers(plugin):
-            raise PluginError(name, "has no hook: mark its functions with @hookimpl (see docs/hooks.md)")
+            raise PluginError(name, "has no hook: mark its functions with @hookimpl (see docs/reference/hooks.md)")
 
     def joined_by(self, plugins: Iterable[object]) -> Plugins:
         """These plugins, and more of them behind: for one run, while the others stay as they are."""

@@ -1,4 +1,4 @@
-"""The tables of docs/config.md, from the declarations; `python -m tests.docs.config_tables` writes them there."""
+"""The tables of the page of settings, from the declarations; `python -m tests.docs.config_tables` writes them there."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rocketapp.plugins.failures import FailuresConfig
 from rocketapp.plugins.telemetry.config import TelemetryConfig
 from tests.docs.pages import ROOT
 
-PAGE = ROOT / "docs/config.md"
+PAGE = ROOT / "docs/reference/settings.md"
 OF_PLUGINS = {"failures": FailuresConfig, "telemetry": TelemetryConfig}
 """The tables of the plugins that ship with rocketapp."""
 TABLES = {**settings.TABLES, **OF_PLUGINS}
@@ -62,7 +62,7 @@ def with_tables(page: str) -> str:
     def fresh(match: re.Match[str]) -> str:
         return f"{match[1]}{table_of(match[2])}\n"
 
-    return re.sub(r"(^## \[(\w+)\]\n(?:(?!^[|#]).*\n)*)(?:^\|.*\n)*", fresh, page, flags=re.MULTILINE)
+    return re.sub(r"(^### \[(\w+)\]\n(?:(?!^[|#]).*\n)*)(?:^\|.*\n)*", fresh, page, flags=re.MULTILINE)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/config.md says what the declarations say."""
+"""docs/reference/settings.md says what the declarations say."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ def test_the_tables_are_those_of_the_declarations() -> None:
 
 
 def test_every_table_has_its_section_and_there_is_no_other() -> None:
-    assert re.findall(r"^## \[(\w+)\]$", TEXT, re.MULTILINE) == list(TABLES)
+    assert re.findall(r"^### \[(\w+)\]$", TEXT, re.MULTILINE) == list(TABLES)

@@ -1,4 +1,4 @@
-"""docs/hooks.md lists every hook with its arguments and every member of the surface; its plugin works."""
+"""The pages of hooks list every hook, every member of the surface and every name; the plugins that they show work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from rocketapp.hooks import specs
 from rocketapp.hooks.surface import Surface
 from tests.docs.pages import ROOT
 
-TEXT = (ROOT / "docs/hooks.md").read_text()
+TEXT = (ROOT / "docs/reference/hooks.md").read_text()
+NAMES = (ROOT / "docs/reference/plugin-names.md").read_text()
+EXAMPLES = (ROOT / "docs/how-to/plugins.md").read_text()
 HOOKS: dict[str, Callable[..., Any]] = {
     name: value for name, value in vars(specs).items() if hasattr(value, "rocketapp_spec")
 }
@@ -35,17 +37,16 @@ def test_every_member_of_the_surface_is_listed() -> None:
 
 
 def test_every_name_of_the_front_door_is_listed_once_and_no_other() -> None:
-    table = TEXT.partition("## The front door")[2].partition("\n## ")[0]
-    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    rows = [line.split("|")[1] for line in NAMES.splitlines() if line.startswith("| `")]
     assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(plugin.__all__)
 
 
-@pytest.mark.parametrize("source", re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL))
+@pytest.mark.parametrize("source", re.findall(r"```python\n(.*?)```", EXAMPLES, re.DOTALL))
 def test_its_plugins_can_be_registered(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     page = types.ModuleType("the_page")
     monkeypatch.setitem(sys.modules, "the_page", page)
     names = vars(page)
-    exec(compile(source, "docs/hooks.md", "exec"), names)
+    exec(compile(source, "docs/how-to/plugins.md", "exec"), names)
     plugins = [
         value
         for value in names.values()

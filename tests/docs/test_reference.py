@@ -16,13 +16,18 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.publish_options import PublishOptions
 from tests.docs.pages import ROOT
 
-REFERENCE = (ROOT / "docs/reference.md").read_text()
+
+def page(name: str) -> str:
+    return (ROOT / "docs/reference" / f"{name}.md").read_text()
+
+
+COMMANDS_PAGE, HANDLERS, PUBLISHING = page("commands"), page("handlers"), page("publishing")
 _OPTION = re.compile(r"--[a-z][a-z-]*")
 
 
 def section(command: str) -> str:
     """What the reference says of one command."""
-    match = re.search(rf"^### rocketapp {command}\b.*?(?=^##)", REFERENCE, re.MULTILINE | re.DOTALL)
+    match = re.search(rf"^## rocketapp {command}\b.*?(?=^##|\Z)", COMMANDS_PAGE, re.MULTILINE | re.DOTALL)
     assert match is not None, f"the reference has no section for {command}"
     return match[0]
 
@@ -60,10 +65,9 @@ def test_every_option_says_what_it_does(name: str) -> None:
 
 
 def test_every_public_name_is_listed_and_no_other() -> None:
-    table = REFERENCE.partition("## Public names")[2]
     listed = [
         name
-        for line in table.splitlines()
+        for line in page("names").splitlines()
         if line.startswith("| `")
         for name in re.findall(r"`(\w+)`", line.split("|")[1])
     ]
@@ -71,13 +75,12 @@ def test_every_public_name_is_listed_and_no_other() -> None:
 
 
 def test_every_keyword_of_publish_is_listed() -> None:
-    section = REFERENCE.partition("## Publishing")[2].partition("\n## ")[0]
-    told = section.partition("Keyword arguments:")[2].partition(".")[0]
+    told = PUBLISHING.partition("Keyword arguments:")[2].partition(".")[0]
     assert re.findall(r"`(\w+)`", told) == list(PublishOptions.__annotations__)
 
 
 def test_every_option_of_subscribe_is_listed_with_what_holds_without_it() -> None:
-    table = REFERENCE.partition("## Declaring handlers")[2].partition("###")[0]
+    table = HANDLERS.partition("\n## ")[0]
     listed = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.MULTILINE))
     assert set(listed) == {"topic", *SubscribeOptions.__annotations__}
     app = RocketApp("shop")
@@ -93,5 +96,5 @@ def test_every_option_of_subscribe_is_listed_with_what_holds_without_it() -> Non
 
 
 def test_the_inherited_options_are_listed() -> None:
-    section = REFERENCE.partition("### Inherited options")[2].partition("###")[0]
+    section = HANDLERS.partition("## Inherited options")[2].partition("\n## ")[0]
     assert re.findall(r"`(\w+)`", section.partition(":")[0]) == list(InheritedOptions.__annotations__)
