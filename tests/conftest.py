@@ -7,6 +7,7 @@ or ROCKETAPP_REQUIRE_APACHE=1 that is a failure.
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import signal
 import subprocess
@@ -175,6 +176,18 @@ def java(cluster: Cluster, peer: Peer) -> Iterator[JavaClient]:
     client = JavaClient(peer, cluster.name_server)
     yield client
     client.stop_consumers()
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Commands that run in this process set logging up: their handlers write to a stream that ends with the test."""
+    root, loop, make = logging.getLogger(), logging.getLogger("asyncio"), logging.getLogRecordFactory()
+    handlers, levels = root.handlers[:], (root.level, loop.level)
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(levels[0])
+    loop.setLevel(levels[1])
+    logging.setLogRecordFactory(make)
 
 
 _numbers = itertools.count(1)
