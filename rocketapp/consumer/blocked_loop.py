@@ -35,9 +35,15 @@ class BlockedLoop:
     """Watches one event loop on behalf of all consumers of an app."""
 
     def __init__(
-        self, observe: Observe, *, after: float = BLOCKED_AFTER, now: Callable[[], float] = time.monotonic
+        self,
+        observe: Observe,
+        *,
+        after: float = BLOCKED_AFTER,
+        now: Callable[[], float] = time.monotonic,
+        computed: Callable[[], float] = time.process_time,
     ) -> None:
-        self._observe, self._after, self._now = observe, after, now
+        """`now`: seconds of a clock; `computed`: seconds for which this process has computed."""
+        self._observe, self._after, self._now, self._computed = observe, after, now, computed
         self._consumers: set[int] = set()
         self._stopped = threading.Event()
         self._ticked = 0.0
@@ -57,7 +63,7 @@ class BlockedLoop:
         self._consumers.add(id(consumer))
         if not is_first or abs(loop.time() - self._now()) > 1.0:
             return
-        self._stopped = threading.Event()
+        self._stopped, self._found = threading.Event(), None
         self._ticked = self._now()
         self._timer = loop.call_later(self._after / _LOOKS, self._tick, loop)
         arguments = self._stopped, loop, threading.get_ident()
@@ -75,20 +81,29 @@ class BlockedLoop:
         now = self._now()
         if (found := self._found) is not None:
             self._found = None
-            self._observe(replace(found, seconds=now - self._ticked, is_over=True))
+            self._observe(replace(found, seconds=max(found.seconds, now - self._ticked), is_over=True))
         self._ticked = now
         self._timer = loop.call_later(self._after / _LOOKS, self._tick, loop)
 
     def _watch(self, stopped: threading.Event, loop: asyncio.AbstractEventLoop, loop_thread: int) -> None:
         """In a thread. A loop that was closed without a stop ends it too."""
-        while not stopped.wait(self._after / _LOOKS) and not loop.is_closed():
-            seconds = self._now() - self._ticked
+        interval = self._after / _LOOKS
+        looked, computed = self._now(), self._computed()
+        frozen_until = looked
+        while not stopped.wait(interval) and not loop.is_closed():
+            now, computed_now = self._now(), self._computed()
+            if now - looked >= self._after and computed_now - computed <= interval:
+                # No thread ran, this one neither: the process was frozen, and that is no line's fault.
+                frozen_until = now
+            looked, computed = now, computed_now
+            seconds = now - max(self._ticked, frozen_until)
             if self._found is None and seconds >= self._after:
                 found = _found(sys._current_frames().get(loop_thread), seconds)
-                # A process that was frozen stands in the loop itself: no line is to blame.
+                # After a freeze the loop may stand in itself: no line is to blame.
                 if found is not None:
-                    self._found = found
+                    # In this order, or the loop may tell that it is over before this has told that it began.
                     self._observe(found)
+                    self._found = found
 
 
 def _found(frame: FrameType | None, seconds: float) -> LoopBlocked | None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+import time
+
+import pytest
 
 from rocketapp.consumer.blocked_loop import BlockedLoop
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
 from rocketapp.consumer.workers.work import Work
-from rocketapp.model.event import LoopBlocked
+from rocketapp.model.event import Event, LoopBlocked
 from rocketapp.plugins.log_lines import line_of
 from rocketapp.tasks import Tasks
 from rocketapp.user_line import place_of_frame
@@ -80,6 +83,50 @@ async def test_other_code_that_blocks_the_loop_is_named_by_its_line_alone() -> N
     assert (during.handler, during.place) == (after.handler, after.place) == ("", LINE)
     watch.leave("consumer")
     await no_watch()
+
+
+async def test_the_end_is_told_after_the_beginning_however_slow_the_log_is() -> None:
+    events, is_free = Events(), threading.Event()
+
+    def slow(event: Event) -> None:
+        if isinstance(event, LoopBlocked) and not event.is_over:
+            is_free.wait(5)
+        events(event)
+
+    watch = BlockedLoop(slow, after=0.1)
+    watch.join("consumer")
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.45, is_free.set)  # the loop has ticked before: its ticks have been due for longer
+    loop.call_soon(blocks)
+    during, after = await told(events)
+    assert 0.1 <= during.seconds <= after.seconds < 5
+    watch.leave("consumer")
+    await no_watch()
+
+
+@pytest.mark.parametrize("was_frozen", [True, False])
+async def test_a_process_that_was_frozen_is_not_taken_for_a_blocked_loop(was_frozen: bool) -> None:
+    events, jump = Events(), [0.0]
+
+    def jumps() -> None:
+        jump[0] = 60.0
+        threading.Event().wait(0.2)
+
+    watch = BlockedLoop(
+        events,
+        after=0.4,
+        now=lambda: time.monotonic() + jump[0],
+        computed=lambda: 0.0 if was_frozen else jump[0],
+    )
+    watch.join("consumer")
+    done = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.call_soon(jumps)
+    loop.call_later(0.3, done.set)
+    await done.wait()
+    watch.leave("consumer")
+    await no_watch()
+    assert len(events.of(LoopBlocked)) == (0 if was_frozen else 2)
 
 
 async def test_one_thread_watches_for_all_consumers_and_ends_with_the_last() -> None:
