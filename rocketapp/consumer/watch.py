@@ -107,6 +107,7 @@ class Watch:
 
     def _sweep(self, now: float) -> None:
         seen: dict[int, _Seen] = {}
+        late: list[tuple[Handler, Item, float]] = []
         for handler, item in self._in_hand():
             known = self._seen.get(id(item))
             if known is None or known.item is not item:
@@ -114,8 +115,12 @@ class Watch:
             seen[id(item)] = known
             if not known.warned and now - known.since >= self._warning:
                 known.warned = True
-                self._observe(self._slow(handler, item, now - known.since, places_of_calls()))
+                late.append((handler, item, now - known.since))
         self._seen = seen
+        # Once for all of them: it looks at every task, and a thousand calls may be late at the same moment.
+        places = places_of_calls() if late else {}
+        for handler, item, seconds in late:
+            self._observe(self._slow(handler, item, seconds, places))
 
     def _slow(self, handler: Handler, item: Item, seconds: float, places: Mapping[int, str]) -> HandlerSlow:
         message, place = first_of(item), places.get(id(item), "")
