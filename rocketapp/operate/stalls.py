@@ -14,6 +14,7 @@ _GAP = 5.0
 @dataclass(slots=True)
 class _Standing:
     finished: int
+    committed: int
     since: float
     seen: float
 
@@ -44,8 +45,13 @@ class Stalls:
         # While it is not consumed, the position is not known: nothing is finished meanwhile.
         finished = None if queue.position is None else queue.position - queue.unfinished
         if standing is None:
-            standing = self._standing[key] = _Standing(finished or 0, now, now)
+            standing = self._standing[key] = _Standing(finished or 0, queue.committed or 0, now, now)
         elif finished is not None and finished > standing.finished:
             standing.finished, standing.since = finished, now
+        if queue.committed is not None:
+            if queue.committed < standing.committed:
+                # An administrator has set it back: what is finished from there on is progress again.
+                standing.finished = 0 if finished is None else finished
+            standing.committed = queue.committed
         standing.seen = now
         return standing

@@ -8,10 +8,11 @@ from tests.unit.operate.views import queue_at, snapshot_of
 FULL = "flow control: 1000 unfinished messages"
 
 
-def seconds(stalls: Stalls, now: float, *, position: int | None, unfinished: int = 0, still: str = FULL) -> list[float]:
-    return [
-        one.seconds for one in stalls.look(now, snapshot_of(queue_at(position, unfinished=unfinished, still=still)))
-    ]
+def seconds(
+    stalls: Stalls, now: float, *, position: int | None, unfinished: int = 0, still: str = FULL, committed: int = 5
+) -> list[float]:
+    queue = queue_at(position, unfinished=unfinished, still=still, committed=committed)
+    return [one.seconds for one in stalls.look(now, snapshot_of(queue))]
 
 
 def test_it_counts_from_the_first_look_at_which_it_stood_still() -> None:
@@ -48,3 +49,17 @@ def test_a_queue_that_is_not_consumed_keeps_its_time() -> None:
     seconds(stalls, 0.0, position=10)
     assert seconds(stalls, 3.0, position=None) == [3.0]
     assert seconds(stalls, 6.0, position=8, unfinished=3) == [6.0]
+
+
+def test_a_queue_that_was_set_back_moves_as_soon_as_a_message_is_finished() -> None:
+    stalls = Stalls()
+    seconds(stalls, 0.0, position=9000, unfinished=1000, committed=8000)
+    assert seconds(stalls, 4.0, position=1500, unfinished=1000, committed=500) == [4.0]
+    assert seconds(stalls, 8.0, position=1600, unfinished=1000, committed=600) == [0.0]
+
+
+def test_messages_that_are_done_again_are_no_progress() -> None:
+    stalls = Stalls()
+    seconds(stalls, 0.0, position=11, unfinished=1)
+    assert seconds(stalls, 3.0, position=11, unfinished=6) == [3.0]
+    assert seconds(stalls, 6.0, position=11, unfinished=2) == [6.0]

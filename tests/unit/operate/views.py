@@ -11,10 +11,12 @@ from rocketapp.operate.view import Failure, Now, Seen, Stall, View
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, Metric, QueueSnapshot
 
 
-def queue_at(position: int | None, *, unfinished: int = 0, still: str = "", queue_id: int = 0) -> QueueSnapshot:
+def queue_at(
+    position: int | None, *, unfinished: int = 0, still: str = "", queue_id: int = 0, committed: int = 5
+) -> QueueSnapshot:
     return QueueSnapshot(
         queue=MessageQueue("orders", "broker-a", queue_id),
-        committed=5,
+        committed=committed,
         position=position,
         end=40,
         unfinished=unfinished,
