@@ -1,10 +1,13 @@
 """The HTTP server of a running app: in threads of its own, so that it answers while the event loop is blocked.
 
-A connection carries one request, has 5 seconds for all of it, and may send 16 KiB. At most 16 are served at once.
+A connection carries one request, has 5 seconds for all of it, and may send 16 KiB. At most 16 are served at once: one
+more ends the oldest, so that connections that send nothing do not keep a probe from its answer.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import ipaddress
 import logging
@@ -24,6 +27,11 @@ MOST_BODY = 2048
 LONGEST = 5.0
 """Seconds for one request and its answer."""
 MOST_AT_ONCE = 16
+ROOM_WITHIN = 0.5
+"""Seconds in which the oldest connection ends, or the new one is closed."""
+_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+SHORT_PAUSE = 0.1
+"""Seconds until a connection is accepted that the process has no room for."""
 _ALWAYS = {
     "Cache-Control": "no-store",
     "Connection": "close",
@@ -74,10 +82,16 @@ class OperatorServer:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, host: str, port: int, desk: Desk) -> None:
         self.desk, self.host = desk, host
         self._free = threading.Semaphore(MOST_AT_ONCE)
+        self._open: dict[socket.socket, None] = {}
+        """Connections that are served, the oldest first."""
+        self._lock = threading.Lock()
+        """Of `_open`, and against the end of a socket that is one of them."""
+        self._is_stopping = threading.Event()
         self.address_family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         super().__init__((host, port), _Connection)
 
@@ -86,10 +100,27 @@ class _Server(ThreadingHTTPServer):
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = self.host, self.server_address[1]
 
+    def shutdown(self) -> None:
+        self._is_stopping.set()
+        super().shutdown()
+
+    def get_request(self) -> Any:
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in _SHORT:
+                # The connection goes on waiting, so that the selector would say so again at once.
+                self._is_stopping.wait(SHORT_PAUSE)
+            raise
+
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
-            self.shutdown_request(request)
-            return
+            self._end_oldest()
+            if not self._free.acquire(timeout=ROOM_WITHIN):
+                self.shutdown_request(request)
+                return
+        with self._lock:
+            self._open[request] = None
         try:
             super().process_request(request, client_address)
         except BaseException:
@@ -101,6 +132,18 @@ class _Server(ThreadingHTTPServer):
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def _end_oldest(self) -> None:
+        """Its thread reads the end of the connection, or cannot write on."""
+        with self._lock, contextlib.suppress(OSError, StopIteration):
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         _log.debug("a request from %s failed", client_address, exc_info=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import socket
+import socketserver
 import threading
 from collections.abc import Iterator
+from typing import NoReturn
 
 import pytest
 
@@ -102,17 +105,35 @@ def test_a_slow_request_is_cut(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> N
         serving.stop()
 
 
-def test_more_connections_than_it_serves_at_once_are_closed_and_then_served_again(address: str) -> None:
+def test_connections_that_send_nothing_do_not_keep_others_from_an_answer(address: str) -> None:
     host, port = parse_address(address)
-    idle = [socket.create_connection((host, port), timeout=10) for _ in range(server.MOST_AT_ONCE)]
-    for connection in idle:
+    idle = [socket.create_connection((host, port), timeout=10) for _ in range(server.MOST_AT_ONCE + 4)]
+    for connection in idle[-4:]:
         connection.sendall(b"GET")
-    closed = [raw(address, b"GET /health HTTP/1.0\r\n\r\n") for _ in range(3)]
-    assert b"" in closed
+    assert all(b" 200 " in raw(address, b"GET /health HTTP/1.0\r\n\r\n") for _ in range(3))
+    assert idle[0].recv(1) == b""
+    assert sum("process_request_thread" in one.name for one in threading.enumerate()) <= server.MOST_AT_ONCE + 1
     for connection in idle:
         connection.close()
-    answers = (raw(address, b"GET /health HTTP/1.0\r\n\r\n") for _ in range(1000))
-    assert any(b" 200 " in one for one in answers)
+
+
+def test_a_process_without_room_for_a_connection_does_not_try_again_at_once(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[None] = []
+
+    def accept(_: socketserver.TCPServer) -> NoReturn:
+        tried.append(None)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as short:
+        short.setattr(socketserver.TCPServer, "get_request", accept)
+        waiting = socket.create_connection(parse_address(address), timeout=10)
+        waiting.sendall(b"GET /health HTTP/1.0\r\n\r\n")
+        threading.Event().wait(3 * server.SHORT_PAUSE)
+    assert 1 <= len(tried) <= 5
+    with waiting:
+        assert b" 200 " in waiting.recv(65536)
 
 
 def test_it_leaves_no_thread(desk: Desk) -> None:
