@@ -15,7 +15,7 @@ from rocketapp.wire import properties as names
 from rocketapp.wire.record import Message
 
 MARK = "rocketapp.replayed_from"
-"""The property of a replayed message: the place of its dead letter."""
+"""The property of a replayed message: the topic and place of its dead letter."""
 _NOT_AGAIN = frozenset(
     {
         names.DELAY,
@@ -52,6 +52,13 @@ class DeadLetter:
         queue = self.message.queue
         assert queue is not None  # it was pulled
         return f"{queue.broker_name}:{queue.queue_id}:{self.message.offset}"
+
+    @property
+    def mark(self) -> str:
+        """What its copies carry. Dead letters of two groups may have one place, and go to one topic."""
+        queue = self.message.queue
+        assert queue is not None  # it was pulled
+        return f"{queue.topic}@{self.place}"
 
     @property
     def topic(self) -> str:
@@ -142,7 +149,7 @@ def replayed_properties(letter: DeadLetter, *, to_group: bool) -> Mapping[str, s
     own.pop(names.RETRY_TOPIC, None)
     if to_group:
         own[names.RETRY_TOPIC] = letter.topic
-    own[MARK] = letter.place
+    own[MARK] = letter.mark
     return own
 
 

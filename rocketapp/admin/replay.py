@@ -10,12 +10,12 @@ because it may be stored although no answer came: then the replay ends, and the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rocketapp.admin.cluster import AdminCluster, at_once
 from rocketapp.admin.dead_letters import MARK, DeadLetter, queues_of, replayed_properties
 from rocketapp.admin.reading import limits, read
-from rocketapp.admin.replay_state import ReplayState, StateFile, Window
+from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window
 from rocketapp.client.calls import messages
 from rocketapp.errors import NoRouteError, RocketAppError, SendRefused
 from rocketapp.model.message_queue import MessageQueue
@@ -28,6 +28,8 @@ from rocketapp.wire.record import Message, decode_record
 
 MOST_IN_WINDOW = 64
 """Messages that are perhaps under way when a replay ends."""
+MOST_DEBT = 1.0
+"""Seconds of a delay that are made up for: after a longer one the rate holds all the same."""
 WINDOWS_A_SECOND = 10
 """How often the file is written, when the rate needs no more."""
 
@@ -70,9 +72,9 @@ class Replay:
     async def run(self) -> None:
         """Until the end of the state is reached. Raises SendRefused, SendUnknown, TransportError, BrokerError,
         ReplayRefusedError; the state then says where to go on."""
-        began, sent = asyncio.get_running_loop().time(), 0
         if self._state.window is not None:
             await self._settle(self._state.window)
+        due = asyncio.get_running_loop().time()
         for queue, end in sorted(self._state.ends.items()):
             begin = self._state.following.get(queue, 0)
             async for batch in read(self._cluster, queue, begin, end):
@@ -80,9 +82,10 @@ class Replay:
                 while letters:
                     window, letters = letters[: self._most], letters[self._most :]
                     await self._send_window(queue, window)
-                    sent += len(window)
                     if self._rate is not None:
-                        await asyncio.sleep(began + sent / self._rate - asyncio.get_running_loop().time())
+                        now = asyncio.get_running_loop().time()
+                        due = max(due + len(window) / self._rate, now - MOST_DEBT)
+                        await asyncio.sleep(due - now)
             self._state.following[queue] = max(end, begin)  # deleted ones are passed over
         self._state.window = None
         self._file.write(self._state)
@@ -115,7 +118,7 @@ class Replay:
             async for batch in read(self._cluster, window.queue, window.begin, window.end)
             for letter in self._wanted(batch)
         ]
-        missing = [letter for letter in letters if letter.place not in stored]
+        missing = [letter for letter in letters if letter.mark not in stored]
         self._is_proved = self._is_proved or bool(stored)
         for letter in missing:
             await self._know_ends(self._target_of(letter))
@@ -125,7 +128,7 @@ class Replay:
         self._done(window.queue, window.end, len(letters))
 
     async def _stored_of(self, window: Window) -> set[str]:
-        """The places of the dead letters whose copies lie in the window's targets."""
+        """The marks of the dead letters whose copies lie in the window's targets."""
         found: set[str] = set()
         topics = {queue.topic for queue in window.targets}
         queues = [queue for topic in sorted(topics) for queue in await self._queues(topic)]
@@ -220,7 +223,8 @@ async def begin(
 ) -> ReplayState:
     """The state of a replay that goes on, or of a new one behind the last; `again`: of all dead letters that are there.
 
-    `named`: the cluster in the words of the command line. Raises ReplayRefusedError for a state of another replay.
+    `named`: the cluster in the words of the command line. Raises ReplayRefusedError for a state of another replay, and
+    ReplayStateError for one of messages that the cluster does not have.
     """
     held = await queues_of(cluster, group)
     state = file.read()
@@ -229,6 +233,7 @@ async def begin(
     if (state.group, state.cluster) != (group, named):
         other = f"{file.path} is of group {state.group} on {state.cluster}: give another --state"
         raise ReplayRefusedError(group, other)
+    _check_held(state, file, held)
     if state.window is not None or state.left:
         if state.window is not None and state.to_group != to_group:
             said = "group" if state.to_group else "topic"
@@ -239,6 +244,18 @@ async def begin(
     state.ends = {queue: offsets.stop for queue, offsets in held.items()}
     state.following = {queue: max(offsets.start, state.following.get(queue, 0)) for queue, offsets in held.items()}
     return state
+
+
+def _check_held(state: ReplayState, file: StateFile, held: Mapping[MessageQueue, range]) -> None:
+    """Offsets only grow. Where they end earlier, what the state says is of other messages."""
+    for queue, offsets in held.items():
+        known = max(state.following.get(queue, 0), state.ends.get(queue, 0))
+        if known > offsets.stop:
+            problem = (
+                f"knows {queue} up to offset {known}, and it ends at {offsets.stop}: its messages were lost, or this "
+                "is another cluster at the same address; --again replays all that are there"
+            )
+            raise ReplayStateError(file.path, problem)
 
 
 def _mend(letter: DeadLetter) -> str:

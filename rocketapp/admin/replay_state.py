@@ -150,6 +150,11 @@ class StateFile:
                 file.flush()
                 os.fsync(file.fileno())
             unfinished.replace(self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)  # otherwise a power cut may bring the last file back, and with it its window
+            finally:
+                os.close(folder)
         except OSError as error:
             raise ReplayStateError(self.path, f"cannot be written ({error.strerror})") from None
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import stat
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -50,6 +52,7 @@ async def replay(
     on: Stage,
     file: StateFile,
     *,
+    group: str = "billing",
     dies_at: int | None = None,
     stored: bool = False,
     to_group: bool = True,
@@ -57,7 +60,7 @@ async def replay(
     again: bool = False,
     skip: frozenset[str] = frozenset(),
 ) -> ReplayState:
-    state = await begin(on.cluster, file, group="billing", named="here", to_group=to_group, again=again)
+    state = await begin(on.cluster, file, group=group, named="here", to_group=to_group, again=again)
     producer: Any = Mortal(on.producer(), dies_at, stored=stored)
     await Replay(on.cluster, producer, state, file, rate=rate, skip=skip).run()
     return state
@@ -199,3 +202,75 @@ def test_what_cannot_go_out_is_named_and_may_be_passed_over(tmp_path: Path) -> N
             assert sorted(await bodies(on, "%RETRY%billing")) == list(range(5))
 
     run_virtual(story)
+
+
+def test_groups_whose_dead_letters_have_one_place_and_one_topic_are_told_apart(tmp_path: Path) -> None:
+    async def story() -> None:
+        file, other = StateFile(tmp_path / "state.json"), StateFile(tmp_path / "other.json")
+        async with stage() as on:
+            await on.bury("billing", 3)
+            await on.bury("stock", 3, first=3)
+            await outcome(replay(on, file, dies_at=1, to_group=False))
+            await replay(on, other, group="stock", to_group=False)
+            await replay(on, file, to_group=False)
+            assert sorted(await bodies(on, "orders")) == list(range(6))
+
+    run_virtual(story)
+
+
+class Stalling:
+    """A producer that one of its sends keeps waiting; knows when each was sent."""
+
+    def __init__(self, producer: Producer, *, stalls_at: int, seconds: float) -> None:
+        self._producer, self._stalls_at, self._seconds = producer, stalls_at, seconds
+        self.sent: list[float] = []
+
+    async def send_raw(self, *arguments: Any, **more: Any) -> Any:
+        self.sent.append(asyncio.get_running_loop().time())
+        if len(self.sent) == self._stalls_at:
+            await asyncio.sleep(self._seconds)
+        return await self._producer.send_raw(*arguments, **more)
+
+
+def test_the_rate_holds_after_a_stall(tmp_path: Path) -> None:
+    async def story() -> list[float]:
+        file = StateFile(tmp_path / "state.json")
+        async with stage() as on:
+            await on.bury("billing", 300)
+            state = await begin(on.cluster, file, group="billing", named="here", to_group=True, again=False)
+            producer: Any = Stalling(on.producer(), stalls_at=20, seconds=60.0)
+            await Replay(on.cluster, producer, state, file, rate=20).run()
+            return list(producer.sent)
+
+    sent = run_virtual(story)
+    in_a_second = [sum(begin <= at < begin + 1 for at in sent) for begin in sent]
+    assert max(in_a_second) <= 2 * 20 + 2
+
+
+def test_a_state_of_messages_that_are_gone_does_not_hide_those_that_are_there(tmp_path: Path) -> None:
+    async def story() -> None:
+        file = StateFile(tmp_path / "state.json")
+        async with stage() as on:
+            await on.bury("billing", 5)
+            await replay(on, file)
+        async with stage() as on:  # it has lost its disk
+            await on.bury("billing", 2)
+            refused = await outcome(replay(on, file))
+            assert isinstance(refused, ReplayStateError)
+            assert "knows %DLQ%billing@broker-a:0 up to offset 5, and it ends at 2" in str(refused)
+            assert (await replay(on, file, again=True)).replayed == 2
+
+    run_virtual(story)
+
+
+def test_a_state_is_on_disk_when_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, synced = StateFile(tmp_path / "state.json"), list[tuple[bool, bool]]()
+    sync = os.fsync
+
+    def noted(opened: int) -> None:
+        synced.append((stat.S_ISDIR(os.fstat(opened).st_mode), file.path.exists()))
+        sync(opened)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    file.write(ReplayState("g", "here", True))
+    assert synced == [(False, False), (True, True)]
