@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from rocketapp.admin.cluster import AdminCluster
+from rocketapp.admin.cluster import AdminCluster, at_once
 from rocketapp.admin.groups import live_members
 from rocketapp.admin.reading import limits
 from rocketapp.client.calls import admin, offsets
@@ -42,6 +42,24 @@ class LiveGroupError(RocketAppError):
         return (
             f"group {self.group} has live members ({names}{more}), which would commit over it, "
             f"and broker {self.broker} cannot move them: stop them, then reset"
+        )
+
+
+class UnfinishedResetError(RocketAppError):
+    """Some queues were set and others were not."""
+
+    def __init__(self, group: str, done: int, failures: Mapping[MessageQueue, RocketAppError]) -> None:
+        super().__init__(group, done, failures)
+        self.group: str = group
+        self.done: int = done
+        self.failures: Mapping[MessageQueue, RocketAppError] = failures
+
+    def __str__(self) -> str:
+        names, reason = ", ".join(map(str, list(self.failures)[:3])), next(iter(self.failures.values()))
+        more = f" and {len(self.failures) - 3} more" if len(self.failures) > 3 else ""
+        return (
+            f"{self.done} queues of group {self.group} are set, and {names}{more} are not ({reason}): "
+            "the same command sets those as well"
         )
 
 
@@ -108,24 +126,37 @@ async def plan_reset(
 
 
 async def apply(cluster: AdminCluster, plan: Plan) -> None:
-    """Do it, and make sure that it holds. Raises LiveGroupError, and BrokerError for what a broker refused."""
+    """Do it, and make sure that it holds.
+
+    Raises LiveGroupError, UnfinishedResetError, and where nothing was set BrokerError or TransportError.
+    """
     moves = {move.queue: move.after for move in plan.moves}
     members = await live_members(cluster, plan.group)
     if members:
         await _check_brokers_can_move(cluster, plan.group, members, moves)
 
-    async def set_one(connection: Connection, queue: MessageQueue, timeout: float) -> None:
-        if not members:
-            await offsets.commit(connection, plan.group, queue, moves[queue], timeout)
-            return
+    async def set_one(queue: MessageQueue) -> RocketAppError | None:
         try:
-            await admin.reset_offset(connection, plan.group, queue, moves[queue], timeout)
+            connection = await cluster.connection(queue.broker_name)
+            if members:
+                await admin.reset_offset(connection, plan.group, queue, moves[queue], cluster.timeout)
+            else:
+                await offsets.commit(connection, plan.group, queue, moves[queue], cluster.timeout)
         except BrokerError as error:
-            if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                raise LiveGroupError(plan.group, members, queue.broker_name) from error
-            raise
+            if members and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return LiveGroupError(plan.group, members, queue.broker_name)
+            return error
+        except RocketAppError as error:
+            return error
+        return None
 
-    await cluster.for_queues(moves, set_one)
+    # One that fails keeps no other queue from being set: what was asked for is asked of all.
+    results = dict(zip(moves, await at_once(set_one, moves), strict=True))
+    failures = {queue: error for queue, error in results.items() if error is not None}
+    if len(failures) == len(moves):
+        raise next(iter(failures.values()))
+    if failures:
+        raise UnfinishedResetError(plan.group, len(moves) - len(failures), failures)
     if not members and (joined := await live_members(cluster, plan.group)):
         raise LiveGroupError(plan.group, joined, next(iter(moves)).broker_name)
 

@@ -9,11 +9,11 @@ import pytest
 from rocketapp.admin.dead_letters import as_delivered, counts, find, newest, replayed_properties
 from rocketapp.admin.groups import list_groups, show_group
 from rocketapp.admin.messages import find_by_id, find_by_key
-from rocketapp.admin.offsets import LiveGroupError, Target, apply, plan_reset, show_offsets
+from rocketapp.admin.offsets import LiveGroupError, Target, UnfinishedResetError, apply, plan_reset, show_offsets
 from rocketapp.admin.topics import create_topic, list_topics, show_topic
 from rocketapp.errors import NoRouteError
 from rocketapp.wire import properties as names
-from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import CommitRequest
 from rocketapp.wire.requests.statistics import Connection, ConsumerConnection
@@ -154,6 +154,28 @@ def test_members_that_a_broker_would_only_tell_are_not_overruled(option: str) ->
             assert 222 not in server.codes()
 
     story()
+
+
+@in_virtual_time
+async def test_a_reset_that_fails_half_way_says_which_queues_are_set() -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=3)
+        plan = await plan_reset(on.cluster, "billing", "orders", "first")
+        server = await ScriptedServer(on.broker.network, "10.0.0.9:10911").start()
+
+        def commit_one(command: Command) -> Command:
+            assert command.fields is not None
+            code = 1 if command.fields["queueId"] == "0" else 0
+            return Command.response(command, code, remark="the disk is full")
+
+        server.answers[203] = lambda command: Command.response(command, ResponseCode.CONSUMER_NOT_ONLINE)
+        server.answers[15] = commit_one
+        on.cluster.masters["broker-a"] = server.address
+        unfinished = await outcome(apply(on.cluster, plan))
+        assert isinstance(unfinished, UnfinishedResetError)
+        assert str(unfinished).startswith("2 queues of group billing are set, and orders@broker-a:0 are not (")
+        assert "the disk is full" in str(unfinished)
+        assert server.codes().count(15) == 3
 
 
 @in_virtual_time
