@@ -22,7 +22,10 @@ _MAKE = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTIL
 
 
 @pytest.mark.parametrize("block", all_blocks("python"), ids=lambda block: block.place)
-def test_a_snippet_runs_as_a_module_and_its_tests_pass(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snippet_runs_as_a_module_and_its_tests_pass(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     module = types.ModuleType("snippet")
     monkeypatch.setitem(sys.modules, "snippet", module)
     code = compile("\n" * int(block.place.rpartition(":")[2]) + block.text, block.place.rpartition(":")[0], "exec")
