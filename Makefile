@@ -10,12 +10,13 @@ export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check pipeline java bench faults simulation spark templates clean
+.PHONY: help run test check docs pipeline java bench faults simulation spark templates clean
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
 	@echo "make test    style, types, layers and every test, in two processes; JOBS=0 runs them in one"
 	@echo "make check   style, types and layers only"
+	@echo "make docs    the documentation as a site in .cache/docs"
 	@echo "make pipeline  orders, a table, a Spark stream and a picture, on this machine; ARGS='--orders 100000'"
 	@echo "make bench   ours beside the peers, one table with ratios; ARGS selects"
 	@echo "make faults  the long fault runs with their figures; ARGS selects"
@@ -38,6 +39,12 @@ check: .venv/.dev-stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Nothing is fetched while the site is built, and none of its pages loads anything from elsewhere.
+docs: .venv/.docs-stamp
+	@rm -rf .cache/docs
+	@$(BIN)/python -m sphinx -b html -W --keep-going -q -E -d .cache/doctrees -c docs . .cache/docs $(ARGS)
+	@echo "the documentation is in $(CURDIR)/.cache/docs/index.html"
 
 # The project that it makes stays in .cache/pipeline, with the picture and the logs of its run.
 pipeline: java .venv/.dev-stamp
@@ -77,6 +84,10 @@ clean:
 .venv/.run-stamp: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install -q -c constraints.txt -e .
 	@touch $@
+
+.venv/.docs-stamp: pyproject.toml constraints.txt | .venv/bin/python
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	@touch .venv/.run-stamp $@
 
 CONTRIB := $(wildcard contrib/*/pyproject.toml)
 .venv/.dev-stamp: pyproject.toml constraints.txt $(CONTRIB) | .venv/bin/python

@@ -10,6 +10,7 @@ from rocketapp.model.subscription import Subscription
 from rocketapp.wire.record import Message
 
 MakeKey = Callable[[Message], str]
+"""Returns the key of a message: what all copies of it have in common."""
 
 
 def keys_of(subscription: Subscription, own: MakeKey | None = None) -> MakeKey:

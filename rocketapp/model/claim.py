@@ -42,4 +42,6 @@ class Answer:
 
 
 CLAIMED = Answer(MarkState.CLAIMED)
+"""The caller has the key now."""
 DONE = Answer(MarkState.DONE)
+"""The message was handled before."""

@@ -14,7 +14,7 @@ import pytest
 
 from rocketapp.app.settings.sources import load_settings
 from rocketapp.cli.main import cli
-from tests.docs.config_tables import OF_PLUGINS
+from rocketapp_site.settings import OF_PLUGINS
 from tests.docs.pages import PAGES, ROOT, Block, all_blocks, commands, name_of, run_tests
 
 _LINK = re.compile(r"\]\((?!https?:)([^)#]+)[^)]*\)")

@@ -1,0 +1,46 @@
+"""Every command as Markdown, from click: how it is called, and its options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from rocketapp.cli.main import COMMANDS, cli
+from rocketapp_site.prose import cell, markdown
+
+
+def leaves() -> dict[str, click.Context]:
+    """Each command by the words behind `rocketapp`; of a group of commands, those in it."""
+    root = click.Context(cli, info_name="rocketapp")
+    return dict(pair for name in COMMANDS for pair in _leaves(root, name))
+
+
+def usage_of(context: click.Context) -> str:
+    """Usage and options of one command."""
+    usage = context.command.get_usage(context).partition(": ")[2]
+    rows = [_row(record) for option in context.command.params if (record := option.get_help_record(context))]
+    table = ["| Option | Means |", "| --- | --- |", *rows]
+    return "\n\n".join([f"```text\n{' '.join(usage.split())}\n```", *(["\n".join(table)] if rows else [])])
+
+
+def help_of(context: click.Context) -> str:
+    """What the command says of itself: for one that the page says nothing of."""
+    return markdown((context.command.help or "").replace("\b", ""))
+
+
+def _row(record: tuple[str, str]) -> str:
+    names, meaning = record
+    return f"| `{names.replace('|', chr(92) + '|')}` | {cell(meaning)} |"
+
+
+def _leaves(parent: click.Context, name: str) -> Iterator[tuple[str, click.Context]]:
+    assert isinstance(parent.command, click.Group)
+    command = parent.command.get_command(parent, name)
+    assert command is not None
+    context = click.Context(command, info_name=name, parent=parent)
+    if isinstance(command, click.Group):
+        for one in command.commands:
+            yield from _leaves(context, one)
+    else:
+        yield context.command_path.removeprefix("rocketapp "), context
