@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("rocketapp.app")
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
 """Seconds between attempts to reach a name server at start."""
+QUIET = 3.0
+"""Seconds without a name server after which the log says that the start waits for one."""
 
 
 class Lifecycle:
@@ -255,7 +257,7 @@ class Lifecycle:
         limit = self._settings.app.connect_timeout
         deadline = self.loop.time() + limit
         pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        cause = "no answer"
+        cause, is_told = "no answer", False
         while True:
             client = wiring.client(config=config)
             try:
@@ -265,6 +267,14 @@ class Lifecycle:
                 cause = str(error) or cause  # the deadline itself says nothing
                 pause = pauses.next(self._random.random())
                 if self.loop.time() + pause < deadline:
+                    if not is_told and deadline - self.loop.time() < limit - QUIET:
+                        is_told = True
+                        log.warning(
+                            "%s is not reached: %s: tried again for up to %g s (app.connect_timeout)",
+                            config.name_server,
+                            cause,
+                            limit,
+                        )
                     await asyncio.sleep(pause)
                     continue
                 problem = f"not reached within {limit:g} s (app.connect_timeout): {cause}"

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
     from rocketapp.cli.processes.keeper import BrokerKeeper
     from rocketapp.cli.processes.operation import ParentDesk, Served
+    from rocketapp.cli.processes.service_manager import ServiceManager
     from rocketapp.cli.processes.stop import ProcessStop
 
 MOST_WORKERS = 256
@@ -134,6 +135,8 @@ class LastLine:
 def _run(options: RunOptions, last_line: LastLine) -> int:
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.loop import run_in_loop
+    from rocketapp.cli.processes.keeper import STOP_TIMEOUT
+    from rocketapp.cli.processes.service_manager import ServiceManager
     from rocketapp.cli.processes.stop import SLACK, ProcessStop
     from rocketapp.cli.settings import read_settings
 
@@ -162,16 +165,27 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
     set_up_logging(settings.app, file=options.log_config)
     # Workers watch their own drain; the parent is watched for the case that it cannot end them.
     stop = ProcessStop(settings.app.drain_timeout + (2 * SLACK if app is None else 0), last_line.print)
+    manager = ServiceManager.of(os.environ)
+    manager.starting(settings.app.connect_timeout)
+    stop.drains = lambda reason: manager.draining(reason, settings.app.drain_timeout + 2 * SLACK + STOP_TIMEOUT)
     try:
         if app is not None:
-            return run_in_loop(_run_worker(options, app, settings, last_line, stop), options.loop)
-        return run_in_loop(_run_parent(options, settings, last_line, stop), "asyncio")
+            loaded = app
+            work = manager.during(lambda: _run_worker(options, loaded, settings, last_line, stop, manager=manager))
+            return run_in_loop(work, options.loop)
+        return run_in_loop(_run_parent(options, settings, last_line, stop, manager), "asyncio")
     finally:
         stop.finished()
 
 
 async def _run_worker(
-    options: RunOptions, app: RocketApp, settings: Settings, last_line: LastLine, stop: ProcessStop
+    options: RunOptions,
+    app: RocketApp,
+    settings: Settings,
+    last_line: LastLine,
+    stop: ProcessStop,
+    *,
+    manager: ServiceManager,
 ) -> int:
     from rocketapp.app.settings.settings import with_name_server
     from rocketapp.cli.processes.child_main import start_failure
@@ -184,12 +198,12 @@ async def _run_worker(
     stop.listen()
     served: Served | None = None
     plugins: Sequence[object] = ()
-    timer = IdleTimer()
-    now = asyncio.get_running_loop().time
+    timer, now = IdleTimer(), asyncio.get_running_loop().time
 
     def hear(report: Report) -> None:
         if report.kind == "started":
             _log.info("%s started, process %d", app.name, os.getpid())
+            manager.ready()
             if served is not None:
                 served.started(app.name)
         if report.kind == "status" and options.exit_when_idle is not None:
@@ -224,7 +238,9 @@ async def _run_worker(
     return DONE
 
 
-async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLine, stop: ProcessStop) -> int:
+async def _run_parent(
+    options: RunOptions, settings: Settings, last_line: LastLine, stop: ProcessStop, manager: ServiceManager
+) -> int:
     from rocketapp.cli.processes.edits import edits_of
     from rocketapp.cli.processes.parent import Parent
     from rocketapp.cli.processes.presence import Presence
@@ -257,6 +273,7 @@ async def _run_parent(options: RunOptions, settings: Settings, last_line: LastLi
         presence=presence,
         edits=edits,
         desk=desk,
+        manager=manager,
     )
     last_line.summary = lambda: parent.reports.summary
     try:

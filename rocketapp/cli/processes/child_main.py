@@ -158,7 +158,8 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
         from rocketapp.cli.processes.operation import change_pauses
 
         change_pauses(app, "pause", topic, group)
-    stop = ProcessStop(settings.app.drain_timeout, last_words=lambda: None)
+    # A supervisor may send SIGTERM to every process of the run, beside the parent: that must not cut the drain.
+    stop = ProcessStop(settings.app.drain_timeout, last_words=lambda: None, cutting=(signal.SIGINT,))
     work = _work(spec, app, settings, reporter=reporter, lifeline=lifeline, stop=stop)
     try:
         return run_in_loop(work, spec["loop"])

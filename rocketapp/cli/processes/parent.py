@@ -23,6 +23,7 @@ from rocketapp.cli.processes.edits import Edits
 from rocketapp.cli.processes.keeper import STOP_TIMEOUT, BrokerKeeper
 from rocketapp.cli.processes.presence import Presence
 from rocketapp.cli.processes.reports import IdleTimer, Report, WorkerReports
+from rocketapp.cli.processes.service_manager import ServiceManager, Silence
 from rocketapp.cli.processes.stop import SLACK, ProcessStop
 from rocketapp.cli.processes.worker import status_interval
 from rocketapp.state.backoff import Backoff
@@ -53,10 +54,12 @@ class Parent:
         presence: Presence,
         edits: Edits | None = None,
         desk: ParentDesk | None = None,
+        manager: ServiceManager | None = None,
     ) -> None:
         """`spec` is what every worker is told; `keeper` is started when one of them needs a cluster.
 
         `edits`: start workers again when their sources change. `desk`: what `--http` serves.
+        `manager` hears when all workers consume, and ends none of them when it is None.
         """
         self._spec = {**spec, "role": "worker", "presence": presence.writing}
         self._presence = presence
@@ -65,6 +68,8 @@ class Parent:
         self._keeper = keeper
         self._edits = edits
         self._desk = desk
+        self._manager = manager or ServiceManager()
+        self._silence = Silence()
         if desk is not None:
             desk.tell = lambda number, fields: self._children[number].tell(fields)
         self._cluster: asyncio.Future[str] | None = None
@@ -85,6 +90,7 @@ class Parent:
         for number in range(1, self._workers + 1):
             self._tasks.start(self._keep(number, stop), f"worker {number}")
         self._tasks.start(self._await_idle(stop), "idleness")
+        self._tasks.start(self._manager.keep_alive(lambda: self._end_silent(stop)), "watchdog")
         if self._edits is not None:
             self._tasks.start(self._edits.follow(self._children.values), "edits")
         try:
@@ -141,6 +147,8 @@ class Parent:
             self._started.add(number)
             stop.tell()
             _log.info("worker %d started, process %d", number, self._children[number].pid or 0)
+            if len(self._started) == self._workers:
+                self._manager.ready(self._workers)
         elif report.kind == "failed":
             if number in self._started or self._edits is not None:
                 _log.error("worker %d: %s", number, report.error)
@@ -191,6 +199,14 @@ class Parent:
             if timer.observe(loop.time(), idle=idle, summary=self.reports.summary) >= self._exit_when_idle:
                 stop.request(f"idle for {self._exit_when_idle:g} s")
 
+    def _end_silent(self, stop: ProcessStop) -> None:
+        """End workers that have reported nothing for as long as the watchdog allows; their keepers start them again."""
+        silent = self._silence.look(self.reports.heard_at)
+        for number in [] if stop.requested.is_set() else silent:
+            limit = self._manager.watchdog or 0.0
+            _log.error("worker %d has not reported for %g s: the watchdog ends it", number, limit)
+            self._children[number].signal(signal.SIGKILL)
+
     async def _end_workers(self, stop: ProcessStop) -> int:
         """Drain all at once; forward a second signal; kill a worker that takes longer than its limit."""
         children = [child for child in self._children.values() if child.is_alive]
@@ -201,7 +217,7 @@ class Parent:
             await asyncio.wait({ended, cutting}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
             if stop.cut.is_set():
                 for child in children:
-                    child.signal(signal.SIGTERM)
+                    child.signal(signal.SIGINT)
                 await asyncio.wait({ended}, timeout=SLACK)
         clean = True
         for child in children:

@@ -116,6 +116,11 @@ class WorkerReports:
             self._gone += seen.report.summary
 
     @property
+    def heard_at(self) -> dict[int, float]:
+        """Worker -> when it last reported."""
+        return {worker: seen.at for worker, seen in self._latest.items()}
+
+    @property
     def summary(self) -> HandlerStats:
         return sum((seen.report.summary for seen in self._latest.values()), self._gone)
 

@@ -23,7 +23,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import FrameType
 from typing import NamedTuple, NoReturn
 
@@ -54,14 +54,26 @@ class _Limit(NamedTuple):
 class ProcessStop:
     """Whether to drain (`requested`) and whether to stop draining (`cut`)."""
 
-    def __init__(self, drain_timeout: float, last_words: Callable[[], None]) -> None:
-        """`last_words` prints what must be printed even by a process that is stuck."""
+    def __init__(
+        self,
+        drain_timeout: float,
+        last_words: Callable[[], None],
+        *,
+        cutting: Collection[int] = (signal.SIGINT, signal.SIGTERM),
+    ) -> None:
+        """`last_words` prints what must be printed even by a process that is stuck.
+
+        `cutting`: signals that cut the drain when they are not the first. The others drain, however often they come.
+        """
         self.requested: asyncio.Event = asyncio.Event()
         self.cut: asyncio.Event = asyncio.Event()
         self._drain_timeout = drain_timeout
         self.last_words: Callable[[], None] = last_words
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._signals = 0
+        self._cutting = frozenset(cutting)
+        self._is_signalled = False
+        self.drains: Callable[[str], None] = lambda reason: None
+        """Hears, on the loop, that the drain begins, and why."""
         self._is_told = False
         self._is_ending = threading.Event()
         # Its put may interrupt anything, itself included: just what a signal handler may call.
@@ -112,10 +124,8 @@ class ProcessStop:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         # Between any two bytecodes of the main thread: no logging, no lock that it may hold.
-        is_hangup = number == signal.SIGHUP
-        if not is_hangup:
-            self._signals += 1
-        first = is_hangup or self._signals == 1
+        first = not (self._is_signalled and number in self._cutting)
+        self._is_signalled |= number != signal.SIGHUP
         self._news.put(_Limit(self._drain_timeout + GRACE if first else GRACE))
         assert self._loop is not None, "listen comes first"
         with contextlib.suppress(RuntimeError):  # the loop is closed already: the end is near anyway
@@ -130,6 +140,7 @@ class ProcessStop:
         if not self.requested.is_set():
             if self._is_told:
                 _log.info("draining: %s", reason)
+            self.drains(reason)
             self.requested.set()
 
     def _cut(self, name: str) -> None:

@@ -299,6 +299,20 @@ async def test_a_cluster_that_is_not_reached_in_time_is_a_transport_error() -> N
         await lifecycle_of(app_of(diary), settings=settings).start()
 
 
+async def test_a_start_that_waits_for_its_cluster_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rocketapp.app.run.lifecycle.QUIET", 0.05)
+    diary = Diary()
+    diary.unreachable = 3
+    lifecycle = lifecycle_of(app_of(diary))
+    await lifecycle.start()
+    await lifecycle.stop(asyncio.Event())
+    told = [record.getMessage() for record in caplog.records if "is not reached" in record.getMessage()]
+    assert len(told) == 1
+    assert re.fullmatch(r"h:1 is not reached: .*: tried again for up to 2 s \(app.connect_timeout\)", told[0])
+
+
 async def test_without_a_name_server_the_unnamed_cluster_is_a_wrong_configuration() -> None:
     with pytest.raises(ConfigError, match=r"client.name_server: is not set"):
         await lifecycle_of(app_of(Diary()), settings=Settings()).start()
