@@ -27,7 +27,7 @@ help:
 	@echo "make clean   remove .venv, .cache and what tools left; never .rocketapp, which holds messages"
 
 run: .venv/.run-stamp
-	@exec $(BIN)/rocketapp run example_app.app:app $(ARGS)
+	@exec $(BIN)/rocketapp run example_app.app:app --settings example_app/settings.toml $(ARGS)
 
 test: check .cache/spark-jars/.stamp
 	@mkdir -p .cache
@@ -81,8 +81,8 @@ clean:
 	$(PYTHON) -m venv .venv
 
 # `make run` asks for no more than the app needs; `make test` brings that along.
-.venv/.run-stamp: pyproject.toml constraints.txt | .venv/bin/python
-	$(BIN)/python -m pip install -q -c constraints.txt -e .
+.venv/.run-stamp: pyproject.toml constraints.txt contrib/rocketapp-sqlalchemy/pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[telemetry]' -e ./contrib/rocketapp-sqlalchemy
 	@touch $@
 
 .venv/.docs-stamp: pyproject.toml constraints.txt | .venv/bin/python

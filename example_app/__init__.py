@@ -1,1 +1,1 @@
-"""A small shop: read app.py first, then handlers/."""
+"""A small shop to copy from: README.md says what is in which file; app.py puts it together."""

@@ -1,51 +1,77 @@
-"""A small shop. Run it with `make run`, or `rocketapp run example_app.app:app`.
+"""A small shop, put together. Run it with `make run`, or
 
-At every start it places six orders with itself, and the log shows what happens to them:
+    rocketapp run example_app.app:app --settings example_app/settings.toml
 
-    orders   → placed by a handler with a typed payload; paid ones are shipped (selected by tag)
-    stock    → moved in order, one after the other per queue (orderly)
-    payments → one is retried after a second because the bank is busy; one card is stolen, one is unreadable:
-               both become dead letters, at once and after one retry
+orders → priced → payments → charged once → stock → in order of each item → parcels → behind a breaker → carrier
+What no retry can mend becomes a dead letter, and the desk tells a person.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-import secrets
+from collections.abc import AsyncIterator
 
-from example_app.handlers import orders, payments, stock
-from example_app.model import Order
-from example_app.shelf import Shop
-from rocketapp import RocketApp
+from dependency_injector import providers
+from sqlalchemy.orm import Session
+
+from example_app import demo, failures, storage
+from example_app.audit import Audit
+from example_app.handlers import desk, orders, parcels, payments, stock
+from example_app.model import ORDERS
+from example_app.options import ShopOptions
+from example_app.outside import BankBusyError
+from example_app.parts import parts
+from example_app.spans import ConsoleSpans
+from rocketapp import DeadLetter, Message, Retry, RocketApp
 
 log = logging.getLogger("shop")
 
-shop = Shop()
-app = RocketApp("shop", version="1.0", container=shop)
-app.include(orders.router)
-app.include(payments.router)
-app.include(stock.router)
+app = RocketApp(
+    "shop",
+    version="1.0",
+    container=parts,
+    options=ShopOptions,
+    # The outbox needs its database in front of it; the audit stands around both.
+    plugins=[storage.database, storage.outbox, Audit(), ConsoleSpans()],
+    retries=failures.RETRIES,
+    retry=failures.POLICY,
+)
+parts.options.override(providers.Callable(app.options, ShopOptions))
+for subject in (orders, payments, stock, parcels, desk):
+    app.include(subject.router)
 
-CUSTOMERS = [
-    ("Ada", "tea", 2, "4000"),
-    ("Ben", "coffee", 1, "4000"),
-    ("Cho", "tea", 1, payments.BUSY_BANK),
-    ("Dia", "cocoa", 3, payments.STOLEN_CARD),
-    ("Eve", "coffee", 2, payments.BROKEN_CARD),
-    ("Fay", "cocoa", 1, "4000"),
-]
+
+@app.exception_handler(BankBusyError)
+def ask_again_later(message: Message, error: BankBusyError) -> Retry:
+    """A Policy knows classes alone; here the exception itself says when."""
+    return Retry(after=error.seconds)
+
+
+@app.exception_handler(failures.RefusedError)
+def ask_a_person(message: Message, error: failures.RefusedError) -> DeadLetter:
+    """A no is an answer and not a defect: the dead letter has it in plain words, and the log has no traceback."""
+    return DeadLetter(str(error))
+
+
+@app.lifespan
+async def opening_hours() -> AsyncIterator[None]:
+    """Before the first message, and behind the last one. SQLite blocks, so it works in a thread."""
+    await asyncio.to_thread(storage.open_books, parts.shelf())
+    log.info("the shop is open")
+    yield
+    log.info("the shop is closed: %s", await asyncio.to_thread(balance))
+
+
+def balance() -> str:
+    """What is in the till and on the shelf."""
+    with Session(storage.engine) as session:
+        pieces = ", ".join(f"{count} {item}" for item, count in sorted(parts.shelf().pieces(session).items()))
+        return f"{parts.ledger().total(session) / 100:.2f} in the till, {pieces} on the shelf"
 
 
 @app.on_startup
-async def open_shop() -> None:
-    """Place the orders. The handlers receive them, because start positions are fixed before startup functions run."""
-    day = secrets.token_hex(2)
-    for number, (customer, item, count, card) in enumerate(CUSTOMERS, start=1):
-        order = Order(id=f"{day}-{number}", customer=customer, item=item, count=count, card=card)
-        await app.publish("shop-orders", order, tag="placed", keys=[order.id], order_key=order.id)
-    log.info("the shop is open: orders %s-1 to %s-%d are placed", day, day, len(CUSTOMERS))
-
-
-@app.on_shutdown
-def close_shop() -> None:
-    log.info("the shop is closed; stock: %s", shop.shelf())
+async def place_demo_orders() -> None:
+    """The handlers receive them, because start positions are fixed before startup functions run."""
+    for order in demo.orders(app.options(ShopOptions).demo_orders):
+        await app.publish(ORDERS, order, keys=[order.id])

@@ -1,1 +1,1 @@
-"""One file per subject, each with a Router."""
+"""One file per subject, each with a Router: app.py includes them."""

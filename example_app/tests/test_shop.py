@@ -1,39 +1,88 @@
-"""The whole shop, on an embedded broker in memory and in virtual time."""
+"""The whole shop, on an embedded broker in memory and in virtual time: minutes of retries pass at once."""
 
 from __future__ import annotations
 
-from example_app.app import CUSTOMERS, app
-from example_app.model import Movement, Payment
-from example_app.shelf import Shelf
-from rocketapp.testing import TestApp
+import logging
+
+import pytest
+from sqlalchemy.orm import Session
+
+from example_app import demo
+from example_app.app import app
+from example_app.books import Shelf
+from example_app.demo import DemoCarrier
+from example_app.model import ORDERS, PARCELS, STOCK, Parcel
+from example_app.parts import parts
+from example_app.tests.conftest import CountingBank
+from rocketapp.testing import TestApp, TestedApp
 
 
-def test_every_customer_gets_goods_or_a_reason() -> None:
-    shelf = Shelf(tea=10, coffee=10, cocoa=10)
-    with TestApp(app, overrides={"shelf": shelf}) as t:
+def handled(t: TestedApp, handler: str) -> list[str]:
+    """The keys of the messages that this handler is done with, in its order."""
+    return [" ".join(one.message.keys) for one in t.handled if one.handler.endswith(f":{handler}")]
+
+
+def test_every_order_is_on_its_way_or_at_the_desk(shop: TestedApp, bank: CountingBank, session: Session) -> None:
+    placed = list(demo.orders(6))
+    for order in placed:
+        shop.publish(ORDERS.name, order, keys=[order.id])
+    shop.advance(minutes=1)
+    ada, ben, cho, _dia, _eve, fay = (order.id for order in placed)
+    assert sorted(handled(shop, "send")) == [ada, ben, cho, fay]
+    assert [retried.delay for retried in shop.retried] == [1]  # the bank was busy
+    reasons = " | ".join(sorted(dead.reason for dead in shop.dead))
+    assert ["has no price" in reasons, "reported stolen" in reasons, len(shop.dead)] == [True, True, 2]
+    assert len(handled(shop, "tell")) == 2
+    assert parts.ledger().total(session) == sum(bank.charged.values()) == 3 * 350 + 420 + 510
+    assert parts.shelf().pieces(session) == {"tea": 7, "coffee": 9, "cocoa": 9}
+    assert shop.unmatched == 0
+
+
+def test_the_shop_places_as_many_orders_with_itself_as_the_settings_say() -> None:
+    with TestApp(app, settings={"shop": {"demo_orders": 2}}) as t:
         t.settle()
-        shipped = [handled for handled in t.handled if handled.handler.endswith("ship")]
-        assert len(shipped) == len(CUSTOMERS) - 2
-        reasons = sorted(dead.reason for dead in t.dead)
-        assert ["CardUnreadableError" in reasons[1], "reported stolen" in reasons[0]] == [True, True]
-        assert [retried.delay for retried in t.retried] == [1, 1]
-        assert t.unmatched == 0
-    assert str(shelf) == "cocoa 6, coffee 7, tea 7"
+        assert [one.topic for one in t.published].count(ORDERS.name) == 2
 
 
-def test_movements_of_an_item_keep_their_order() -> None:
-    shelf = Shelf(tea=10, coffee=10, cocoa=10)
-    with TestApp(app, overrides={"shelf": shelf}) as t:
+class ShakyShelf(Shelf):
+    """Cannot be reached once, when tea is wanted."""
+
+    has_failed = False
+
+    def take(self, session: Session, item: str, count: int) -> int:
+        if item == "tea" and not self.has_failed:
+            self.has_failed = True
+            raise ConnectionError("the shelf cannot be reached")
+        return super().take(session, item, count)
+
+
+def test_parcels_of_an_item_keep_their_order_and_those_of_another_do_not_wait() -> None:
+    with TestApp(app, overrides={"shelf": ShakyShelf()}) as t:
+        for number, item in enumerate(["tea", "tea", "coffee", "tea", "coffee"]):
+            key = f"{item}-{number}"
+            properties = {"item": item, "outbox_id": key}
+            # One queue for all of them: what keeps them apart is the item.
+            t.publish(STOCK.name, Parcel(key, "Ada", item, 1), order_key="1", properties=properties, keys=[key])
         t.settle()
-        for count in range(1, 4):
-            t.publish("shop-stock", Movement("x", "tea", count), order_key="tea")
-        t.settle()
-        counts = [one.message.json()["count"] for one in t.handled if one.message.json().get("order_id") == "x"]
-        assert counts == [1, 2, 3]
+        assert [retried.delay for retried in t.retried] == [1]
+        packed = handled(t, "pack")
+        assert [one for one in packed if "tea" in one] == ["tea-0", "tea-1", "tea-3"]
+        assert packed[:2] == ["coffee-2", "coffee-4"]
 
 
-async def test_what_is_published_carries_what_the_next_handler_needs() -> None:
-    async with TestApp(app) as t:
-        await t.settle()
-        payments = [one.payload(Payment) for one in t.published if one.topic == "shop-payments"]
-        assert sum(payment.cents for payment in payments) == 5 * 350 - 2 * 350 + 3 * 420 + 4 * 510
+def test_a_breaker_keeps_away_from_a_carrier_that_is_down(
+    shop: TestedApp, carrier: DemoCarrier, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    carrier.down_for = 100
+    for number in range(3):
+        shop.publish(PARCELS.name, Parcel(str(number), "Ada", "tea", 1), keys=[str(number)])
+    shop.advance(1)
+    shop.publish(PARCELS.name, Parcel("3", "Ada", "tea", 1), keys=["3"])
+    shop.advance(3)
+    assert carrier.calls == 3
+    assert "circuit breaker of example_app.handlers.parcels:send" in caplog.text
+    carrier.down_for = 0
+    shop.settle()
+    assert sorted(handled(shop, "send")) == ["0", "1", "2", "3"]
+    assert shop.dead == []
