@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
 from dataclasses import replace
 from sys import float_info
@@ -24,12 +24,25 @@ from rocketapp.producer.producer import Producer
 from rocketapp.tasks import Tasks
 from rocketapp.testing.stage import Stage
 from rocketapp.transport.pool import Pool
+from rocketapp.wire import properties as names
 from rocketapp.wire.message import Message
 
 log: logging.Logger = logging.getLogger("rocketapp.testing")
 _OTHER = "another member"
 """The link and the client id of the member that takes locks or sends duplicates."""
 _TIMEOUT = 3.0
+_OF_RETRIES = frozenset(
+    {
+        names.RETRY_TOPIC,
+        names.ORIGIN_MESSAGE_ID,
+        names.RECONSUME_TIME,
+        names.MAX_RECONSUME_TIMES,
+        names.DELAY,
+        names.REAL_TOPIC,
+        names.REAL_QID,
+    }
+)
+"""Properties that a message gets when it is sent back."""
 
 
 def check_number(said: str, value: object, *, least: float = -float_info.max) -> None:
@@ -150,7 +163,7 @@ class Faults:
             await producer.send_raw(
                 message.topic,
                 message.stored_body,
-                message.properties,
+                _as_published(message.properties),
                 sys_flag=message.sys_flag,
                 flag=message.flag,
             )
@@ -174,3 +187,11 @@ class Faults:
     def _report(self, event: Event) -> None:
         if isinstance(event, LoopFailed):
             log.error("a fault of the test could not be made: %s", event.error)
+
+
+def _as_published(properties: Mapping[str, str]) -> Mapping[str, str]:
+    """Those of the first copy: with what a retry has added, the copy would wait for the delay of that retry."""
+    if names.RETRY_TOPIC not in properties:
+        return properties
+    own = {name: value for name, value in properties.items() if name not in _OF_RETRIES}
+    return {**own, names.WAIT: "true"}

@@ -98,6 +98,25 @@ def test_a_duplicate_is_delivered_with_the_id_of_the_first() -> None:
         assert (second.body, second.tag) == (b"1", "paid")
 
 
+def test_a_duplicate_of_a_message_that_was_retried_is_as_it_was_published() -> None:
+    app = RocketApp("shop")
+    seen: list[Message] = []
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None:
+        seen.append(message)
+        if len(seen) == 1:
+            raise ConnectionError
+
+    with TestApp(app) as t:
+        t.publish("orders", b"1", tag="paid")
+        t.settle()
+        t.faults.duplicate(t.handled[0].message)
+        t.advance(1)
+        assert [one.attempt for one in seen] == [1, 2, 1]
+        assert seen[2].properties == seen[0].properties
+
+
 def test_the_clock_jumps_and_a_delay_is_not_lost() -> None:
     with TestApp(shop()) as t:
         t.publish("orders", b"1", delay=60)
