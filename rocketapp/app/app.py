@@ -204,11 +204,11 @@ class RocketApp(Subscribing, TwoPhases):
         """
         place = place_of_call()
         if isinstance(topic, Topic) and kind is None:
-            return TopicPublisher(self._publishing, topic)
+            return self._publisher_of(topic)
         if isinstance(topic, Topic) or kind is None:
             raise SetupError(place, 'publisher needs one type: publisher("orders", Order) or publisher(a_topic)')
         try:
-            return TopicPublisher(self._publishing, Topic(topic, kind))
+            return self._publisher_of(Topic(topic, kind))
         except (TypeError, ValueError) as error:
             raise SetupError(place, str(error)) from None
 
@@ -249,6 +249,12 @@ class RocketApp(Subscribing, TwoPhases):
     def _take(self, declaration: Declaration) -> None:
         self._refuse_when_running("subscribe")
         self._declared.registry.add(declaration.within(self._inherited, self._around))
+
+    def _publisher_of(self, topic: Topic[T]) -> TopicPublisher[T]:
+        # At run time there may be one per message: what is described is what was declared.
+        if self._alive() is None and topic not in self._declared.publishers:
+            self._declared.publishers.append(topic)
+        return TopicPublisher(self._publishing, topic)
 
     def _check_complete(self) -> None:
         self._publications.check()

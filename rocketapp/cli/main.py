@@ -24,6 +24,7 @@ COMMANDS = {
     "tail": "rocketapp.cli.commands.tail",
     "routes": "rocketapp.cli.commands.routes",
     "config": "rocketapp.cli.commands.config",
+    "docs": "rocketapp.cli.commands.docs",
     "doctor": "rocketapp.cli.commands.doctor",
     "plugins": "rocketapp.cli.commands.plugins",
     "topic": "rocketapp.cli.commands.topic",

@@ -70,20 +70,10 @@ def subscriptions_of(app: RocketApp, settings: Settings) -> list[Subscription]:
 
     Raises CommandError for those that contradict each other, and for an annotation that names nothing.
     """
-    from rocketapp.app.call.policies import with_policies
-    from rocketapp.app.declare.phases import declared_of
-    from rocketapp.app.run.reading import complete
+    from rocketapp.app.run import reading
     from rocketapp.errors import RocketAppError
 
-    declared = declared_of(app)
-    registry = declared.registry
     try:
-        settings = complete(app, settings)
-        registry.check_bindings()
-        return with_policies(
-            registry.subscriptions(settings.app.group or app.name, settings.consumer),
-            declared.plugins,
-            settings.options,
-        )
+        return reading.subscriptions_of(app, settings)
     except RocketAppError as error:
         raise CommandError(str(error)) from error

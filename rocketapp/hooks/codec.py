@@ -7,7 +7,11 @@ from typing import Any, Protocol
 
 
 class Codec(Protocol):
-    """Encodes and decodes one content type. JSON and MessagePack are built in; a plugin adds others."""
+    """Encodes and decodes one content type. JSON and MessagePack are built in; a plugin adds others.
+
+    A codec may also have `payload_schema(kind)`, for the AsyncAPI document: what readers in other languages have to
+    know of the fields of such a body, as a Schema Object or a Multi Format Schema Object of AsyncAPI 3.
+    """
 
     @property
     def content_type(self) -> str:

@@ -67,7 +67,8 @@ def _head(now: Now, verdict: Verdict) -> Iterator[str]:
     word = "ready" if verdict.is_ready else "draining" if now.is_draining else "not ready"
     yield f'<h1>{name}: <span class="{"good" if verdict.is_ready else "bad"}">{word}</span></h1>'
     count = len(now.processes)
-    yield f"<p><small>{count} process{'' if count == 1 else 'es'}; asked again every {REFRESH} s</small></p>"
+    yield f"<p><small>{count} process{'' if count == 1 else 'es'}; asked again every {REFRESH} s;"
+    yield '<a href="/docs">what it receives and sends</a></small></p>'
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from rocketapp.plugins.prometheus import CONTENT_TYPE, exposition
 
 TEXT: Final = "text/plain; charset=utf-8"
 _READ = ("GET", "HEAD")
+_DESCRIBED = ("/docs", "/asyncapi.json")
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """A proxy on this machine passes on what comes from elsewhere."""
 
@@ -54,17 +55,18 @@ class Response:
 def answer(request: Request, desk: Desk, host: str) -> Response:
     """`host`: the name or address of `--http`, under which the page may be opened as well."""
     if request.path in ("/pause", "/resume"):
-        if request.method != "POST":
-            return _text(405, "POST is needed", Allow="POST")
         return _change(request, desk, host)
     reads = {"/health": _health, "/ready": _ready, "/metrics": _metrics, "/": _page, "/doctor": _doctor}
     read = reads.get(request.path)
-    if read is None:
-        return _text(404, "there are /, /health, /ready, /metrics and /doctor")
+    is_described = request.path in _DESCRIBED
+    if read is None and not is_described:
+        return _text(404, "there are /, /health, /ready, /metrics, /doctor, /docs and /asyncapi.json")
     if request.method not in _READ:
         return _text(405, "GET is needed", Allow="GET, HEAD")
-    if read in (_page, _doctor) and (problem := _strange_host(request, host)):
+    if (is_described or read in (_page, _doctor)) and (problem := _strange_host(request, host)):
         return _text(403, problem)
+    if read is None:
+        return _described(request.path, desk)
     now = desk.now()
     return read(now, judge(now))
 
@@ -126,7 +128,27 @@ def _doctor(now: Now, verdict: Verdict) -> Response:
     return Response(status=200, body=msgspec.json.encode(said), content_type="application/json")
 
 
+def _described(path: str, desk: Desk) -> Response:
+    """What the app receives and sends; nothing of it is imported before it is asked for."""
+    try:
+        document = desk.describe()
+    except RocketAppError as error:
+        return _text(503, str(error))
+    if path == "/asyncapi.json":
+        return Response(status=200, body=document, content_type="application/json")
+    import msgspec
+
+    from rocketapp.asyncapi.page import CONTENT_POLICY as OF_DOCS
+    from rocketapp.asyncapi.page import page_of
+
+    body = page_of(msgspec.json.decode(document)).encode()
+    headers = {"Content-Security-Policy": OF_DOCS}
+    return Response(status=200, body=body, content_type="text/html; charset=utf-8", headers=headers)
+
+
 def _change(request: Request, desk: Desk, host: str) -> Response:
+    if request.method != "POST":
+        return _text(405, "POST is needed", Allow="POST")
     problem = _strange_host(request, host, is_needed=True) or _strange_origin(request) or _strange_peer(request)
     if problem:
         return _text(403, problem)

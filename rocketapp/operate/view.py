@@ -91,6 +91,10 @@ class Desk(Protocol):
         """
         ...
 
+    def describe(self) -> bytes:
+        """The AsyncAPI document, as JSON. May take seconds. Raises RocketAppError when the app does not tell it."""
+        ...
+
 
 def encode(view: View) -> str:
     """As text without spaces or line ends."""

@@ -26,6 +26,8 @@ from rocketapp import SetupError
 from rocketapp.plugin import Codec, hookimpl
 
 CONTENT_TYPE = "application/avro"
+SCHEMA_FORMAT = "application/vnd.apache.avro;version=1.9.0"
+"""AsyncAPI's name for a schema of Avro."""
 SCHEMA, OLD_SCHEMAS = "__avro_schema__", "__avro_old_schemas__"
 SINGLE_OBJECT = b"\xc3\x01"
 HEADER_BYTES = 10
@@ -70,6 +72,12 @@ class AvroCodec:
             kind = type(body).__qualname__
             raise TypeError(f"a body of type {kind} has no form in Avro: give it an {SCHEMA}, or publish bytes")
         return self._format(type(body)).encode(body)
+
+    def payload_schema(self, kind: type[Any]) -> dict[str, Any]:
+        """The type's own schema, as an AsyncAPI document holds it. Raises SetupError for one that is not one."""
+        self._format(kind)
+        schema = getattr(kind, SCHEMA)
+        return {"schemaFormat": SCHEMA_FORMAT, "schema": json.loads(schema) if isinstance(schema, str) else schema}
 
     def _format(self, kind: type[Any]) -> Format:
         if kind not in self._formats:

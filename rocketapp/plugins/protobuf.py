@@ -15,6 +15,24 @@ from typing import Any
 from rocketapp.plugin import Codec, hookimpl
 
 CONTENT_TYPE = "application/protobuf"
+_SCALARS = {
+    1: "double",
+    2: "float",
+    3: "int64",
+    4: "uint64",
+    5: "int32",
+    6: "fixed64",
+    7: "fixed32",
+    8: "bool",
+    9: "string",
+    12: "bytes",
+    13: "uint32",
+    15: "sfixed32",
+    16: "sfixed64",
+    17: "sint32",
+    18: "sint64",
+}
+"""Types of fields that are neither messages nor enums, by their numbers in a descriptor."""
 
 
 class Protobuf:
@@ -58,6 +76,20 @@ class ProtobufCodec:
         encoded: bytes = body.SerializeToString()
         return encoded
 
+    def payload_schema(self, kind: Any) -> dict[str, Any]:
+        """Which message it is and what its fields are: AsyncAPI has no form for a definition without its file."""
+        message = kind.DESCRIPTOR
+        fields = [
+            {"name": field.name, "number": field.number, "type": _type_name(field)}
+            for field in sorted(message.fields, key=lambda field: field.number)
+        ]
+        return {
+            "type": "string",
+            "format": "binary",
+            "description": f"The Protobuf message {message.full_name} of {message.file.name}.",
+            "x-protobuf": {"message": message.full_name, "file": message.file.name, "fields": fields},
+        }
+
 
 def _is_generated(kind: Any) -> bool:
     """Where a generated class is, the runtime is imported."""
@@ -83,6 +115,16 @@ def _requires_fields(descriptor: Any, seen: set[str]) -> bool:
         field.is_required or (field.message_type is not None and _requires_fields(field.message_type, seen))
         for field in descriptor.fields
     )
+
+
+def _type_name(field: Any) -> str:
+    """As a definition has it: `string`, `repeated shop.Item`."""
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        key, value = field.message_type.fields
+        return f"map<{_type_name(key)}, {_type_name(value)}>"
+    named = field.message_type or field.enum_type
+    name = named.full_name if named is not None else _SCALARS.get(field.type, "bytes")
+    return f"repeated {name}" if field.is_repeated else name
 
 
 def _check_required(value: Any) -> None:

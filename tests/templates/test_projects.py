@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.templates.projects import ROOT, TEMPLATES, installed_as, new, rocketapp, run
+from tests.unit.asyncapi.official import problems
 from tests.unit.cli.processes import Command
 
 NAME = "bakery"
@@ -110,3 +111,17 @@ def test_a_plugin_is_found_by_an_app_behind_rocketapps_own(app: Path, with_plugi
     assert found["distribution"] == f"rocketapp-{NAME}"
     assert found["hooks"] == ["app_setup", "handler_wrapper", "options"]
     assert found["order"] > max(one["order"] for one in ours)
+
+
+def test_what_the_apps_of_all_templates_receive_and_send_is_a_valid_document(
+    app: Path, plugin: Path, with_plugin: dict[str, str], tmp_path: Path
+) -> None:
+    pipeline = tmp_path / "pipeline"
+    pipeline.mkdir()
+    (pipeline / NAME).symlink_to(ROOT / "templates/pipeline/project/{{ package }}")
+    targets = [(app, f"{NAME}.app:app", ENVIRONMENT), (pipeline, f"{NAME}.app:app", ENVIRONMENT)]
+    targets.append((plugin, "example:app", with_plugin))
+    for folder, target, environment in targets:
+        document = json.loads(rocketapp(folder, "docs", target, environment=environment))
+        assert problems(document) == []
+        assert document["operations"]

@@ -21,6 +21,7 @@ from rocketapp.hooks.finding import Found, choose, find
 from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.model.names import group_problem
 from rocketapp.model.subscription import Subscription
+from rocketapp.model.topic import Topic
 
 T = TypeVar("T")
 
@@ -132,6 +133,8 @@ class Declared:
         self.clusters: dict[str, str] = dict(clusters)
         self.container: Any = None
         self.lifecycle_hooks: list[HookFunction] = []
+        self.publishers: list[Topic[Any]] = []
+        """The topics of `app.publisher`, each once, as far as they were declared before the start."""
         providers = None
         if container is not None:
             from rocketapp.app.inject.providers import ContainerProviders, instance_of

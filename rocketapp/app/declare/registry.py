@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rocketapp.app.call.binding import Binding, bind
 from rocketapp.app.call.signature import Kind, Providers
@@ -44,6 +44,8 @@ class Bound(NamedTuple):
 
     subscription: Subscription
     binding: Binding
+    kind: Any = None
+    """The type of the payload, when the topic is a Topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ class Registry:
                     around=declaration.around,
                     publication=declaration.publication,
                 ),
+                declaration.kind,
             )
             for subscription, (declaration, binding) in zip(subscriptions, self._entries, strict=True)
         ]

@@ -54,6 +54,14 @@ class Reader(NamedTuple):
     read: Read
 
 
+class Form(NamedTuple):
+    """What readers of other programs have to know of a body."""
+
+    content_type: str
+    schema: Mapping[str, Any] | None = None
+    """What the codec says of its fields; None leaves that to the type."""
+
+
 class Payloads:
     """Codecs and upcasters of one app."""
 
@@ -81,6 +89,19 @@ class Payloads:
             return encode_body(body), marks
         marks[CONTENT_TYPE] = content_type or codec.content_type
         return codec.encode(body), marks
+
+    def form_of(self, kind: Any) -> Form:
+        """How bodies of this type are written when nothing else is said, and what their codec tells of their fields.
+
+        Raises what a codec raises for a type that it cannot take.
+        """
+        if kind is bytes or kind is str:
+            return Form(ANY if kind is bytes else "text/plain")
+        codec = self._claiming(kind, self._of_plugins()) if isinstance(kind, type) else None
+        if codec is None:
+            return Form(JSON)
+        tell = getattr(codec, "payload_schema", None)
+        return Form(codec.content_type, None if tell is None else tell(kind))
 
     def takes(self, kind: Any) -> bool:
         """Whether some codec makes this type of a body.

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from rocketapp.cli.failure import CommandError
+from rocketapp.cli.processes.describing import Description, description_of, tell_description
 from rocketapp.cli.processes.reports import Report
 from rocketapp.errors import RocketAppError, SetupError
 from rocketapp.model.event import LoopBlocked
@@ -75,7 +76,9 @@ class OwnDesk:
 
     def __init__(self, app: RocketApp, settings: Settings, stop: ProcessStop) -> None:
         self.operation: Operation = Operation(durations=settings.app.http_durations)
-        self._app, self._patience, self._stop = app, settings.app.ready_patience, stop
+        self._app, self._settings, self._stop = app, settings, stop
+        self._patience = settings.app.ready_patience
+        self._description = b""
 
     def now(self) -> Now:
         seen = self.operation.seen()
@@ -86,6 +89,10 @@ class OwnDesk:
         seen = self.operation.seen()
         check_names([] if seen.view is None else [seen.view.snapshot], topic, group)
         change_pauses(self._app, call, topic, group)
+
+    def describe(self) -> bytes:
+        self._description = self._description or description_of(self._app, self._settings)
+        return self._description
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +119,7 @@ class ParentDesk:
         self._gone_durations: Durations = Durations()
         self._paused: dict[tuple[str, str], None] = {}
         self._listening: set[int] = set()
+        self._description = Description()
         self.tell: Callable[[int, Mapping[str, Any]], None] = lambda number, fields: None
         """Writes to a worker; set by its owner."""
         self.viewed: Callable[[str], None] = lambda app: None
@@ -134,6 +142,12 @@ class ParentDesk:
         check_names([one.view.snapshot for one in self._workers.copy().values() if one.view], topic, group)
         self._loop.call_soon_threadsafe(self._change, call, topic, group)
 
+    def describe(self) -> bytes:
+        def ask() -> None:
+            self._loop.call_soon_threadsafe(self._ask_for_description)
+
+        return self._description.get(ask)
+
     def hear(self, number: int, report: Report) -> None:
         """What a worker tells."""
         now, known = time.monotonic(), self._workers[number]
@@ -145,6 +159,8 @@ class ParentDesk:
         elif report.kind == "blocked":
             blocked = msgspec.json.decode(report.said, type=LoopBlocked)
             self._workers[number] = replace(known, blocked=blocked, blocked_at=now)
+        elif report.kind == "described":
+            self._description.hear(report)
 
     def greet(self, number: int) -> list[tuple[str, str]]:
         """Topics and groups that are paused for a worker that starts; from now on it hears of changes."""
@@ -154,12 +170,17 @@ class ParentDesk:
     def lost(self, number: int) -> None:
         """The worker's process has ended: what it counted stays counted."""
         self._listening.discard(number)
+        self._description.forget()
         known = self._workers[number]
         if known.view is not None:
             counted = counters_of(known.view.snapshot)
             self._gone = counted if self._gone is None else together([self._gone, counted])
             self._gone_durations = durations_of(added([self._gone_durations, known.view.durations]))
         self._workers[number] = _Worker(time.monotonic(), has_started=known.has_started)
+
+    def _ask_for_description(self) -> None:
+        for number in sorted(self._listening)[:1]:
+            self.tell(number, {"call": "describe"})
 
     def _change(self, call: Call, topic: str, group: str) -> None:
         if call == "pause":
@@ -192,6 +213,8 @@ def watched_by_parent(
                 change_pauses(app, fields["call"], fields["topic"], fields["group"])
             except RocketAppError as error:
                 _log.warning("%s of topic %s: %s", fields["call"], fields["topic"], error)
+        elif fields.get("call") == "describe":
+            tell_description(app, settings, tell_parent)
 
     plugin = Operation(
         name,

@@ -154,7 +154,7 @@ class Parent:
                 _log.error("worker %d: %s", number, report.error)
             else:
                 self._give_up(CommandError(report.error, report.code), stop)
-        elif report.kind in ("view", "blocked"):
+        elif report.kind in ("view", "blocked", "described"):
             if self._desk is not None:
                 self._desk.hear(number, report)
         else:

@@ -32,7 +32,7 @@ class Report:
 
     Kinds: `loaded` (the app is there; it waits for its cluster), `started`, `status`,
     `serving` (a broker), `failed` (before it was started), `ended` (drained or cut),
-    `view` and `blocked` (what the worker tells of itself, for `--http`).
+    `view`, `blocked` and `described` (what the worker tells of itself and its app, for `--http`).
     """
 
     kind: str

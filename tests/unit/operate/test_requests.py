@@ -11,6 +11,10 @@ from urllib.parse import urlencode
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rocketapp import RocketApp
+from rocketapp.app.settings.settings import Settings
+from rocketapp.asyncapi.document import document_of
+from rocketapp.asyncapi.text import encoded
 from rocketapp.errors import SetupError
 from rocketapp.operate.requests import Request, Response, answer
 from rocketapp.operate.view import Now
@@ -35,6 +39,11 @@ class Desk:
         if topic != "orders":
             raise SetupError("", "no handler of the app takes this topic in this group")
         self.changes.append((call, topic, group))
+
+    def describe(self) -> bytes:
+        if not self._now.processes:
+            raise SetupError("", "no worker has described the app yet: ask again")
+        return encoded(document_of(RocketApp("shop"), Settings()), "json").encode()
 
 
 def get(path: str, now: Now | None = None, headers: Mapping[str, str] = OPEN) -> Response:
@@ -76,7 +85,7 @@ def test_the_page_shows_handlers_queues_reasons_and_failures_and_runs_nothing_th
     for shown in ("app:settle", "1,234", "orders@broker-a:0", "dead letter", "2023-11-14 22:13:21", "not ready"):
         assert shown in text
     assert "default-src 'none'" in found.headers["Content-Security-Policy"]
-    assert not re.search(r"(src|href)=|https?://", text)
+    assert not re.search(r'(src|href)=(?!"/docs")|https?://', text)
 
 
 def test_the_page_of_thousands_of_queues_shows_those_that_stand_still_first() -> None:
@@ -159,3 +168,17 @@ def test_what_may_come_from_elsewhere_pauses_nothing(headers: dict[str, str], pe
 )
 def test_a_form_that_names_no_topic_of_the_app_is_refused(body: bytes, status: int) -> None:
     assert post(Desk(now_of(seen())), headers=OPEN, body=body).status == status
+
+
+def test_the_document_and_its_page_are_for_those_who_may_see_the_page() -> None:
+    document, page = get("/asyncapi.json"), get("/docs")
+    assert (document.status, json.loads(document.body)["info"]["title"]) == (200, "shop")
+    assert (page.status, page.content_type) == (200, "text/html; charset=utf-8")
+    assert "default-src 'none'" in page.headers["Content-Security-Policy"]
+    for path in ("/asyncapi.json", "/docs"):
+        assert get(path, headers={"host": "evil.example"}).status == 403
+
+
+def test_a_document_that_no_worker_tells_yet_is_asked_for_again() -> None:
+    found = get("/docs", now_of())
+    assert (found.status, found.body) == (503, b"no worker has described the app yet: ask again\n")

@@ -1,0 +1,183 @@
+"""An AsyncAPI 3.0 document of an app: channels are topics, operations are handlers and publishers.
+
+Nothing in it depends on the order of imports, on line numbers or on folders, so that it can be committed and compared.
+Nothing is started or connected for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from rocketapp.app.declare.declared import Declared
+from rocketapp.app.declare.phases import TwoPhases, declared_of
+from rocketapp.app.run.reading import complete, subscriptions_of
+from rocketapp.app.settings.settings import Settings
+from rocketapp.asyncapi.gathering import Content, Receiving, Sending, TopicAt, receiving, sendings
+from rocketapp.asyncapi.messages import Message, Messages, traits
+from rocketapp.asyncapi.names import Names, identifier
+from rocketapp.asyncapi.operations import BINDING, Described, function_name, receive, send
+from rocketapp.asyncapi.schemas import schemas_of
+from rocketapp.client.name_servers import parse_name_servers
+from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX
+
+VERSION = "3.0.0"
+"""Of AsyncAPI."""
+UNVERSIONED = "unversioned"
+"""The version of an app that has none."""
+_EMBEDDED = "embedded broker"
+"""Where a running app with an embedded broker has its name server from."""
+
+
+def document_of(app: TwoPhases, settings: Settings) -> Described:
+    """The document, as plain values. Raises SetupError and PluginError for declarations that contradict each other."""
+    declared = declared_of(app)
+    settings = complete(app, settings)
+    plans = declared.registry.plans(subscriptions_of(app, settings), version=0)
+    bounds = [bound for plan in plans for topic in plan.topics for bound in topic.bound]
+    receives = sorted(map(receiving, bounds), key=_order_of_receiving)
+    sends = sorted(sendings(declared, bounds), key=_order_of_sending)
+    all_of_them: list[Receiving | Sending] = [*receives, *sends]
+    channels = _Channels(declared, all_of_them)
+    operations = dict(sorted(_operations(channels, receives, sends, settings)))
+    servers = _servers(declared, settings, {one.topic.cluster for one in all_of_them})
+    info = {"title": app.name, "version": settings.app.version or UNVERSIONED}
+    document = {
+        "asyncapi": VERSION,
+        "info": {**info, **_description(declared)},
+        "defaultContentType": "application/json",
+        "servers": {name: server for some in servers.values() for name, server in some.items()},
+        "channels": channels.described(servers),
+        "operations": operations,
+        "components": channels.components(),
+    }
+    plain: Described = msgspec.to_builtins(document, str_keys=True, enc_hook=str)
+    return plain
+
+
+class _Channels:
+    """Every topic that is received from or sent to, with its messages."""
+
+    def __init__(self, declared: Declared, some: Sequence[Receiving | Sending]) -> None:
+        names = Names()
+        self._messages = {topic: Messages(declared.payloads) for topic in sorted({one.topic for one in some})}
+        self._ids = {topic: names.take(".".join(filter(None, topic))) for topic in self._messages}
+        self._groups: dict[TopicAt, set[str]] = {}
+        for one in some:
+            for content in one.contents:
+                self._messages[one.topic].add(content)
+            if isinstance(one, Receiving):
+                self._groups.setdefault(one.topic, set()).add(one.subscription.group)
+        self._named = {topic: messages.named() for topic, messages in self._messages.items()}
+
+    def id_of(self, topic: TopicAt) -> str:
+        return self._ids[topic]
+
+    def messages_of(self, topic: TopicAt, contents: Sequence[Content]) -> list[Message]:
+        """Those of an operation, in the order of their names."""
+        found = {one.name: one for one in map(self._messages[topic].of, contents) if one is not None}
+        return [found[name] for name in sorted(found)]
+
+    def described(self, servers: Mapping[str, Mapping[str, Described]]) -> Described:
+        found = {}
+        for topic, name in self._ids.items():
+            found[name] = {
+                "address": topic.topic,
+                "description": _topic_text(topic, sorted(self._groups.get(topic, ()))),
+                "servers": [{"$ref": f"#/servers/{server}"} for server in servers[topic.cluster]],
+                "messages": {
+                    message: {"$ref": f"#/components/messages/{name}.{message}"} for message in self._named[topic]
+                },
+                **({"bindings": {BINDING: {"cluster": topic.cluster}}} if topic.cluster else {}),
+            }
+        return dict(sorted(found.items()))
+
+    def components(self) -> Described:
+        known = [
+            (f"{self._ids[topic]}.{name}", message)
+            for topic, messages in self._named.items()
+            for name, message in messages.items()
+        ]
+        as_json = [message for _, message in known if message.kind not in (None, bytes, str) and not message.own_schema]
+        schemas = schemas_of([message.kind for message in as_json])
+        payloads: dict[int, Any] = {id(message): of for message, of in zip(as_json, schemas.of, strict=True)}
+        described = {name: message.described(payloads.get(id(message), _plain(message))) for name, message in known}
+        return {"messages": dict(sorted(described.items())), "messageTraits": traits(), "schemas": schemas.named}
+
+
+def _plain(message: Message) -> Any:
+    """The payload of a message whose type has no JSON schema."""
+    if message.kind is bytes:
+        return {"type": "string", "format": "binary"}
+    return {"type": "string"} if message.kind is str else message.own_schema
+
+
+def _operations(
+    channels: _Channels, receives: Sequence[Receiving], sends: Sequence[Sending], settings: Settings
+) -> Iterator[tuple[str, Described]]:
+    names = Names()
+    for received in receives:
+        described = receive(received, suspend=settings.consumer.suspend)
+        name = f"receive.{channels.id_of(received.topic)}.{function_name(received.subscription.handler_name)}"
+        yield names.take(name), _on_channel(described, channels, received)
+    for sent in sends:
+        title = " or ".join(one.title for one in channels.messages_of(sent.topic, sent.contents))
+        what = function_name(sent.handler) if sent.handler else identifier(title)
+        yield names.take(f"send.{channels.id_of(sent.topic)}.{what}"), _on_channel(send(sent, title), channels, sent)
+
+
+def _on_channel(described: Described, channels: _Channels, one: Receiving | Sending) -> Described:
+    channel = f"#/channels/{channels.id_of(one.topic)}"
+    action, bindings = {"action": described.pop("action")}, {}
+    if "bindings" in described:
+        bindings = {"bindings": described.pop("bindings")}
+    messages = [{"$ref": f"{channel}/messages/{each.name}"} for each in channels.messages_of(one.topic, one.contents)]
+    return {**action, "channel": {"$ref": channel}, **described, "messages": messages, **bindings}
+
+
+def _servers(declared: Declared, settings: Settings, used: set[str]) -> dict[str, dict[str, Described]]:
+    """The name servers of each cluster that is used, by the cluster's name."""
+    names, found = Names(), {}
+    for cluster in sorted(used | {""} if not declared.clusters else used):
+        text = declared.clusters[cluster] if cluster else settings.client.name_server
+        says = {"description": f"Name server of the cluster {cluster}." if cluster else "Name server."}
+        if not cluster and (not text or settings.source_of("client", "name_server") == _EMBEDDED):
+            text = text or settings.broker.listen
+            says = {"description": "The embedded broker of `rocketapp run`: no name server is set."}
+        found[cluster] = {
+            names.take(cluster or "default"): {"host": address, "protocol": "rocketmq", **says}
+            for address in parse_name_servers(text)
+        }
+    return found
+
+
+def _topic_text(topic: TopicAt, groups: Sequence[str]) -> str:
+    """What a channel is, in one line."""
+    where = f" on cluster `{topic.cluster}`" if topic.cluster else ""
+    for prefix, what in ((DLQ_PREFIX, "Dead letters"), (RETRY_PREFIX, "Retries")):
+        if topic.topic.startswith(prefix):
+            return f"{what} of group `{topic.topic.removeprefix(prefix)}`{where}."
+    taken = f", consumed by group{'s' * (len(groups) > 1)} {', '.join(f'`{one}`' for one in groups)}" if groups else ""
+    return f"Topic `{topic.topic}`{where}{taken}."
+
+
+def _description(declared: Declared) -> dict[str, str]:
+    """The docstring of the module that makes the app."""
+    file = declared.place.rpartition(":")[0]
+    for module in tuple(sys.modules.values()):
+        names = getattr(module, "__dict__", {})
+        if names.get("__file__") == file and names.get("__doc__"):
+            return {"description": names["__doc__"].strip()}
+    return {}
+
+
+def _order_of_receiving(one: Receiving) -> tuple[Any, ...]:
+    subscription = one.subscription
+    return one.topic, subscription.handler_name, subscription.group, sorted(subscription.tags)
+
+
+def _order_of_sending(one: Sending) -> tuple[Any, ...]:
+    return one.topic, one.handler, [str(content.kind) for content in one.contents]

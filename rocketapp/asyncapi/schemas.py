@@ -1,0 +1,105 @@
+"""The JSON schemas of payload types, with their named parts apart.
+
+msgspec writes those of Structs, dataclasses, TypedDicts and what they are made of, pydantic those of its models, also
+of models inside the others. A type that neither can describe gets a schema that says why: the rest is not affected.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rocketapp.asyncapi.draft07 import Schema, draft_07
+from rocketapp.asyncapi.names import Names
+from rocketapp.wire.body import is_pydantic
+
+PLACE = "#/components/schemas/"
+_STRUCT, _MODEL, _INSIDE = "struct:", "model:", "inside:"
+"""Beginnings of references until all names are known: of msgspec, of pydantic, and to a model inside of a Struct."""
+_LONGEST = 200
+Made = tuple[list[Schema], dict[str, Schema]]
+"""A schema for each type, and the parts that they name."""
+
+
+class Schemas(NamedTuple):
+    """What a document holds of some types."""
+
+    of: list[Schema]
+    """One for each type, in their order."""
+    named: dict[str, Schema]
+    """For `components`, in the order of their names."""
+
+
+def schemas_of(kinds: Sequence[Any]) -> Schemas:
+    """The schemas of types that are written as JSON."""
+    inside: list[type[Any]] = []
+    structs, parts = _together([kind for kind in kinds if not _is_of_pydantic(kind)], lambda some: _made(some, inside))
+    count = sum(map(_is_of_pydantic, kinds))
+    models, model_parts = _together([*(kind for kind in kinds if _is_of_pydantic(kind)), *inside], _made_by_pydantic)
+    names = Names()
+    final = {f"{_STRUCT}{name}": names.take(name) for name in sorted(parts)}
+    final.update((f"{_MODEL}{name}", names.take(name)) for name in sorted(model_parts))
+
+    def link(reference: str) -> Schema:
+        if reference.startswith(_INSIDE):
+            model: Schema = draft_07(models[count + int(reference.removeprefix(_INSIDE))], link)
+            return model
+        return {"$ref": PLACE + final[reference]}
+
+    whole = {f"{_STRUCT}{name}": part for name, part in parts.items()}
+    whole.update((f"{_MODEL}{name}", part) for name, part in model_parts.items())
+    named = {name: draft_07(whole[reference], link) for reference, name in final.items()}
+    of_structs, of_models = iter(structs), iter(models)
+    of = [draft_07(next(of_models if _is_of_pydantic(kind) else of_structs), link) for kind in kinds]
+    return Schemas(of, dict(sorted(named.items())))
+
+
+def _together(kinds: Sequence[Any], make: Callable[[Sequence[Any]], Made]) -> Made:
+    """All at once, so that parts with equal names are told apart. A type that has no schema spoils only its own."""
+    try:
+        return make(kinds)
+    except Exception:
+        problems = [_problem(kind, make) for kind in kinds]
+    schemas, parts = make([kind for kind, problem in zip(kinds, problems, strict=True) if problem is None])
+    good = iter(schemas)
+    return [next(good) if problem is None else {"description": problem} for problem in problems], parts
+
+
+def _problem(kind: Any, make: Callable[[Sequence[Any]], Made]) -> str | None:
+    try:
+        make([kind])
+    except Exception as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        return f"Its fields cannot be described: {said}"[:_LONGEST]
+    return None
+
+
+def _made(kinds: Sequence[Any], inside: list[type[Any]]) -> Made:
+    """By msgspec; `inside` gets the models that it meets."""
+    inside.clear()
+
+    def model(kind: type[Any]) -> Schema:
+        if not is_pydantic(kind):
+            raise TypeError(f"neither msgspec nor pydantic knows {kind.__qualname__}")
+        if kind not in inside:
+            inside.append(kind)
+        return {"$ref": f"{_INSIDE}{inside.index(kind)}"}
+
+    schemas, parts = msgspec.json.schema_components(kinds, schema_hook=model, ref_template=_STRUCT + "{name}")
+    return list(schemas), parts
+
+
+def _made_by_pydantic(kinds: Sequence[Any]) -> Made:
+    if not kinds:
+        return [], {}
+    adapter = sys.modules["pydantic"].TypeAdapter  # where a model is, it is imported
+    asked = [(number, "validation", adapter(kind)) for number, kind in enumerate(kinds)]
+    found, rest = adapter.json_schemas(asked, ref_template=_MODEL + "{model}")
+    return [found[number, "validation"] for number in range(len(kinds))], rest.get("$defs", {})
+
+
+def _is_of_pydantic(kind: Any) -> bool:
+    return hasattr(kind, "__pydantic_validator__") or (isinstance(kind, type) and is_pydantic(kind))

@@ -1,0 +1,128 @@
+"""`rocketapp docs`: what an app receives and sends, as an AsyncAPI document and as a page for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+
+from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.options import app_options, refuse_empty
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Format = Literal["json", "yaml"]
+MOST_LINES = 40
+"""Lines of a difference that are shown."""
+_YAML = (".yaml", ".yml")
+
+
+@click.command("docs")
+@click.option(
+    "--format", "form", type=click.Choice(["json", "yaml"]), help="Default: what the file's name says, else json."
+)
+@click.option("-o", "--output", metavar="FILE", help="Write the document there; default: stdout.")
+@click.option("--html", metavar="FILE", help="Write a page for people there.")
+@click.option("--check", metavar="FILE", help="Write nothing; end with 1 when this file is another document.")
+@app_options
+def command(
+    *,
+    app: str,
+    form: Format | None,
+    output: str | None,
+    html: str | None,
+    check: str | None,
+    settings: str | None,
+    traceback: bool,
+) -> int:
+    """Describe what APP receives and sends: an AsyncAPI 3 document, and a page.
+
+    rocketapp docs app:app --output asyncapi.json --html asyncapi.html
+    """
+    refuse_empty({"--output": output, "--html": html, "--check": check})
+    if check and (output or html):
+        raise CommandError("--check writes nothing: leave out --output and --html")
+    try:
+        document = _document(app, settings)
+        if check:
+            return _compare(app, document, Path(check), form or _form_of(check))
+        if html:
+            _write_page(document, Path(html))
+        if output:
+            _write(Path(output), _encoded(document, form or _form_of(output)))
+        elif not html:
+            click.echo(_encoded(document, form or "json"), nl=False)
+    except CommandError as error:
+        error.traceback = traceback
+        raise
+    return DONE
+
+
+def _document(app: str, file: str | None) -> dict[str, Any]:
+    from rocketapp.asyncapi.document import document_of
+    from rocketapp.cli.loader import load_app
+    from rocketapp.cli.settings import read_settings
+    from rocketapp.errors import RocketAppError
+
+    loaded = load_app(app)
+    settings = read_settings({}, file=file, app=loaded)
+    try:
+        return document_of(loaded, settings)
+    except RocketAppError as error:
+        raise CommandError(str(error)) from error
+
+
+def _form_of(file: str) -> Format:
+    return "yaml" if file.endswith(_YAML) else "json"
+
+
+def _encoded(document: Mapping[str, Any], form: Format) -> str:
+    from rocketapp.asyncapi.text import encoded
+
+    try:
+        return encoded(document, form)
+    except ImportError as error:
+        raise _yaml_is_missing() from error
+
+
+def _yaml_is_missing() -> CommandError:
+    from rocketapp.cli.projects.extras import missing
+
+    return missing("YAML", "PyYAML", "yaml")
+
+
+def _write_page(document: Mapping[str, Any], file: Path) -> None:
+    from rocketapp.asyncapi.page import page_of
+
+    _write(file, page_of(document))
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"{file}: cannot be written: {(error.strerror or str(error)).lower()}", FAILED) from error
+    click.echo(f"{file} is written", err=True)
+
+
+def _compare(app: str, document: Mapping[str, Any], file: Path, form: Format) -> int:
+    """The exit code: 0 for the same document, however it is laid out."""
+    from rocketapp.asyncapi.text import decoded, difference
+
+    mend = f"rocketapp docs {app} --output {file}"
+    try:
+        committed = decoded(file.read_text(encoding="utf-8"), form)
+    except OSError as error:
+        raise CommandError(f"{file}: {(error.strerror or str(error)).lower()}: make it with {mend}") from error
+    except ImportError as error:
+        raise _yaml_is_missing() from error
+    except ValueError as error:
+        raise CommandError(f"{file}: is not {form.upper()} ({error}): make it with {mend}") from error
+    lines = difference(committed, document, (str(file), app), most=MOST_LINES)
+    for line in lines:
+        click.echo(line)
+    if not lines:
+        return DONE
+    raise CommandError(f"{file}: {app} is described otherwise now: write it again with {mend}", FAILED)

@@ -1,0 +1,109 @@
+"""A subscription in words: which messages it takes, how its handler runs, and what becomes of a message that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rocketapp.model.names import DELAY_SECONDS, delay_level_at_least, dlq_topic
+from rocketapp.model.outcome import DeadLetter, Retry, Skip, Stop
+from rocketapp.model.policy import Breaker, OutcomeOrClass, Policy
+from rocketapp.model.subscription import Subscription
+
+SHOWN_DELAYS = 4
+"""Delays that are spelt out before `...`."""
+_WORDS = ((Retry, "retry"), (Skip, "skip"), (DeadLetter, "dead letter"), (Stop, "stop"))
+
+
+def describe_tags(one: Subscription) -> str:
+    """Which messages of the topic."""
+    return " || ".join(sorted(one.tags)) if one.tags else "* (what no other handler's tag takes)"
+
+
+def describe_run(one: Subscription) -> str:
+    """How many at once, in which order, in batches of what."""
+    parts = [f"concurrently, {one.concurrency} at once"]
+    if one.order_by is not None:
+        parts = [f"one by one per key ({key_name(one)}), {one.concurrency} keys at once"]
+    elif one.orderly:
+        parts = ["orderly, one by one per queue"]
+    parts.append("async" if one.is_async else "sync, in threads")
+    if one.batch is not None:
+        parts.append(f"batches of {one.batch} or what came within {one.batch_wait:g} s")
+    if one.rate is not None:
+        parts.append(f"at most {one.rate:g} messages a second in each process")
+    if one.timeout is not None:
+        parts.append(f"timeout {one.timeout:g} s")
+    return "; ".join(parts)
+
+
+def describe_failures(one: Subscription, *, suspend: float) -> str:
+    """When a failed message comes again, and where it ends. `suspend` is consumer.suspend."""
+    if one.retries == 0:
+        return f"no retry: to {dlq_topic(one.group)}"
+    if one.orderly or one.order_by is not None:
+        waits = "the queue waits" if one.orderly else "its key waits"
+        often = "for ever" if one.retries < 0 else _times(one.retries)
+        end = "" if one.retries < 0 else f", then to {dlq_topic(one.group)}"
+        if one.retry is None or not one.retry.delays:
+            return f"in place, {suspend:g} s apart, {often}; {waits}{end}"
+        return f"in place after {_delays(one.retry.delays, one.retries)}: {often}; {waits}{end}"
+    shown = _delays(delays_of(one, suspend=suspend), one.retries)
+    return f"again after {shown}: {_times(one.retries)}, then to {dlq_topic(one.group)}"
+
+
+def delays_of(one: Subscription, *, suspend: float) -> list[float]:
+    """Seconds before the second attempt, the third, and so on, as they will be; the last one repeats."""
+    asked = [] if one.retry is None else list(one.retry.delays)
+    if one.orderly or one.order_by is not None:
+        return asked or [suspend]
+    if not asked:
+        return [float(seconds) for seconds in DELAY_SECONDS[2:]]
+    return [float(DELAY_SECONDS[delay_level_at_least(delay) - 1]) for delay in asked]
+
+
+def describe_outcomes(policy: Policy) -> str:
+    """What its exceptions mean."""
+    return ", ".join(f"{kind.__name__}: {describe_outcome(answer)}" for kind, answer in policy.on.items())
+
+
+def describe_outcome(answer: OutcomeOrClass) -> str:
+    """`retry`, `retry after 1 min`, `skip`, `dead letter` or `stop`."""
+    kind = answer if isinstance(answer, type) else type(answer)
+    word = next(word for outcome, word in _WORDS if issubclass(kind, outcome))
+    if isinstance(answer, Retry) and answer.after is not None:
+        return f"{word} after {_duration(answer.after)}"
+    return word
+
+
+def describe_breaker(breaker: Breaker) -> str:
+    """When it pauses the topic."""
+    when = f"{breaker.failures} failures within {breaker.within:g} s, {breaker.share:.0%} of the calls"
+    return f"after {when}: paused for {breaker.pause:g} s, then one message is tried"
+
+
+def key_name(one: Subscription) -> str:
+    """What `order_by` goes by: a property, or the name of its function."""
+    order_by = one.order_by
+    return f"property {order_by}" if isinstance(order_by, str) else getattr(order_by, "__qualname__", repr(order_by))
+
+
+def idempotency_key(one: Subscription) -> str:
+    """What tells copies, for a handler that handles each message once."""
+    key = one.idempotent
+    return "message id and body" if key is True else getattr(key, "__qualname__", type(key).__qualname__)
+
+
+def _delays(delays: Sequence[float], retries: int) -> str:
+    """The first of them, and the last; retries beyond the last wait as long as that."""
+    found = [_duration(seconds) for seconds in (delays if retries < 0 else delays[:retries])]
+    return ", ".join(found[:SHOWN_DELAYS]) + (f" ... {found[-1]}" if len(found) > SHOWN_DELAYS else "")
+
+
+def _times(retries: int) -> str:
+    return "once" if retries == 1 else f"{retries} times"
+
+
+def _duration(seconds: float) -> str:
+    if seconds and seconds % 3600 == 0:
+        return f"{seconds // 3600:g} h"
+    return f"{seconds // 60:g} min" if seconds and seconds % 60 == 0 else f"{seconds:g} s"

@@ -1,0 +1,149 @@
+"""The page: complete, from one file, and everything that users wrote is text."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import msgspec
+import pytest
+
+from rocketapp import Message, RocketApp
+from rocketapp.app.settings.settings import Settings
+from rocketapp.asyncapi.document import document_of
+from rocketapp.asyncapi.page import page_of
+from rocketapp.asyncapi.schema_page import type_text
+from rocketapp.asyncapi.style import prose
+from tests.unit.asyncapi.everything import everything
+
+EVIL = "<script>alert('x')</script>"
+
+
+class Read(HTMLParser):
+    """What a page has."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.others: list[str] = []
+        self._open: list[str] = []
+        self.text = ""
+        self.feed(page)
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            elif name == "href":
+                self.links.append(value or "")
+            elif name in ("src", "srcset", "action", "onclick", "style"):
+                self.others.append(value or "")
+        if tag != "meta":
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return page_of(document_of(everything(), Settings()))
+
+
+def test_every_link_leads_to_a_place_on_the_page(page: str) -> None:
+    read = Read(page)
+    assert len(read.links) > 50
+    assert {link.removeprefix("#") for link in read.links} <= set(read.ids)
+    assert len(read.ids) == len(set(read.ids))
+
+
+def test_it_takes_nothing_from_elsewhere_and_runs_nothing(page: str) -> None:
+    read = Read(page)
+    assert read.others == []
+    assert not read.tags & {"script", "img", "link", "iframe", "object", "form"}
+    assert "default-src 'none'" in page
+    assert not re.search(r"url\(|@import", page)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "receives settle",
+        "Take the money.",
+        "It is taken once, with charge.",
+        "again after 1 s, 5 s, 30 s: 16 times, then to %DLQ%shop",
+        "BusyError: retry after 1 min",
+        "5 failures within 60 s, 50% of the calls",
+        "The embedded broker of rocketapp run",
+        "sends answer",
+        "one by one per key (by_customer)",
+        "The last four digits.",
+        "(at least 1, at most 1000000)",
+        "array of integer, then number",
+        "object with values of Colour",
+        "Card or Cash",
+        "payload-version",
+        "shop.Address",
+    ],
+)
+def test_it_tells(told: str, page: str) -> None:
+    assert told in " ".join(Read(page).text.split())
+
+
+def test_what_users_wrote_is_text() -> None:
+    app = RocketApp("shop", version=EVIL)
+
+    async def settle(message: Message) -> None: ...
+
+    settle.__doc__ = f"{EVIL} `{EVIL}`"
+    settle.__qualname__ = EVIL
+    app.subscribe("orders", tags=EVIL)(settle)
+    page = page_of(document_of(app, Settings()))
+    assert "<script" not in page
+    assert EVIL in Read(page).text
+
+
+def test_it_can_be_made_of_a_file(page: str) -> None:
+    document = document_of(everything(), Settings())
+    assert page_of(msgspec.json.decode(msgspec.json.encode(document))) == page
+
+
+def test_an_app_without_handlers_has_a_page() -> None:
+    page = page_of(document_of(RocketApp("empty"), Settings()))
+    assert "Nothing is subscribed or published." in Read(page).text
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        (True, "any"),
+        ({}, "any"),
+        ({"type": ["string", "null"]}, "string or null"),
+        ({"type": "array"}, "array"),
+        ({"type": "string", "format": "date-time"}, "string (date-time)"),
+        ({"type": "string", "contentEncoding": "base64"}, "string (base64)"),
+        ({"const": 1}, "<code>1</code>"),
+        ({"enum": ["<", 2]}, "<code>&lt;</code> or <code>2</code>"),
+        ({"allOf": [{"$ref": "#/components/schemas/A"}]}, '<a href="#schema-A">A</a>'),
+    ],
+)
+def test_a_type_in_words(schema: Any, text: str) -> None:
+    assert type_text(schema) == text
+
+
+def test_a_long_enumeration_is_cut() -> None:
+    assert type_text({"enum": list(range(100))}).endswith("<code>19</code> and 80 more")
+
+
+def test_an_indented_paragraph_keeps_its_lines() -> None:
+    assert (
+        prose("First `a`\nline.\n\n    one\n      two\n") == "<p>First <code>a</code>\nline.</p><pre>one\n  two</pre>"
+    )
