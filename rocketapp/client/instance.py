@@ -34,6 +34,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION_NAME, Command
 from rocketapp.wire.requests.admin import RunningInfoRequest
 from rocketapp.wire.requests.clients import GroupChanged
+from rocketapp.wire.requests.direct import DirectRequest, DirectResult
 from rocketapp.wire.requests.running_info import CLIENT_VERSION, STARTED
 
 __all__ = ["ClientInstance", "ConsumerMember"]
@@ -67,6 +68,7 @@ class ClientInstance:
         self.inbound: Inbound = Inbound()
         self.inbound.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._group_changed)
         self.inbound.register(RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell_running_info)
+        self.inbound.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly)
         self._started_ms = int(clock.now() * 1000)
         self._members = Members(self.client_id)
         self._cache = RouteCache(config.poll_name_server_interval)
@@ -219,6 +221,19 @@ class ClientInstance:
             return Command.response(request, ResponseCode.SYSTEM_ERROR, remark=remark)
         said = {**info.properties, STARTED: str(self._started_ms), CLIENT_VERSION: VERSION_NAME}
         return Command.response(request, ResponseCode.SUCCESS, body=info._replace(properties=said).encode())
+
+    def _consume_directly(self, connection: Connection, request: Command) -> Command | None:
+        """Another member, or an administrator, has us consume a message: the answer comes when that has ended."""
+        answer = self._members.consume_directly(DirectRequest.from_fields(request.fields), request.body)
+        if isinstance(answer, str):
+            return Command.response(request, ResponseCode.SYSTEM_ERROR, remark=answer)
+
+        def reply(ended: asyncio.Future[DirectResult]) -> None:
+            if not ended.cancelled() and not connection.is_closed:
+                connection.reply(Command.response(request, ResponseCode.SUCCESS, body=ended.result().encode()))
+
+        answer.add_done_callback(reply)
+        return None
 
     def _routes_changed(self) -> None:
         self._notice_moves()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from typing import Protocol
 
 from rocketapp.errors import SetupError
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
-from rocketapp.wire.requests.running_info import CONSUME_TYPE, RunningInfo
+from rocketapp.wire.requests.direct import DirectRequest, DirectResult
+from rocketapp.wire.requests.running_info import RunningInfo
 
 
 class ConsumerMember(Protocol):
@@ -16,6 +18,14 @@ class ConsumerMember(Protocol):
 
     def consumer_data(self) -> ConsumerData:
         """This consumer's part of the heartbeat."""
+        ...
+
+    def running_info(self) -> RunningInfo:
+        """What it tells of itself."""
+        ...
+
+    def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
+        """Consume one stored message now: what becomes of it, later; or why it is not taken."""
         ...
 
     def members_changed(self) -> None:
@@ -77,10 +87,14 @@ class Members:
     def running_info(self, group: str) -> RunningInfo | None:
         """What is told of this process as a member of the group; None when it is not one."""
         member = self._consumers.get(group)
+        return None if member is None else member.running_info()
+
+    def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
+        """Have the member of the group consume a message; or why not."""
+        member = self._consumers.get(request.group)
         if member is None:
-            return None
-        data = member.consumer_data()
-        return RunningInfo({CONSUME_TYPE: data.consume_type}, data.subscriptions)
+            return f"this process is no member of group {request.group}"
+        return member.consume_directly(request, record)
 
     def members_changed(self, group: str) -> None:
         if member := self._consumers.get(group):

@@ -84,6 +84,12 @@ class ConsumerConfig:
         ".rocketapp/crashes",
         "Directory in which the processes of a machine note down what they have in hand; empty: nowhere.",
     )
+    subscription_guard: str = option(
+        "roll-out",
+        "What happens when other members of the group subscribe differently: `roll-out` pulls what any of them wants, "
+        "and hands messages to members that want them; `warn` and `refuse` compare at the start; `off` asks no member.",
+        choices=("roll-out", "warn", "refuse", "off"),
+    )
     join_timeout: float = option(
         5.0, "Seconds that several workers wait for each other before the first pull.", least=0.0
     )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from rocketapp.consumer.assignment import Assignment, AssignmentContext
+from rocketapp.consumer.direct import DirectCalls
+from rocketapp.consumer.elsewhere import Elsewhere
+from rocketapp.consumer.group.asked_members import AskedMembers
 from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.group.guard import SubscriptionGuard
 from rocketapp.consumer.group.leases import Leases
 from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.group.offsets import Offsets
@@ -72,6 +76,8 @@ class Group:
         self.offsets: Offsets = Offsets(
             group=name, store=self.store, observe=observe, interval=config.commit_interval, trust=self.trust
         )
+        self.guard: SubscriptionGuard = self._new_guard()
+        self.elsewhere: Elsewhere = self._new_elsewhere()
         self.concurrently: ConcurrentWay = self._new_concurrent()
         retries = RetryContext(name, self.redelivery, observe, self.stopping, config.suspend)
         self.orderly: OrderlyWay = self._new_orderly(retries)
@@ -81,6 +87,10 @@ class Group:
         }
         """The ways of plugins, by topic."""
         self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed, *self.plugged.values()
+        self.direct: DirectCalls = DirectCalls(
+            tables=self.concurrently.tables, new_completion=self._new_completion, pausing=self.pausing
+        )
+        """What others have this member consume."""
         self.watch: Watch = self._new_watch()
         self.starts: StartOffsets = StartOffsets(
             self.store,
@@ -95,6 +105,38 @@ class Group:
 
     def __repr__(self) -> str:
         return f"<Group {self.name}: {len(self.subscriptions)} topics>"
+
+    def _new_guard(self) -> SubscriptionGuard:
+        parts, retry = self._parts, retry_topic(self.name)
+        return SubscriptionGuard(
+            group=self.name,
+            own={topic: data for topic, data in self.subscriptions.items() if topic != retry},
+            retry=self.subscriptions[retry],
+            fixed=[topic.topic for topic in self._topics if topic.plugged_in is not None],
+            asked=AskedMembers(self.name, parts.client, self.brokers),
+            brokers=self.brokers,
+            config=parts.config,
+            now=parts.clock.now,
+            observe=parts.observe,
+            tasks=self.tasks,
+            start_over=self._pull_anew,
+        )
+
+    def _pull_anew(self, topics: Collection[str]) -> None:
+        for queue, owned in self.rebalancer.owned.items():
+            if queue.topic in topics:
+                owned.pull_anew()
+
+    def _new_elsewhere(self) -> Elsewhere:
+        return Elsewhere(
+            group=self.name,
+            topics=self._topics,
+            guard=self.guard,
+            brokers=self.brokers,
+            stats=self.stats,
+            stall_reasons=self.stall_reasons,
+            retries=self._parts.config.retries,
+        )
 
     def _new_redelivery(self) -> Redelivery:
         parts = self._parts
@@ -119,6 +161,7 @@ class Group:
             threads=self._parts.threads,
             group=self.name,
             crashes=self._parts.crashes,
+            elsewhere=self.elsewhere,
         )
 
     def _new_orderly(self, retries: RetryContext) -> OrderlyWay:
@@ -131,6 +174,7 @@ class Group:
             prompt=self.offsets.prompt,
             threads=self._parts.threads,
             crashes=self._parts.crashes,
+            elsewhere=self.elsewhere,
         )
 
     def _new_keyed(self, retries: RetryContext) -> KeyedWay:
@@ -142,6 +186,7 @@ class Group:
             prompt=self.offsets.prompt,
             threads=self._parts.threads,
             crashes=self._parts.crashes,
+            elsewhere=self.elsewhere,
         )
 
     def _new_plugged(self, topic: ConsumedTopic) -> PluggedWay:
@@ -189,6 +234,7 @@ class Group:
             in_hand=lambda: [(handler, first_of(item)) for handler, item in self._in_hand()],
             interval=parts.config.rebalance_interval,
             observe=parts.observe,
+            seen=self.guard.look,
         )
 
     def _in_hand(self) -> list[tuple[Handler, Any]]:

@@ -150,6 +150,11 @@ class Assignment:
         if self._consuming is not None:
             self._consuming[1].hold()
 
+    def pull_anew(self) -> None:
+        """What its pulls ask for has changed: discard the one under way."""
+        if self._consuming is not None:
+            self._consuming[0].start_over()
+
     def cut(self) -> None:
         """Wait for no handler any more: what still runs is lost."""
         self._wait_no_longer(True)

@@ -17,10 +17,11 @@ from typing import Any
 
 from rocketapp.consumer import idle, snapshot
 from rocketapp.consumer.assembly import Group
+from rocketapp.consumer.direct import message_of
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.idle import IdleReport
 from rocketapp.consumer.parts import ConsumerParts
-from rocketapp.errors import RocketAppError
+from rocketapp.errors import ProtocolError, RocketAppError
 from rocketapp.model.event import LoopFailed, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC, retry_topic
@@ -28,7 +29,9 @@ from rocketapp.model.route import TopicRoute
 from rocketapp.model.snapshot import GroupSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start
-from rocketapp.wire.requests.clients import FROM_FIRST, FROM_LAST, FROM_TIMESTAMP, ConsumerData
+from rocketapp.wire.requests.clients import CONSUME_PASSIVELY, FROM_FIRST, FROM_LAST, FROM_TIMESTAMP, ConsumerData
+from rocketapp.wire.requests.direct import DirectRequest, DirectResult
+from rocketapp.wire.requests.running_info import CONSUME_TYPE, PULLED, RunningInfo, encode_pulled
 
 __all__ = ["HandlerStats", "IdleReport", "PushConsumer"]
 
@@ -66,8 +69,22 @@ class PushConsumer:
         return ConsumerData(
             self._name,
             consume_from=_consume_from(starts[0]) if starts else FROM_LAST,
-            subscriptions=tuple(self._group.subscriptions.values()),
+            subscriptions=self._group.guard.told,
         )
+
+    def running_info(self) -> RunningInfo:
+        """What our own handlers want, and what we pull."""
+        pulled = self._group.guard.pulled
+        properties = {CONSUME_TYPE: CONSUME_PASSIVELY, **({} if pulled is None else {PULLED: encode_pulled(pulled)})}
+        return RunningInfo(properties, self._group.guard.own)
+
+    def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
+        """Another member, or an administrator, has us consume one stored message."""
+        try:
+            message = message_of(request, record)
+        except ProtocolError as error:
+            return str(error)
+        return self._group.direct.take(message)
 
     def members_changed(self) -> None:
         """A broker says that a member joined or left; the embedded one also that a topic has been created."""
@@ -115,6 +132,7 @@ class PushConsumer:
         if not any(map(self._client.routes.get, self._group.subscriptions)):
             # Some broker must know of us, to tell us when a topic is created: the one that would create it.
             await self._watch_route(DEFAULT_TOPIC)
+        await self._group.guard.compare()
         self._client.register_consumer(self._name, self)
         beating = self._tasks.start(self._client.heartbeat(), f"first heartbeat of {self._name}")
         await asyncio.wait([beating], timeout=_JOIN_PATIENCE)
@@ -133,12 +151,15 @@ class PushConsumer:
             if self._group.brokers.is_connected(queue.broker_name)
         )
         self._tasks.start(self._rebalancer.detect_freeze(), f"detect freezes of {self._name}")
+        await self._group.guard.agreed()
         await self._rebalancer.rebalance()
         # Before anything else is asked for: a broker may not answer for seconds, and members join meanwhile.
         self._rebalancing = self._tasks.start(self._rebalancer.run(), f"rebalance {self._name}")
         # An assignment asks by itself when its broker is reached.
         reached = [queue for queue in self._rebalancer.owned if self._group.brokers.is_connected(queue.broker_name)]
-        await asyncio.gather(*map(self._fix_start, reached))
+        # What is sent while the queues of a new topic wait for a member that knows it must not be missed.
+        waiting = [queue for topic in self._group.guard.unknown_elsewhere() for queue in self._queues_of(topic)]
+        await asyncio.gather(*map(self._fix_start, dict.fromkeys([*reached, *waiting])))
         self._tasks.start(self._group.watch.run(), f"watch {self._name}")
         if self._blocked_loop is not None:
             self._blocked_loop.join(self)
@@ -155,6 +176,8 @@ class PushConsumer:
 
         Handlers may run for `drain_timeout` seconds, or until `cut` is set.
         """
+        self._group.direct.stop()
+        self._group.elsewhere.stop()
         is_clean = await self._rebalancer.give_back_all(cut, drain_timeout)
         if self._rebalancing is not None:
             self._rebalancing.cancel()
@@ -255,6 +278,12 @@ class PushConsumer:
             # It is watched: the client goes on asking.
             self._observe(LoopFailed("routes", str(error)))
             return None
+
+    def _queues_of(self, topic: str) -> list[MessageQueue]:
+        """Those of brokers that are reached."""
+        route = self._client.routes.get(topic)
+        queues = () if route is None else route.readable_queues(topic)
+        return [queue for queue in queues if self._group.brokers.is_connected(queue.broker_name)]
 
     async def _fix_start(self, queue: MessageQueue) -> None:
         try:

@@ -26,8 +26,10 @@ class _Reason:
 
 
 OF_QUEUE, OF_LOCK, OF_RETRY, OF_TRIAL, OF_INTAKE = "queue", "lock", "retry", "trial", "intake"
+OF_ELSEWHERE = "elsewhere"
 """The places: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
-that wait to be sent back, of a paused topic of which one message is tried, and what a plugin's intake says.
+that wait to be sent back, of a paused topic of which one message is tried, what a plugin's intake says, and what is
+said of messages that wait for another member.
 """
 
 

@@ -69,6 +69,23 @@ class TopicMissing(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class SubscriptionsDiffer(Event):
+    """Members of the group subscribe differently in a way that may lose messages, or could not be asked."""
+
+    group: str
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollOut(Event):
+    """A changed subscription is rolled out: this member pulls what all members want, or no longer has to."""
+
+    group: str
+    text: str
+    """Who subscribes what, and what is pulled; empty when all members subscribe alike again."""
+
+
+@dataclass(frozen=True, slots=True)
 class StandingStill(Event):
     """A queue makes no progress. Reported once per reason."""
 

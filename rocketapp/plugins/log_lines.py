@@ -113,6 +113,11 @@ _HOW: Final[dict[type[Event], _How]] = {
         logging.WARNING,
         lambda e: f"group {e.group}: topic {e.topic} does not exist yet: it is consumed as soon as it is created",
     ),
+    events.SubscriptionsDiffer: _How(logging.WARNING, lambda e: f"group {e.group}: {e.problem}"),
+    events.RollOut: _How(
+        logging.INFO,
+        lambda e: f"group {e.group}: {e.text or 'all members subscribe alike: the roll-out is over'}",
+    ),
     events.StoreRecovered: _How(
         logging.DEBUG,
         lambda e: (

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.faults import effects, loads, mixed, outages, replays, restarts, scenarios, storms
+from tests.faults import effects, loads, mixed, outages, replays, restarts, roll_out, scenarios, storms
 from tests.faults.scenarios import Figures
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import Peer
@@ -95,6 +95,10 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
     for cluster in BOTH:
         count = 1_000 if small else 10_000
         yield "replay", cluster, "replay", on(replays.replay, "replay", cluster, count=count)
+    for cluster in BOTH:
+        for guard in ("roll-out", "off"):
+            title = f"roll out {guard}"
+            yield "roll_out", cluster, title, on(roll_out.roll_out, title, cluster, guard=guard)
     yield from _runs_of_effects(parts)
     for cluster in BOTH:
         yield "idle-queues", cluster, "idle queues", on(loads.idle_queues, "idle", cluster)

@@ -2,8 +2,8 @@
 
 Codes UPDATE_AND_CREATE_SUBSCRIPTIONGROUP 200, GET_ALL_SUBSCRIPTIONGROUP_CONFIG 201, GET_CONSUMER_CONNECTION_LIST
 203, GET_PRODUCER_CONNECTION_LIST 204, DELETE_SUBSCRIPTIONGROUP 207, GET_CONSUME_STATS 208,
-GET_CONSUMER_RUNNING_INFO 307, QUERY_TOPICS_BY_CONSUMER 343, GET_SUBSCRIPTIONGROUP_CONFIG 352 (Java:
-AdminBrokerProcessor).
+GET_CONSUMER_RUNNING_INFO 307, CONSUME_MESSAGE_DIRECTLY 309, QUERY_TOPICS_BY_CONSUMER 343,
+GET_SUBSCRIPTIONGROUP_CONFIG 352 (Java: AdminBrokerProcessor).
 """
 
 from __future__ import annotations
@@ -24,13 +24,15 @@ from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.requests import statistics
 from rocketapp.wire.requests.admin import ConsumerGroupRequest, ProducerGroupRequest, RunningInfoRequest
+from rocketapp.wire.requests.direct import DirectRequest
 from rocketapp.wire.requests.routes import encode_topic_list
 from rocketapp.wire.requests.statistics import ConsumedOffset, ConsumerConnection, encode_consume_stats
 
-RUNNING_INFO_TIMEOUT = 10.0
-"""Seconds within which a member has to answer a request for its running info."""
+MEMBER_TIMEOUT = 10.0
+"""Seconds within which a member has to answer a request that is forwarded to it."""
 
 
 class GroupProcessor:
@@ -48,6 +50,7 @@ class GroupProcessor:
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
         }
@@ -141,21 +144,33 @@ class GroupProcessor:
     def running_info(self, connection: Connection, command: Command) -> Command | None:
         """Ask the member, and forward its answer."""
         request = RunningInfoRequest.from_fields(command.fields)
-        group = self._core.consumers.group(request.group)
-        members = group.members.items() if group is not None else ()
-        channel = next((channel for channel, member in members if member.client_id == request.client_id), None)
-        if not isinstance(channel, Connection):
-            raise BrokerError(
-                ResponseCode.SYSTEM_ERROR, f"The Consumer <{request.group}> <{request.client_id}> not online"
-            )
         question = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, request.to_fields())
-        answer = channel.start_request(question, timeout=RUNNING_INFO_TIMEOUT)
+        return self._ask_member(connection, command, request.group, request.client_id, question)
+
+    def consume_directly(self, connection: Connection, command: Command) -> Command | None:
+        """Have the member consume one stored message, and forward its answer."""
+        request = DirectRequest.from_fields(command.fields)
+        record = self._core.store.record_at(parse_offset_id(request.offset_message_id)[2])
+        if record is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no message is stored at {request.offset_message_id}")
+        question = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, dict(command.fields or {}), record)
+        return self._ask_member(connection, command, request.group, request.client_id, question)
+
+    def _ask_member(
+        self, connection: Connection, command: Command, name: str, client_id: str, question: Command
+    ) -> Command | None:
+        group = self._core.consumers.group(name)
+        members = group.members.items() if group is not None else ()
+        channel = next((channel for channel, member in members if member.client_id == client_id), None)
+        if not isinstance(channel, Connection):
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{name}> <{client_id}> not online")
+        answer = channel.start_request(question, timeout=MEMBER_TIMEOUT)
 
         def hand_on(answered: asyncio.Future[Command]) -> None:
             error = answered.exception()
             if isinstance(error, TransportError):
                 response = Command.response(
-                    command, ResponseCode.CONSUME_MSG_TIMEOUT, remark=f"consumer <{request.client_id}>: {error}"
+                    command, ResponseCode.CONSUME_MSG_TIMEOUT, remark=f"consumer <{client_id}>: {error}"
                 )
             else:
                 told = answered.result()

@@ -7,7 +7,7 @@ turns a missing answer into an empty one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from random import Random
 from typing import Any
 
@@ -22,7 +22,7 @@ from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
-from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUSPEND, PullRequest
+from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullRequest
 from rocketapp.wire.requests.send_back import SendBackRequest
 
 _MEMBERS_TIMEOUT = 1.0
@@ -40,6 +40,8 @@ class Brokers:
         self._tasks = tasks
         self._beating: asyncio.Task[Any] | None = None
         self._suspend_ms = int(config.long_poll * 1000)
+        self.carried: Mapping[str, SubscriptionData] = {}
+        """By topic what pulls ask for by themselves, whatever the broker has heard of the group: see `group.guard`."""
 
     def is_connected(self, broker_name: str) -> bool:
         """Whether there is a living connection to its master."""
@@ -57,6 +59,10 @@ class Brokers:
         if connection is None:
             raise TransportError(broker_name, "its master is not connected")
         return connection
+
+    async def connection(self, broker_name: str) -> Connection:
+        """A connection to its master; TransportError when it cannot be reached."""
+        return await self._master(broker_name)
 
     def hold(self, broker_name: str) -> None:
         """Keep its addresses, whatever the routes say, until as many calls of `release`."""
@@ -122,23 +128,27 @@ class Brokers:
             broker_id, address = MASTER_ID, self._client.broker_address(queue.broker_name)
         if address is None:
             raise TransportError(queue.broker_name, "no address of it is known")
+        connection = await self._client.connection(address)
+        # Only now: what is carried may have changed meanwhile.
+        carried = self.carried.get(queue.topic)
         commits = commit_offset is not None and commit_offset > 0 and broker_id == MASTER_ID
-        config = self._config
+        config, flags = self._config, FLAG_SUSPEND if carried is None else FLAG_SUSPEND | FLAG_SUBSCRIPTION
         request = PullRequest(
             group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             offset=offset,
             max_messages=config.pull_batch_size,
-            sys_flag=FLAG_SUSPEND | FLAG_COMMIT if commits else FLAG_SUSPEND,
+            sys_flag=flags | FLAG_COMMIT if commits else flags,
             commit_offset=-1 if commit_offset is None else commit_offset,
             suspend_ms=self._suspend_ms,
             sub_version=subscription.version,
+            expression=None if carried is None else carried.expression,
             expression_type=subscription.expression_type,
             max_bytes=config.pull_batch_bytes,
             broker_name=queue.broker_name,
         )
-        return pull.start(await self._client.connection(address), request, config.pull_timeout)
+        return pull.start(connection, request, config.pull_timeout)
 
     # The group.
 

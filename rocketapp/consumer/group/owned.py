@@ -38,6 +38,10 @@ class Owned(Protocol):
         """Wait for no handler any more."""
         ...
 
+    def pull_anew(self) -> None:
+        """What its pulls ask for has changed."""
+        ...
+
     async def run(self) -> None: ...
 
 

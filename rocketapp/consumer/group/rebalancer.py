@@ -56,14 +56,17 @@ class Rebalancer:
         in_hand: Callable[[], list[tuple[Handler, Message]]],
         interval: float,
         observe: Observe,
+        seen: Callable[[frozenset[str]], None] = lambda members: None,
     ) -> None:
         """`doubts()` is called when queues may be in doubt, or may be trusted again.
+
+        `seen(members)` is called after each look, with the members of the group.
 
         `in_hand()`: every running call of the group, its handler and its message (of a batch, the first).
         """
         self._group, self._topics, self._client, self._brokers = group, topics, client, brokers
         self._trust, self._assignments, self._doubts = trust, assignments, doubts
-        self._in_hand, self._interval, self._observe = in_hand, interval, observe
+        self._in_hand, self._interval, self._observe, self._seen = in_hand, interval, observe, seen
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(observe)
         self._news = asyncio.Event()
@@ -145,6 +148,7 @@ class Rebalancer:
             self._observe(LoopFailed("rebalance", told[0]))
         self._told = told[0] if told else None
         self.is_complete = all(problem is None for problem in problems)
+        self._seen(self.members)
         return self.is_complete
 
     def _is_settled(self, broker_name: str) -> bool:

@@ -135,6 +135,8 @@ class Puller:
         """Done when the queue is resumed; None while it is not paused."""
         self._stopped: tuple[Text, str, float] | None = None
         """Why it does not pull, apart from a pause: text, kind, patience."""
+        self._is_outdated = False
+        """The pull under way was cancelled by us, not the loop."""
 
     def __repr__(self) -> str:
         return f"<Puller {self._queue.message_queue} at {self._queue.end_offset}>"
@@ -156,6 +158,11 @@ class Puller:
             else:
                 self._stops(*self._stopped)
 
+    def start_over(self) -> None:
+        """Discard the pull under way: it asks for less than is wanted by now."""
+        if self._coming is not None and self._coming.cancel():
+            self._is_outdated = True
+
     async def run(self) -> Correction:
         """Pull until cancelled, or until the broker has nothing at our offset: where to go on instead."""
         context, queue = self._context, self._queue.message_queue
@@ -163,6 +170,11 @@ class Puller:
         while True:
             try:
                 return await self._pull_on()
+            except asyncio.CancelledError:
+                task, was_outdated = asyncio.current_task(), self._is_outdated
+                self._is_outdated = False
+                if not was_outdated or (task is not None and task.cancelling()):
+                    raise
             except RocketAppError as error:
                 # The slave that a broker sent us to may be gone; the master says anew where to read.
                 self._broker_id = MASTER_ID

@@ -16,6 +16,7 @@ from itertools import chain
 from typing import Any
 
 from rocketapp.consumer.crashes import Crashes
+from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.suspect_line import Suspected, SuspectLine
@@ -51,6 +52,7 @@ class ConcurrentWay(WayByWorkers):
         threads: MakeThreads = Threads,
         group: str = "",
         crashes: Crashes | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         """`new_completion(process_queue, handler, keep)` judges the calls of one handler in one session.
 
@@ -64,7 +66,7 @@ class ConcurrentWay(WayByWorkers):
         self._group = group
         self.crashes: Crashes | None = crashes
         self.suspects: SuspectLine = SuspectLine() if crashes is None else crashes.line
-        super().__init__(WorkersOfHandlers(observe, threads, crashes))
+        super().__init__(WorkersOfHandlers(observe, threads, crashes), elsewhere)
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(topics)
         """Which workers take which message, by topic."""
 
@@ -94,7 +96,7 @@ class ConcurrentDelivery:
         self._process_queue = process_queue
         self._topic = None if is_retry_topic(topic) else topic
         """None: a retry queue, whose messages belong to any topic."""
-        self._new_completion, self._stats = way.new_completion, way.stats
+        self._new_completion, self._stats, self._unmatched_of = way.new_completion, way.stats, way.unmatched
         self._tables: Mapping[str, TagTable[Workers]] = way.tables
         self._suspicion, self._line = way.suspicion(process_queue), way.suspects
         self._record = None if way.crashes is None else partial(way.record, process_queue)
@@ -233,12 +235,19 @@ class ConcurrentDelivery:
         for workers, given in shares:
             share = given if self._suspicion is None else self._without_suspects(workers, given)
             if workers is None:
-                self._process_queue.finish_all(share)
-                self._stats.count_unmatched(topic, len(share))
+                self._give_unmatched(topic, share)
             elif not share:
                 continue
             elif workers.batch is not None:
                 self._batches_of(workers, *workers.batch).add(share)
+            else:
+                self._submit(workers, list(share))
+
+    def _give_unmatched(self, topic: str, messages: Sequence[Message]) -> None:
+        for workers, share in self._unmatched_of(topic, messages):
+            if workers is None:
+                self._process_queue.finish_all(share)
+                self._stats.count_unmatched(topic, len(share))
             else:
                 self._submit(workers, list(share))
 

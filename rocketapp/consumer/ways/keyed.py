@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rocketapp.consumer.crashes import Crashes
+from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_workers import WayByWorkers
@@ -38,14 +39,15 @@ class KeyedWay(WayByWorkers):
         prompt: Prompt = no_prompt,
         threads: MakeThreads = Threads,
         crashes: Crashes | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         """`prompt` is called when messages of a queue were finished; `threads(name, most)` makes threads.
 
         `crashes`: where is noted down what is in hand; None: nowhere.
         """
-        super().__init__(WorkersOfHandlers(observe, threads, crashes))
+        super().__init__(WorkersOfHandlers(observe, threads, crashes), elsewhere)
         key_watches = KeyWatches(retries.group, observe)
-        self._context = KeyedContext(stats, retries, prompt, self._workers.tasks, key_watches, crashes)
+        self._context = KeyedContext(stats, retries, prompt, self._workers.tasks, key_watches, self.unmatched, crashes)
         self._tables = self._workers.tables(topic for topic in topics if topic.is_keyed)
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> KeyedDelivery:

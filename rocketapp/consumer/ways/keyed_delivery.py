@@ -40,6 +40,8 @@ class KeyedContext:
     prompt: Prompt
     tasks: Tasks
     key_watches: KeyWatches
+    unmatched: Callable[[str, Sequence[Message]], list[tuple[Workers | None, Sequence[Message]]]]
+    """By topic: what becomes of messages that no handler takes; None: they are done."""
     crashes: Crashes | None = None
 
 
@@ -93,11 +95,19 @@ class KeyedDelivery:
         """Messages that were just put into the process queue, in offset order."""
         for workers, share in self._table.split(messages):
             if workers is None:
-                self.process_queue.finish_all(share)
-                self.context.stats.count_unmatched(self.process_queue.message_queue.topic, len(share))
+                self._add_unmatched(share)
             else:
                 self._lane(workers).add(share)
         self.look_soon()
+
+    def _add_unmatched(self, messages: Sequence[Message]) -> None:
+        topic = self.process_queue.message_queue.topic
+        for workers, share in self.context.unmatched(topic, messages):
+            if workers is None:
+                self.process_queue.finish_all(share)
+                self.context.stats.count_unmatched(topic, len(share))
+            else:
+                self._lane(workers).add(share)
 
     def hold(self, topic: str | None = None) -> None:
         """Start no further message; running calls go on. A keyed queue holds one topic: `topic` is ignored."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -47,6 +47,8 @@ class OrderlyContext:
     tasks: Tasks
     waits: StallReasons
     """Queues that wait for a free call of their handler."""
+    unmatched: Callable[[str, Sequence[Message]], list[tuple[SerialExecutor | None, Sequence[Message]]]]
+    """By topic: what becomes of messages that no handler takes; None: they are done."""
     crashes: Crashes | None = None
     """Where is noted down what is in hand; None: nowhere."""
     deliveries: dict[OrderlyDelivery, None] = field(default_factory=dict)
@@ -113,8 +115,12 @@ class OrderlyDelivery:
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""
         for executor, run in self._table.runs(messages):
-            self._ready.extend((executor, list(run[at : at + RUN])) for at in range(0, len(run), RUN))
+            for taker, part in [(executor, run)] if executor is not None else self._unmatched(run):
+                self._ready.extend((taker, list(part[at : at + RUN])) for at in range(0, len(part), RUN))
         self._changed.set()
+
+    def _unmatched(self, messages: Sequence[Message]) -> list[tuple[SerialExecutor | None, Sequence[Message]]]:
+        return self._context.unmatched(self._process_queue.message_queue.topic, messages)
 
     def hold(self, topic: str | None = None) -> None:
         """Start no further message; the running call goes on. An orderly queue holds one topic: `topic` is ignored."""

@@ -51,6 +51,10 @@ class WorkersOfHandlers:
         for workers in self._all:
             workers.halt()
 
+    def one(self, handler: Handler) -> Workers:
+        """Workers of one more handler."""
+        return self._of(handler)
+
     def _of(self, handler: Handler) -> Workers:
         workers: Workers
         if handler.subscription.is_async:

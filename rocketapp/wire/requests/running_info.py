@@ -19,8 +19,16 @@ from rocketapp.wire.requests.clients import subscription_members, subscription_o
 
 CONSUME_TYPE, STARTED, CLIENT_VERSION = "PROP_CONSUME_TYPE", "PROP_CONSUMER_START_TIMESTAMP", "PROP_CLIENT_VERSION"
 """Names of properties. Java's tool reads the first two without asking whether they are there."""
+PULLED = "PROP_ROCKETAPP_PULLED"
+"""Name of ours: by topic the expression that the member pulls, as JSON. Who tells it takes part in roll-outs."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
+_decode_pulled = msgspec.json.Decoder(dict[str, str]).decode
+
+
+def encode_pulled(pulled: Mapping[str, str]) -> str:
+    """The value of PULLED."""
+    return _encode(pulled).decode()
 
 
 class RunningInfo(NamedTuple):
@@ -28,6 +36,15 @@ class RunningInfo(NamedTuple):
 
     properties: Mapping[str, str]
     subscriptions: tuple[SubscriptionData, ...]
+    """What its own handlers want."""
+
+    @property
+    def pulled(self) -> dict[str, str] | None:
+        """By topic the expression that it pulls; None when it does not tell, or tells what cannot be read."""
+        try:
+            return _decode_pulled(self.properties[PULLED])
+        except (KeyError, msgspec.DecodeError):
+            return None
 
     def encode(self) -> bytes:
         return _encode(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from rocketapp.client.members import Members
 from rocketapp.errors import SetupError
 from rocketapp.wire.requests.clients import ConsumerData
+from rocketapp.wire.requests.direct import DirectRequest, DirectResult
+from rocketapp.wire.requests.running_info import CONSUME_TYPE, RunningInfo
 
 
 class Member:
@@ -17,6 +20,12 @@ class Member:
 
     def consumer_data(self) -> ConsumerData:
         return ConsumerData(self.group)
+
+    def running_info(self) -> RunningInfo:
+        return RunningInfo({CONSUME_TYPE: "CONSUME_PASSIVELY"}, ())
+
+    def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
+        return f"not {request.offset_message_id}"
 
     def members_changed(self) -> None:
         self.heard.append("members")

@@ -506,7 +506,7 @@ class Member:
         parts = ConsumerParts(
             client=self.client,
             producer=self.producer,
-            config=config or ConsumerConfig(),
+            config=config or ConsumerConfig(subscription_guard="off"),
             clock=cluster.clock,
             random=random,
             observe=self.events,

@@ -1,0 +1,130 @@
+"""Messages that another member, or a tool, has this one consume: the other side of `consumer.elsewhere`.
+
+Each message gets a process queue of its own. It is judged like any other: one that fails is sent back or dead-lettered
+by us, and the answer comes when it is done or a broker has stored its copy. Of a topic that is consumed in order the
+owner of the queue has to try again in place, so a failure is its answer.
+
+The same message may be offered again while its handler still runs, or after: it is called once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pausing import Pausing
+from rocketapp.consumer.ways.by_offset import ByOffset
+from rocketapp.consumer.ways.delivery import NewCompletion
+from rocketapp.consumer.workers.work import Completion, Work, Workers
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.tag_table import TagTable
+from rocketapp.wire.record import Message, decode_record, decode_records
+from rocketapp.wire.requests.direct import LATER, SUCCESS, DirectRequest, DirectResult
+
+_KEPT = 10_000
+"""Messages whose end is remembered."""
+DONE = DirectResult(SUCCESS)
+Key = tuple[str, str, int, int]
+"""Broker, topic, queue id and offset."""
+
+
+class _InOrder(ByOffset):
+    """Acknowledges one message of an orderly topic, or says why it failed."""
+
+    __slots__ = ("_failed",)
+
+    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, failed: Callable[[str], None]) -> None:
+        super().__init__(process_queue, handler)
+        self._failed = failed
+
+    def judge(self, item: Any, result: object, raised: bool) -> None:
+        for _, failure in self.settle(item, result, raised):
+            self._failed(str(failure))
+
+
+class DirectCalls:
+    """Runs what others hand to this member of one group."""
+
+    def __init__(
+        self, *, tables: Mapping[str, TagTable[Workers]], new_completion: NewCompletion, pausing: Pausing
+    ) -> None:
+        """`tables`: which workers take which message, by topic."""
+        self._tables, self._new_completion, self._pausing = tables, new_completion, pausing
+        self._loop = asyncio.get_running_loop()
+        self._running: dict[Key, asyncio.Future[DirectResult]] = {}
+        self._done: OrderedDict[Key, None] = OrderedDict()
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        return f"<DirectCalls: {len(self._running)} running>"
+
+    def stop(self) -> None:
+        """Take nothing more; what was taken goes on."""
+        self._stopped = True
+
+    def take(self, message: Message) -> asyncio.Future[DirectResult] | str:
+        """What becomes of the message, later; or why it is not taken."""
+        queue = message.queue
+        assert queue is not None
+        key = (queue.broker_name, queue.topic, queue.queue_id, message.offset)
+        if key in self._done:
+            answer: asyncio.Future[DirectResult] = self._loop.create_future()
+            answer.set_result(DONE)
+            return answer
+        if key in self._running:
+            return self._running[key]
+        if self._stopped:
+            return "this member stops"
+        if reason := self._pausing.pauses.reason(message.topic):
+            return f"topic {message.topic} is {reason}"
+        table = self._tables.get(message.topic)
+        workers = None if table is None else table.split([message])[0][0]
+        if workers is None:
+            return f"no handler of this member takes tag {message.tag!r} of {message.topic}"
+        answer = self._running[key] = self._loop.create_future()
+        answer.add_done_callback(lambda _: self._ended(key))
+        self._submit(workers, queue, message, answer)
+        return answer
+
+    def _ended(self, key: Key) -> None:
+        answer = self._running.pop(key)
+        if not answer.cancelled() and answer.result() == DONE:
+            self._done[key] = None
+            if len(self._done) > _KEPT:
+                self._done.popitem(last=False)
+
+    def _submit(
+        self, workers: Workers, queue: MessageQueue, message: Message, answer: asyncio.Future[DirectResult]
+    ) -> None:
+        own: ProcessQueue[Message] = ProcessQueue(queue, message.offset)
+        own.put([message])
+
+        def look() -> None:
+            if not own and not answer.done():
+                answer.set_result(DONE)
+
+        def failed(reason: str) -> None:
+            if not answer.done():
+                answer.set_result(DirectResult(LATER, reason))
+
+        about = workers.handler.subscription
+        completion: Completion
+        if about.orderly or about.order_by is not None:
+            completion = _InOrder(own, workers.handler, failed)
+        else:
+            completion = self._new_completion(own, workers.handler, lambda _: failed("its topic was stopped"))
+        own.watch(look)
+        workers.submit(Work([message if workers.batch is None else [message]], completion))
+
+
+def message_of(request: DirectRequest, record: bytes) -> Message:
+    """The message in the record that came with the request. Raises ProtocolError."""
+    found = decode_record(record)
+    queue = MessageQueue(found.topic, request.broker_name, found.queue_id)
+    messages = decode_records(record, queue)
+    # A record may hold a batch of messages.
+    return next((one for one in messages if one.offset == request.queue_offset), messages[0])

@@ -1,0 +1,199 @@
+"""Messages that no handler of this process takes and another member wants: they are handed to that member.
+
+The other member is asked, through the broker that stores the message, to consume it now. The message stays unfinished
+here until the answer says that it is done, so it is neither lost nor overtaken in an orderly queue, and it needs no
+second copy. To the ways of consuming this is one more handler of the topic: its call is the hand-over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rocketapp.client.calls import direct
+from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.group.guard import SubscriptionGuard
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.stall_reasons import OF_ELSEWHERE, StallReasons
+from rocketapp.consumer.stats import GroupStats
+from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import ALL_TAGS, Subscription
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.direct import SUCCESS, DirectRequest
+
+AT_ONCE = 8
+"""Messages of one topic that are handed over at the same time: a broker waits in one of its few threads for each."""
+ANSWER_TIMEOUT = 12.0
+"""Seconds that a broker may take to answer; Apache RocketMQ waits for the member for 10."""
+PATIENCE = 60.0
+"""Seconds in which a member has to take a message of a concurrent topic, before it counts as a failed attempt."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+"""Seconds until a message is offered again."""
+_TELL_AFTER = 5.0
+"""Seconds after which it is said that messages wait for another member."""
+NAME = "a handler of another member"
+
+
+class NotTakenError(RocketAppError):
+    """No member that wants a message has taken it."""
+
+
+class FailedElsewhereError(RocketAppError):
+    """The handler of another member failed on a message."""
+
+
+class Elsewhere:
+    """The hand-overs of one group."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        topics: Sequence[ConsumedTopic],
+        guard: SubscriptionGuard,
+        brokers: Brokers,
+        stats: GroupStats,
+        stall_reasons: StallReasons,
+        retries: int,
+    ) -> None:
+        """`retries`: of topics that this process does not subscribe."""
+        self._group, self._guard, self._brokers, self._stats = group, guard, brokers, stats
+        self._stall_reasons, self._retries = stall_reasons, retries
+        self._topics = {topic.topic: topic for topic in topics}
+        self._loop = asyncio.get_running_loop()
+        self._waiting: Counter[MessageQueue] = Counter()
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        return f"<Elsewhere {self._group}: {self._waiting.total()} waiting>"
+
+    def split(self, topic: str, messages: Sequence[Message]) -> list[tuple[bool, Sequence[Message]]]:
+        """Messages that no handler here takes, in their order: runs that another member wants, and runs of the rest."""
+        takers = self._guard.others
+        if not takers:
+            return [(False, messages)]
+        runs: list[tuple[bool, list[Message]]] = []
+        for message in messages:
+            is_wanted = bool(takers.takers(topic, message.raw_tag()))
+            if runs and runs[-1][0] is is_wanted:
+                runs[-1][1].append(message)
+            else:
+                runs.append((is_wanted, [message]))
+        return list(runs)
+
+    def handler(self, topic: str) -> Handler:
+        """What ways of consuming call for the messages of this topic."""
+        known = self._topics.get(topic)
+        return Handler(self._unknown(topic) if known is None else _as_here(known), self._hand_over)
+
+    def stop(self) -> None:
+        """This member leaves: what waits for another one is not waited for."""
+        self._stopped = True
+
+    def _unknown(self, topic: str) -> Subscription:
+        return Subscription(
+            topic=topic,
+            group=self._group,
+            tags=frozenset(),
+            expression=ALL_TAGS,
+            orderly=False,
+            batch=None,
+            batch_wait=0.0,
+            concurrency=AT_ONCE,
+            retries=self._retries,
+            start="first",
+            timeout=None,
+            cluster="",
+            is_async=True,
+            handler_name=NAME,
+            place="",
+        )
+
+    async def _hand_over(self, message: Message) -> None:
+        """Return when a member has done the message, or when none wants it any more."""
+        topic, tag = message.topic, message.raw_tag()
+        known = self._topics.get(topic)
+        until = None if known is not None and known.needs_lock else self._loop.time() + PATIENCE
+        pause, turn, problem, waits = _FIRST_PAUSE, message.offset, "", False
+        try:
+            while True:
+                takers = self._guard.others.takers(topic, tag)
+                if not takers:
+                    self._stats.count_unmatched(topic, 1)
+                    return
+                member = takers[turn % len(takers)]
+                found = await self._offer(message, member)
+                if not found:
+                    return
+                problem, turn = f"member {member} does not take it: {found}", turn + 1
+                if self._stopped or (until is not None and self._loop.time() >= until):
+                    raise NotTakenError(problem)
+                waits = self._wait(message, problem, is_new=not waits)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+        finally:
+            if waits:
+                self._wait_no_more(message)
+
+    async def _offer(self, message: Message, member: str) -> str:
+        """Why this member does not take it now; empty when it has done it."""
+        queue = message.queue
+        assert queue is not None
+        request = DirectRequest(
+            self._group, member, message.offset_message_id, queue.topic, queue.broker_name, message.offset
+        )
+        while True:
+            try:
+                connection = await self._brokers.connection(queue.broker_name)
+                answer = await direct.consume(connection, request, ANSWER_TIMEOUT)
+            except RequestTimeoutError as error:
+                return str(error)
+            except BrokerError as error:
+                if error.code == ResponseCode.CONSUME_MSG_TIMEOUT and not self._stopped:
+                    continue  # it may be at it: asked again, it waits for the same call
+                return error.remark or str(error)
+            except RocketAppError as error:
+                return str(error)
+            if answer.result != SUCCESS:
+                raise FailedElsewhereError(f"member {member}: {answer.remark or answer.result}")
+            return ""
+
+    def _wait(self, message: Message, problem: str, *, is_new: bool) -> bool:
+        queue = message.queue
+        assert queue is not None
+        self._waiting[queue] += is_new
+        count = self._waiting[queue]
+        text = (
+            f"{count} message{'s' * (count > 1)} that this app has no handler for wait{'s' * (count == 1)}: {problem}"
+        )
+        self._stall_reasons.still(queue, text, kind="elsewhere", patience=_TELL_AFTER, place=OF_ELSEWHERE)
+        return True
+
+    def _wait_no_more(self, message: Message) -> None:
+        queue = message.queue
+        assert queue is not None
+        self._waiting[queue] -= 1
+        if not self._waiting[queue]:
+            del self._waiting[queue]
+            self._stall_reasons.moving(queue, place=OF_ELSEWHERE)
+
+
+def _as_here(topic: ConsumedTopic) -> Subscription:
+    """As our own handlers of the topic, where that matters: order and retries."""
+    return replace(
+        topic.handlers[0].subscription,
+        tags=frozenset(),
+        expression=ALL_TAGS,
+        batch=None,
+        concurrency=AT_ONCE,
+        timeout=None,
+        is_async=True,
+        handler_name=NAME,
+        retry=None,
+        idempotent=False,
+        rate=None,
+    )

@@ -1,0 +1,236 @@
+"""The subscription guard: members of one group that subscribe differently lose nothing while a change is rolled out.
+
+A broker keeps one subscription for a group, and the owner of a queue passes over what it does not pull. So the guard
+asks the other members what they want. With `roll-out` every member pulls what any of them wants: its pulls carry that
+union, whatever the broker has heard last. Messages that no handler here takes go to a member that wants them
+(`consumer.elsewhere`). A member that joins is ready when all others pull the union, so nothing that it wants is passed
+over from then on. It looks again after each rebalance, never per message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.group.asked_members import Asked, AskedMembers
+from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.errors import ConfigError
+from rocketapp.model.event import Observe, RollOut, SubscriptionsDiffer
+from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.roll_out import Difference, Others, Said, Wants, differences, passes_over, shown, united
+from rocketapp.tasks import Tasks
+
+LINGER = 30.0
+"""Seconds for which a member that is gone still counts: a broker that restarts forgets all of them for a moment."""
+_LOOK = 0.1
+"""Seconds between looks whether the others pull the union."""
+_AGAIN = 1.0
+"""Seconds until members that did not answer are asked again."""
+_TRIES = 5
+"""How often they are asked, before it is left to the next rebalance."""
+_SHOWN = 4
+"""Differences that one line names."""
+
+
+class SubscriptionGuard:
+    """What one member knows of the subscriptions of the others, and what follows for its pulls and heartbeats."""
+
+    def __init__(
+        self,
+        *,
+        group: str,
+        own: Mapping[str, SubscriptionData],
+        retry: SubscriptionData,
+        fixed: Collection[str],
+        asked: AskedMembers,
+        brokers: Brokers,
+        config: ConsumerConfig,
+        now: Callable[[], float],
+        observe: Observe,
+        tasks: Tasks,
+        start_over: Callable[[Collection[str]], None],
+    ) -> None:
+        """`own`: what our handlers want, without the `retry` topic. `fixed`: topics whose pulls cannot be widened.
+
+        `now()`: seconds since 1970. `start_over(topics)` discards the pulls of these topics that are under way.
+        """
+        self._group, self._own, self._retry, self._fixed = group, dict(own), retry, frozenset(fixed)
+        self._asked, self._brokers, self._observe, self._tasks = asked, brokers, observe, tasks
+        self._mode, self._limit = config.subscription_guard, config.rebalance_interval + 5.0
+        self._now, self._start_over = now, start_over
+        self._loop = asyncio.get_running_loop()
+        self._said: dict[str, Said] = {}
+        self._seen: dict[str, float] = {}
+        """By member the loop's time when a list last named it."""
+        self._silent: dict[str, str] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._version = max((data.version for data in own.values()), default=0)
+        self._text = ""
+        self.others: Others = Others(own, ())
+        """Who wants what we have no handler for."""
+        self.told: tuple[SubscriptionData, ...] = (*self._own.values(), retry)
+        """What heartbeats tell: without a roll-out what our handlers want, otherwise what all members want."""
+
+    def __repr__(self) -> str:
+        return f"<SubscriptionGuard {self._group}: {self._text or 'all members subscribe alike'}>"
+
+    @property
+    def own(self) -> tuple[SubscriptionData, ...]:
+        """What our handlers want, and the retry topic."""
+        return (*self._own.values(), self._retry)
+
+    @property
+    def pulled(self) -> dict[str, str] | None:
+        """By topic the expression of our pulls; None when we take part in no roll-out."""
+        if self._mode != "roll-out":
+            return None
+        return {topic: shown(self._brokers.carried.get(topic, data)) for topic, data in self._own.items()}
+
+    @property
+    def text(self) -> str:
+        """What is rolled out, in words; empty when all members subscribe alike."""
+        return self._text
+
+    # At the start.
+
+    async def compare(self) -> None:
+        """Before the first heartbeat: ask the living members. Raises ConfigError when the guard refuses."""
+        if self._mode == "off":
+            return
+        members = await self._asked.others()
+        if not members:
+            return
+        self._learn(members, await self._asked.ask(members))
+        found = self._differences()
+        if found and self._mode == "refuse":
+            mend = "stop that member before, or roll out with consumer.subscription_guard = 'roll-out'"
+            raise ConfigError("consumer.subscription_guard", f"group {self._group}: {_joined(found)}: {mend}")
+        if self._silent:
+            names = ", ".join(f"{name} ({why})" for name, why in sorted(self._silent.items()))
+            self._observe(SubscriptionsDiffer(self._group, f"not asked what they subscribe: {names}"))
+        if self._mode == "roll-out":
+            self._adopt()
+        elif found:
+            lost = "what only one side wants is lost in queues of the other"
+            self._observe(SubscriptionsDiffer(self._group, f"{_joined(found)}: {lost}"))
+
+    async def agreed(self) -> None:
+        """After the first heartbeat: return when every member that can tell pulls the union, or after a limit."""
+        if self._mode != "roll-out" or not self._said:
+            return
+        deaf = [name for name, said in self._said.items() if said.pulls is None and differences(self._own, said)]
+        if deaf:
+            names = ", ".join(sorted(deaf))
+            problem = f"{names} cannot take part in the roll-out: what only others want is lost in their queues"
+            self._observe(SubscriptionsDiffer(self._group, problem))
+        until = self._loop.time() + self._limit
+        while behind := self._behind():
+            if self._loop.time() >= until:
+                names = ", ".join(sorted(behind))
+                problem = f"{names} did not take up the union within {self._limit:g} s: messages may be lost there"
+                self._observe(SubscriptionsDiffer(self._group, problem))
+                return
+            await asyncio.sleep(_LOOK)
+            present = await self._asked.others()
+            self._learn(present, await self._asked.ask(present & (set(behind) | (present - self._said.keys()))))
+            for name in set(behind) - present:
+                self._said.pop(name, None)
+            self._adopt()
+
+    def unknown_elsewhere(self) -> list[str]:
+        """Our topics that some member does not subscribe: its share of their queues waits."""
+        return sorted({one.topic for one in self._differences() if not one.theirs})
+
+    # While it runs.
+
+    def look(self, members: frozenset[str]) -> None:
+        """A rebalance has seen these members."""
+        if self._mode != "roll-out" or not members:
+            return
+        now = self._loop.time()
+        self._seen.update(dict.fromkeys(members, now))
+        unknown = self._unknown(members)
+        gone = [name for name in self._said if now - self._seen.setdefault(name, now) > LINGER]
+        for name in gone:
+            del self._said[name], self._seen[name]
+        for name in self._silent.keys() - members:
+            del self._silent[name]
+        if gone:
+            self._adopt()
+        if unknown and (self._looking is None or self._looking.done()):
+            self._looking = self._tasks.start(self._look(unknown), f"subscriptions of {self._group}")
+
+    async def _look(self, unknown: set[str]) -> None:
+        for _ in range(_TRIES):
+            self._learn(unknown, await self._asked.ask(unknown))
+            self._adopt()
+            unknown = {name for name in unknown if name in self._silent}
+            if not unknown:
+                return
+            await asyncio.sleep(_AGAIN)
+
+    def _unknown(self, members: Iterable[str]) -> set[str]:
+        return {name for name in members if name not in self._said and name != self._asked.me}
+
+    def _learn(self, members: Iterable[str], asked: Asked) -> None:
+        now = self._loop.time()
+        self._seen.update(dict.fromkeys(members, now))
+        self._said.update(asked.said)
+        self._silent.update(asked.silent)
+        for name in asked.said:
+            self._silent.pop(name, None)
+
+    def _differences(self) -> list[Difference]:
+        return [one for _, said in sorted(self._said.items()) for one in differences(self._own, said)]
+
+    def _union(self) -> Wants:
+        return united([self._own, *(said.wants for _, said in sorted(self._said.items()))])
+
+    def _behind(self) -> list[str]:
+        union = self._union()
+        return [name for name, said in self._said.items() if said.pulls is not None and passes_over(union, said)]
+
+    def _adopt(self) -> None:
+        """Pull and tell what all members want."""
+        before, found = self.pulled, self._differences()
+        union = self._union() if found else {}
+        self._brokers.carried = (
+            {topic: data if topic in self._fixed else union[topic] for topic, data in self._own.items()}
+            if found
+            else {}
+        )
+        self.others = Others(self._own, list(self._said.values()))
+        after = self.pulled
+        if (
+            before is not None
+            and after is not None
+            and (grown := [topic for topic in after if after[topic] != before[topic]])
+        ):
+            self._start_over(grown)
+        wanted = list(union.values()) or list(self._own.values())
+        if {data.topic: shown(data) for data in wanted} != {
+            data.topic: shown(data) for data in self.told if data.topic != self._retry.topic
+        }:
+            # A broker takes the subscription of the newest version, whoever tells it.
+            self._version = max(self._version + 1, int(self._now() * 1000))
+            self.told = (*(replace(data, version=self._version) for data in wanted), self._retry)
+            self._brokers.heartbeat_soon()
+        self._tell(found)
+
+    def _tell(self, found: list[Difference]) -> None:
+        text = ""
+        if found:
+            pulled = ", ".join(
+                f"{topic} with {expression}" for topic, expression in sorted((self.pulled or {}).items())
+            )
+            text = f"{_joined(found)}; it pulls {pulled}"
+        if text != self._text:
+            self._text = text
+            self._observe(RollOut(self._group, text))
+
+
+def _joined(found: list[Difference]) -> str:
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return "; ".join(map(str, found[:_SHOWN])) + more

@@ -1,0 +1,118 @@
+"""What the members of a group subscribe, compared: what differs, what they want together, and who wants a message.
+
+While a changed subscription is rolled out, members of one group want different messages. Each queue has one owner, so
+every member has to pull what any of them wants, and what its own handlers do not take goes to a member that wants it.
+
+A subscription of another kind than tags cannot be united with others: it is compared as text alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rocketapp.model.subscription import ALL_TAGS, SubscriptionData
+
+TAGS = "TAG"
+Wants = Mapping[str, SubscriptionData]
+"""By topic; the retry topic is not among them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one member says of itself."""
+
+    client_id: str
+    wants: Wants
+    pulls: Mapping[str, str] | None = None
+    """By topic the expression that it pulls; None: it takes part in no roll-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One topic that a member subscribes otherwise than we do."""
+
+    client_id: str
+    topic: str
+    theirs: str
+    """Its expression; empty when it does not subscribe the topic."""
+    ours: str
+
+    def __str__(self) -> str:
+        theirs = f"subscribes {self.topic} with {self.theirs}" if self.theirs else f"does not subscribe {self.topic}"
+        ours = f"this app with {self.ours}" if self.ours else "this app does not subscribe it"
+        if not self.theirs:
+            ours = f"this app does, with {self.ours}"
+        return f"member {self.client_id} {theirs}, {ours}"
+
+
+def shown(data: SubscriptionData | None) -> str:
+    """An expression as it is shown: equal ones look equal."""
+    if data is None:
+        return ""
+    if data.expression_type != TAGS:
+        return f"{data.expression_type} {data.expression}"
+    return " || ".join(sorted(data.tags)) or ALL_TAGS
+
+
+def differences(mine: Wants, said: Said) -> list[Difference]:
+    """Every topic on which this member and we do not agree, sorted."""
+    topics = sorted(mine.keys() | said.wants.keys())
+    pairs = [(topic, shown(said.wants.get(topic)), shown(mine.get(topic))) for topic in topics]
+    return [Difference(said.client_id, topic, theirs, ours) for topic, theirs, ours in pairs if theirs != ours]
+
+
+def united(wants: Iterable[Wants]) -> dict[str, SubscriptionData]:
+    """What all of them want together. Where kinds of expressions differ, the first one's is kept."""
+    found: dict[str, SubscriptionData] = {}
+    for each in wants:
+        for topic, data in each.items():
+            known = found.get(topic)
+            found[topic] = data if known is None else _both(known, data)
+    return found
+
+
+def _both(one: SubscriptionData, other: SubscriptionData) -> SubscriptionData:
+    if one.expression_type != TAGS or other.expression_type != TAGS:
+        return one
+    tags = one.tags | other.tags if one.tags and other.tags else frozenset[str]()
+    expression = " || ".join(sorted(tags)) or ALL_TAGS
+    return SubscriptionData(one.topic, expression, tags, max(one.version, other.version))
+
+
+def passes_over(union: Wants, said: Said) -> list[str]:
+    """The topics of this member of which it would pass over messages that others want."""
+    pulls = said.pulls if said.pulls is not None else {topic: shown(data) for topic, data in said.wants.items()}
+    return [topic for topic in said.wants if topic in union and pulls.get(topic) != shown(union[topic])]
+
+
+class Others:
+    """Which members want messages that we have no handler for."""
+
+    def __init__(self, mine: Wants, others: Sequence[Said]) -> None:
+        self._by_topic: dict[str, tuple[dict[bytes, list[str]], list[str]]] = {}
+        for said in others:
+            for topic, data in said.wants.items():
+                own = mine.get(topic)
+                if data.expression_type != TAGS or (own is not None and shown(own) == shown(data)):
+                    continue
+                named, rest = self._by_topic.setdefault(topic, ({}, []))
+                for tag in data.tags:
+                    named.setdefault(tag.encode(), []).append(said.client_id)
+                if not data.tags:
+                    rest.append(said.client_id)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_topic)
+
+    def topics(self) -> list[str]:
+        """The topics that others subscribe otherwise than we do."""
+        return sorted(self._by_topic)
+
+    def takers(self, topic: str, tag: bytes | None) -> list[str]:
+        """The client ids of the members that want a message of this topic and tag, which no handler of ours takes."""
+        known = self._by_topic.get(topic)
+        if known is None:
+            return []
+        named, rest = known
+        return named.get(tag, []) + rest if tag is not None else rest
