@@ -88,7 +88,10 @@ class Group:
         """The ways of plugins, by topic."""
         self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed, *self.plugged.values()
         self.direct: DirectCalls = DirectCalls(
-            tables=self.concurrently.tables, new_completion=self._new_completion, pausing=self.pausing
+            tables=self.concurrently.tables,
+            new_completion=self._new_completion,
+            pausing=self.pausing,
+            record=self.concurrently.record,
         )
         """What others have this member consume."""
         self.watch: Watch = self._new_watch()

@@ -50,10 +50,19 @@ class DirectCalls:
     """Runs what others hand to this member of one group."""
 
     def __init__(
-        self, *, tables: Mapping[str, TagTable[Workers]], new_completion: NewCompletion, pausing: Pausing
+        self,
+        *,
+        tables: Mapping[str, TagTable[Workers]],
+        new_completion: NewCompletion,
+        pausing: Pausing,
+        record: Callable[[ProcessQueue[Message], int, int], bytes],
     ) -> None:
-        """`tables`: which workers take which message, by topic."""
+        """`tables`: which workers take which message, by topic.
+
+        `record(process_queue, first, last)`: what a worker notes down that takes these offsets.
+        """
         self._tables, self._new_completion, self._pausing = tables, new_completion, pausing
+        self._record = record
         self._loop = asyncio.get_running_loop()
         self._running: dict[Key, asyncio.Future[DirectResult]] = {}
         self._done: OrderedDict[Key, None] = OrderedDict()
@@ -118,7 +127,9 @@ class DirectCalls:
         else:
             completion = self._new_completion(own, workers.handler, lambda _: failed("its topic was stopped"))
         own.watch(look)
-        workers.submit(Work([message if workers.batch is None else [message]], completion))
+        work = Work([message if workers.batch is None else [message]], completion)
+        work.record = self._record(own, message.offset, message.offset)
+        workers.submit(work)
 
 
 def message_of(request: DirectRequest, record: bytes) -> Message:
