@@ -213,7 +213,7 @@ class SubscriptionGuard:
         if {data.topic: shown(data) for data in wanted} != {
             data.topic: shown(data) for data in self.told if data.topic != self._retry.topic
         }:
-            # A broker takes the subscription of the newest version, whoever tells it.
+            # A broker takes the subscription of the newest version, from any member.
             self._version = max(self._version + 1, int(self._now() * 1000))
             self.told = (*(replace(data, version=self._version) for data in wanted), self._retry)
             self._brokers.heartbeat_soon()

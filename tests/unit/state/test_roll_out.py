@@ -1,0 +1,90 @@
+"""What members of a group subscribe, compared."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketapp.model.subscription import SubscriptionData, parse_tags
+from rocketapp.state.roll_out import Others, Said, differences, passes_over, shown, united
+
+
+def wants(**topics: str) -> dict[str, SubscriptionData]:
+    return {topic: SubscriptionData(topic, tags, parse_tags(tags)) for topic, tags in topics.items()}
+
+
+def said(name: str = "m", pulls: dict[str, str] | None = None, **topics: str) -> Said:
+    return Said(name, wants(**topics), pulls)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "told"),
+    [
+        ({"t": "a||b"}, {"t": "b || a"}, []),
+        ({"t": "*"}, {"t": "*"}, []),
+        ({"t": "b||c"}, {"t": "a||b"}, ["member m subscribes t with a || b, this app with b || c"]),
+        ({"t": "*", "u": "*"}, {"t": "*"}, ["member m does not subscribe u, this app does, with *"]),
+        ({"t": "*"}, {"t": "*", "u": "x"}, ["member m subscribes u with x, this app does not subscribe it"]),
+    ],
+    ids=["same tags", "same star", "other tags", "missing there", "missing here"],
+)
+def test_a_difference_names_the_member_the_topic_and_both_sides(
+    mine: dict[str, str], theirs: dict[str, str], told: list[str]
+) -> None:
+    assert [str(one) for one in differences(wants(**mine), said(**theirs))] == told
+
+
+def test_another_kind_of_expression_differs_and_is_not_united() -> None:
+    sql = Said("m", {"t": SubscriptionData("t", "amount > 5", expression_type="SQL92")})
+    assert [str(one) for one in differences(wants(t="a"), sql)] == [
+        "member m subscribes t with SQL92 amount > 5, this app with a"
+    ]
+    assert shown(united([wants(t="a"), sql.wants])["t"]) == "a"
+    assert not Others(wants(t="a"), [sql])
+
+
+def test_messages_that_another_member_wants_have_takers() -> None:
+    others = Others(wants(t="b||c"), [said("old", t="a||b"), said("new", t="b||c"), said("all", u="*")])
+    assert others.topics() == ["t", "u"]
+    assert others.takers("t", b"a") == ["old"]
+    assert others.takers("t", b"x") == others.takers("t", None) == others.takers("v", b"a") == []
+    assert others.takers("u", b"x") == others.takers("u", None) == ["all"]
+
+
+def test_a_member_passes_over_what_it_does_not_pull() -> None:
+    union = united([wants(t="b||c", u="*"), wants(t="a||b")])
+    assert passes_over(union, said(t="a||b", pulls={"t": "a || b"})) == ["t"]
+    assert passes_over(union, said(t="a||b")) == ["t"]
+    assert passes_over(union, said(t="a||b", pulls={"t": "a || b || c"})) == []
+
+
+_TAGS = st.lists(st.sampled_from("abcd"), max_size=3).map(lambda tags: " || ".join(tags) or "*")
+_WANTS = st.dictionaries(st.sampled_from("tuv"), _TAGS, max_size=3)
+
+
+@given(st.lists(_WANTS, min_size=1, max_size=4), st.sampled_from("tuv"), st.sampled_from([b"a", b"d", b"x", None]))
+def test_the_union_takes_exactly_what_any_member_takes_and_others_know_who(
+    members: list[dict[str, str]], topic: str, tag: bytes | None
+) -> None:
+    each = [wants(**one) for one in members]
+
+    def takes(data: SubscriptionData | None) -> bool:
+        return data is not None and (not data.tags or (tag is not None and tag.decode() in data.tags))
+
+    union = united(each)
+    assert takes(union.get(topic)) == any(takes(one.get(topic)) for one in each)
+    mine, others = each[0], [Said(str(at), one) for at, one in enumerate(each[1:])]
+    if not takes(mine.get(topic)):
+        expected = [other.client_id for other in others if takes(other.wants.get(topic))]
+        assert sorted(Others(mine, others).takers(topic, tag)) == sorted(expected)
+
+
+@given(
+    st.lists(_WANTS, min_size=1, max_size=4).flatmap(
+        lambda members: st.tuples(st.just(members), st.permutations(members))
+    )
+)
+def test_every_member_finds_the_same_union(orders: tuple[list[dict[str, str]], list[dict[str, str]]]) -> None:
+    one, other = (united([wants(**member) for member in members]) for members in orders)
+    assert {topic: shown(data) for topic, data in one.items()} == {topic: shown(data) for topic, data in other.items()}
