@@ -87,27 +87,26 @@ class Group:
         }
         """The ways of plugins, by topic."""
         self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed, *self.plugged.values()
-        self.direct: DirectCalls = DirectCalls(
-            tables=self.concurrently.tables,
-            new_completion=self._new_completion,
-            pausing=self.pausing,
-            record=self.concurrently.record,
-        )
+        self.direct: DirectCalls = self._new_direct()
         """What others have this member consume."""
         self.watch: Watch = self._new_watch()
-        self.starts: StartOffsets = StartOffsets(
-            self.store,
-            self.brokers,
-            {topic.topic: topic.start for topic in topics},
-            lambda queue: self.trust.is_confirmed(queue.topic, loop.time()),
-            joined=parts.clock.now(),
-            begins={topic: way.begin for topic, way in self.plugged.items() if way.begin is not None},
-        )
+        self.starts: StartOffsets = self._new_starts()
         self.leases: Leases = self._new_leases()
         self.rebalancer: Rebalancer = self._new_rebalancer()
 
     def __repr__(self) -> str:
         return f"<Group {self.name}: {len(self.subscriptions)} topics>"
+
+    def _new_starts(self) -> StartOffsets:
+        now = asyncio.get_running_loop().time
+        return StartOffsets(
+            self.store,
+            self.brokers,
+            {topic.topic: topic.start for topic in self._topics},
+            lambda queue: self.trust.is_confirmed(queue.topic, now()),
+            joined=self._parts.clock.now(),
+            begins={topic: way.begin for topic, way in self.plugged.items() if way.begin is not None},
+        )
 
     def _new_guard(self) -> SubscriptionGuard:
         parts, retry = self._parts, retry_topic(self.name)
@@ -129,6 +128,14 @@ class Group:
         for queue, owned in self.rebalancer.owned.items():
             if queue.topic in topics:
                 owned.pull_anew()
+
+    def _new_direct(self) -> DirectCalls:
+        return DirectCalls(
+            tables=self.concurrently.tables,
+            new_completion=self._new_completion,
+            pausing=self.pausing,
+            record=self.concurrently.record,
+        )
 
     def _new_elsewhere(self) -> Elsewhere:
         return Elsewhere(

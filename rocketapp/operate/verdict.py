@@ -116,6 +116,10 @@ _MENDS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
             "find out what the handler waits for, and give that call a limit; timeout= ends a call of an async handler",
         ),
         (
+            r"that this app has no handler for",
+            "see what keeps the member that is named, or stop it; rocketapp group show tells who subscribes what",
+        ),
+        (
             r"paused: ",
             "resume it when its reason is gone: by the page of --http, or app.resume({topic!r})",
         ),

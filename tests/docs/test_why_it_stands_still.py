@@ -17,6 +17,7 @@ CODE = ROOT / "rocketapp"
 
 REASONS = {
     "consumer/assignment.py": ["its offset cannot be read: "],
+    "consumer/elsewhere.py": [" message", " that this app has no handler for wait", " does not take it: "],
     "consumer/group/beginning.py": ["no lock: "],
     "consumer/group/leases.py": ["no lock: "],
     "consumer/holding.py": [],  # those of state/pauses.py
