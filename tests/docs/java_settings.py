@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 
 from rocketapp.app.settings import settings
 from rocketapp.app.settings.values import OptionField, fields_of
-from tests.docs.config_tables import default_of
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/how-to/from-java.md"
@@ -24,7 +24,7 @@ def of_java() -> Iterator[tuple[str, OptionField]]:
 
 def table() -> str:
     rows = [
-        f"| `{option.info.java}` | `{name}.{option.name}` | {default_of(option)} | {option.info.meaning} |\n"
+        f"| `{option.info.java}` | `{name}.{option.name}` | `{json.dumps(option.default)}` | {option.info.meaning} |\n"
         for name, option in of_java()
     ]
     return _HEAD + "".join(rows)
