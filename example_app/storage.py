@@ -41,6 +41,8 @@ outbox = Outbox(database)
 
 def open_books(shelf: Shelf) -> None:
     """Make the tables that are missing, and fill the shelf. A real shop has migrations for the one."""
-    metadata.create_all(engine)
     with Session(engine) as session, session.begin():
+        # The workers of `--workers` come here together: the second one waits, and finds what the first one made.
+        session.connection().exec_driver_sql("BEGIN IMMEDIATE")
+        metadata.create_all(session.connection())
         shelf.fill(session, {"tea": 10, "coffee": 10, "cocoa": 10})
