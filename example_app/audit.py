@@ -85,7 +85,8 @@ class Audit:
         finally:
             seconds = perf_counter() - began
             level = logging.WARNING if seconds >= self._options.slow else logging.INFO
-            log.log(level, "%s, attempt %d: %s, %.0f ms", name, message.attempt, outcome, 1000 * seconds)
+            told = name, message.attempt, outcome, 1000 * seconds, message.message_id
+            log.log(level, "%s, attempt %d: %s, %.0f ms, message %s", *told)
 
 
 class _Note:
