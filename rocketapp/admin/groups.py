@@ -12,6 +12,7 @@ from rocketapp.errors import BrokerError, NoRouteError, ProtocolError, RequestTi
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import RESERVED_GROUPS
 from rocketapp.model.subscription import SubscriptionData
+from rocketapp.wire.requests.running_info import RunningInfo
 from rocketapp.wire.requests.statistics import Connection, ConsumedOffset, ConsumerConnection
 
 _SYSTEM = frozenset(
@@ -74,8 +75,9 @@ async def show_group(cluster: AdminCluster, group: str) -> ShownGroup:
         known = {name for names in (await cluster.from_all(admin.groups)).values() for name in names}
         if group not in known:
             raise NoRouteError("", f"group {group} has neither members nor offsets here: see rocketapp group list")
-    told = await at_once(partial(_ask_member, cluster, group), [member.client_id for member in found.members])
-    return replace(found, told={client_id: said for client_id, said in told if said is not None})
+    told = await at_once(partial(ask_member, cluster, group), [member.client_id for member in found.members])
+    said = {client_id: info.subscriptions for client_id, info in told if info is not None}
+    return replace(found, told={name: {data.topic: data.expression for data in wants} for name, wants in said.items()})
 
 
 async def live_members(cluster: AdminCluster, group: str) -> tuple[Connection, ...]:
@@ -83,14 +85,14 @@ async def live_members(cluster: AdminCluster, group: str) -> tuple[Connection, .
     return _members(await _connections(cluster, group))
 
 
-async def _ask_member(cluster: AdminCluster, group: str, client_id: str) -> tuple[str, dict[str, str] | None]:
-    """What a member says that it subscribes. It may be frozen, or of a kind that does not tell."""
+async def ask_member(cluster: AdminCluster, group: str, client_id: str) -> tuple[str, RunningInfo | None]:
+    """What a member says of itself. It may be frozen, or of a kind that does not tell."""
     for name in cluster.masters:
         try:
             info = await admin.running_info(await cluster.connection(name), group, client_id, ANSWER_TIMEOUT)
         except (BrokerError, RequestTimeoutError, ProtocolError):
             continue
-        return client_id, {data.topic: data.expression for data in info.subscriptions}
+        return client_id, info
     return client_id, None
 
 

@@ -25,6 +25,7 @@ COMMANDS = {
     "routes": "rocketapp.cli.commands.routes",
     "config": "rocketapp.cli.commands.config",
     "docs": "rocketapp.cli.commands.docs",
+    "check": "rocketapp.cli.commands.check",
     "doctor": "rocketapp.cli.commands.doctor",
     "plugins": "rocketapp.cli.commands.plugins",
     "topic": "rocketapp.cli.commands.topic",

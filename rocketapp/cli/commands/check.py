@@ -1,0 +1,116 @@
+"""`rocketapp check`: whether an app and the living members of its groups subscribe alike, before it is started."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rocketapp.cli.asking import print_json
+from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError
+from rocketapp.cli.options import app_options, refuse_empty
+from rocketapp.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from rocketapp.admin.checking import CheckedGroup
+    from rocketapp.app.app import RocketApp
+    from rocketapp.app.settings.settings import Settings
+    from rocketapp.model.subscription import Subscription, SubscriptionData
+
+
+@click.command("check")
+@click.option("--name-server", metavar="H:P[;H:P]", help="The cluster; default: the settings', or the embedded broker.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@app_options
+def command(*, app: str, settings: str | None, traceback: bool, name_server: str | None, as_json: bool) -> int:
+    """Compare what APP subscribes with its living members and with the topics of the cluster. Changes nothing. Ends
+    with 1 when something differs or is missing, with 2 when the app cannot be loaded or the cluster is not reached.
+    """
+    from rocketapp.cli.loader import load_app
+    from rocketapp.cli.loop import run_in_loop
+    from rocketapp.cli.settings import read_settings, subscriptions_of
+
+    refuse_empty({"--name-server": name_server})
+    try:
+        loaded = load_app(app)
+        given = {"client": {"name_server": name_server}} if name_server else {}
+        read = read_settings(given, file=settings, app=loaded)
+        found = run_in_loop(_check(loaded, read, subscriptions_of(loaded, read)), "asyncio")
+    except CommandError as error:
+        error.traceback = traceback
+        raise
+    if as_json:
+        print_json([_document(cluster, one) for cluster, one in found])
+    else:
+        _show(found)
+    return DONE if all(one.is_alike for _, one in found) else FAILED
+
+
+async def _check(
+    app: RocketApp, settings: Settings, subscriptions: Sequence[Subscription]
+) -> list[tuple[str, CheckedGroup]]:
+    """By the name of its cluster every group; the unnamed one is empty."""
+    from rocketapp.admin.checking import check_groups
+    from rocketapp.admin.cluster import AdminCluster
+    from rocketapp.app.declare.phases import declared_of
+    from rocketapp.cli.cluster import connected
+    from rocketapp.errors import RocketAppError
+
+    declared = declared_of(app)
+    found: list[tuple[str, CheckedGroup]] = []
+    for cluster in dict.fromkeys(one.cluster for one in subscriptions):
+        own = [one for one in subscriptions if one.cluster == cluster]
+        named = replace(settings.client, name_server=declared.clusters[cluster]) if cluster else settings.client
+        async with connected(replace(settings, client=named)) as client:
+            try:
+                checked = await check_groups(await AdminCluster.of(client), _wants(own))
+            except RocketAppError as error:
+                raise CommandError(str(error), USAGE) from error
+        found += [(cluster, one) for one in checked]
+    return found
+
+
+def _wants(subscriptions: Sequence[Subscription]) -> dict[str, dict[str, SubscriptionData]]:
+    """By group and topic what the handlers want together."""
+    from rocketapp.model.subscription import SubscriptionData
+    from rocketapp.state.roll_out import united
+
+    groups: dict[str, dict[str, SubscriptionData]] = {}
+    for one in subscriptions:
+        data = SubscriptionData(one.topic, " || ".join(sorted(one.tags)) or "*", one.tags)
+        groups[one.group] = united([groups.get(one.group, {}), {one.topic: data}])
+    return groups
+
+
+def _show(found: Sequence[tuple[str, CheckedGroup]]) -> None:
+    if not found:
+        print("nothing is subscribed")
+    for cluster, one in found:
+        count = len(one.members)
+        where = f" on cluster {cluster}" if cluster else ""
+        alike = "" if one.differences or not count else ", all subscribe alike"
+        print(f"group {one.group}{where}: {count} member{'' if count == 1 else 's'}{alike}")
+        if one.differences:
+            rows = [(each.client_id, each.topic, each.theirs or "-", each.ours or "-") for each in one.differences]
+            print_table(("MEMBER", "TOPIC", "SUBSCRIBES", "THIS APP"), rows)
+        for client_id in one.not_asked:
+            print(f"member {client_id} does not say what it subscribes")
+        for topic in one.missing:
+            print(f"topic {topic} does not exist: it is consumed as soon as it is created")
+
+
+def _document(cluster: str, one: CheckedGroup) -> dict[str, Any]:
+    return {
+        "cluster": cluster or None,
+        "group": one.group,
+        "alike": one.is_alike,
+        "members": list(one.members),
+        "not_asked": list(one.not_asked),
+        "differences": [
+            {"member": each.client_id, "topic": each.topic, "theirs": each.theirs or None, "ours": each.ours or None}
+            for each in one.differences
+        ],
+        "missing_topics": list(one.missing),
+    }
