@@ -93,7 +93,7 @@ class BlockedLoop:
         while not stopped.wait(interval) and not loop.is_closed():
             now, computed_now = self._now(), self._computed()
             if now - looked >= self._after and computed_now - computed <= interval:
-                # No thread ran, this one neither: the process was frozen, and that is no line's fault.
+                # No thread ran, this one neither: the process was frozen, and not by a line of code.
                 frozen_until = now
             looked, computed = now, computed_now
             seconds = now - max(self._ticked, frozen_until)
