@@ -158,7 +158,7 @@ def title_of(kind: Any) -> str:
     """The type's name without its modules: `list[Order]`, `Paid | Refunded`."""
     arguments = [title_of(one) for one in typing.get_args(kind)]
     if not arguments:
-        return described(kind)
+        return "None" if kind is types.NoneType else described(kind)
     origin = typing.get_origin(kind)
     if origin in (typing.Union, types.UnionType):
         return " | ".join(arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -17,21 +17,26 @@ _ITSELF = f"default-src 'none'; style-src 'sha256-{_HASH}'; base-uri 'none'; for
 CONTENT_POLICY: Final = f"{_ITSELF}; frame-ancestors 'none'"
 """A browser loads nothing and runs nothing."""
 _WORDS = {"send": "sends", "receive": "receives"}
+_STARTS = {"first": "with the oldest message", "last": "with the next message"}
 _SHOWN = ("properties", "schemaFormat", "x-protobuf")
 """What a payload has that is more than its type in words."""
 Objects = Mapping[str, Any]
+Operations = Mapping[str, Sequence[tuple[str, Objects]]]
+"""Those of each channel, with their names."""
 
 
 def page_of(document: Objects) -> str:
     """All of it, as text: what `document_of` returns, or a file holds that was made of it."""
-    channels, operations = document["channels"], document["operations"]
-    parts = [*_head(document), *_contents(channels, operations, document["components"]["schemas"]), "<main>"]
+    channels, schemas = document["channels"], document["components"]["schemas"]
+    operations: dict[str, list[tuple[str, Objects]]] = {name: [] for name in channels}
+    for key, one in document["operations"].items():
+        operations[one["channel"]["$ref"].removeprefix("#/channels/")].append((key, one))
+    parts = [*_head(document), *_contents(channels, operations, schemas), "<main>"]
     if not channels:
         parts.append("<p>Nothing is subscribed or published.</p>")
     for name, channel in channels.items():
-        own = {key: one for key, one in operations.items() if one["channel"]["$ref"] == f"#/channels/{name}"}
-        parts += _channel(name, channel, own, document["components"]["messages"])
-    parts += _schemas(document["components"]["schemas"])
+        parts += _channel(name, channel, operations[name], document["components"]["messages"])
+    parts += _schemas(schemas)
     return "\n".join([*parts, "</main></body></html>"]) + "\n"
 
 
@@ -51,13 +56,12 @@ def _head(document: Objects) -> Iterator[str]:
     yield f"</dl><p><small>AsyncAPI {escape(document['asyncapi'])}</small></p></header>"
 
 
-def _contents(channels: Objects, operations: Objects, schemas: Objects) -> Iterator[str]:
+def _contents(channels: Objects, operations: Operations, schemas: Objects) -> Iterator[str]:
     if not channels:
         return
     yield '<nav aria-label="Contents"><h2>Topics</h2><ul>'
     for name, channel in channels.items():
-        here = [one["action"] for one in operations.values() if one["channel"]["$ref"] == f"#/channels/{name}"]
-        said = ", ".join(_WORDS[action] for action in sorted(set(here)))
+        said = ", ".join(_WORDS[action] for action in sorted({one["action"] for _, one in operations[name]}))
         link = f'<a href="#channel-{name}">{escape(channel["address"])}</a>'
         yield f'<li>{link} <small class="soft">{_cluster(channel)} {said}</small></li>'
     yield "</ul>"
@@ -68,10 +72,12 @@ def _contents(channels: Objects, operations: Objects, schemas: Objects) -> Itera
     yield "</nav>"
 
 
-def _channel(name: str, channel: Objects, operations: Objects, messages: Objects) -> Iterator[str]:
+def _channel(
+    name: str, channel: Objects, operations: Sequence[tuple[str, Objects]], messages: Objects
+) -> Iterator[str]:
     yield f'<section id="channel-{name}" class="channel"><h2>{escape(channel["address"])}'
     yield f' <small class="soft">{_cluster(channel)}</small></h2>{prose(channel["description"])}'
-    for key, one in operations.items():
+    for key, one in operations:
         yield from _operation(key, one, messages)
     if channel["messages"]:
         yield "<h3>Messages</h3>"
@@ -118,7 +124,7 @@ def _facts(binding: Objects) -> Iterator[tuple[str, str]]:
         yield "Order key", _code(binding["orderKey"])
     if "runs" in binding:
         yield "Runs", escape(binding["runs"])
-        yield "Starts", f"for a new group at: {escape(binding['start'])}"
+        yield "Starts", f"a new group begins {_STARTS.get(binding['start'], escape('at ' + binding['start']))}"
     if "idempotent" in binding:
         yield "Once", f"copies are told by {escape(binding['idempotent'])}"
     if "retry" in binding:

@@ -20,6 +20,7 @@ PLACE = "#/components/schemas/"
 _STRUCT, _MODEL, _INSIDE = "struct:", "model:", "inside:"
 """Beginnings of references until all names are known: of msgspec, of pydantic, and to a model inside of a Struct."""
 _LONGEST = 200
+_UNKNOWN = "Its fields cannot be described"
 Made = tuple[list[Schema], dict[str, Schema]]
 """A schema for each type, and the parts that they name."""
 
@@ -47,7 +48,8 @@ def schemas_of(kinds: Sequence[Any]) -> Schemas:
         if reference.startswith(_INSIDE):
             model: Schema = draft_07(models[count + int(reference.removeprefix(_INSIDE))], link)
             return model
-        return {"$ref": PLACE + final[reference]}
+        # pydantic refers to a model that holds itself and a part without a schema, and does not describe it.
+        return {"$ref": PLACE + final[reference]} if reference in final else {"description": f"{_UNKNOWN}."}
 
     whole = {f"{_STRUCT}{name}": part for name, part in parts.items()}
     whole.update((f"{_MODEL}{name}", part) for name, part in model_parts.items())
@@ -73,7 +75,7 @@ def _problem(kind: Any, make: Callable[[Sequence[Any]], Made]) -> str | None:
         make([kind])
     except Exception as error:
         said = (str(error).splitlines() or [type(error).__name__])[0]
-        return f"Its fields cannot be described: {said}"[:_LONGEST]
+        return f"{_UNKNOWN}: {said}"[:_LONGEST]
     return None
 
 

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from rocketapp.cli.failure import describe
 from rocketapp.cli.processes.reports import Report
 from rocketapp.errors import RocketAppError, SetupError
 
@@ -63,6 +64,8 @@ def tell_description(app: RocketApp, settings: Settings, tell_parent: Callable[[
             report = Report("described", said=description_of(app, settings).decode())
         except RocketAppError as error:
             report = Report("described", error=str(error))
+        except Exception as error:  # the parent waits for an answer
+            report = Report("described", error=describe(error))
         tell_parent(report)
 
     threading.Thread(target=tell, name="rocketapp-describing", daemon=True).start()

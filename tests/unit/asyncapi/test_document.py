@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pydantic
@@ -16,7 +18,20 @@ from rocketapp.app.run.reading import read_settings
 from rocketapp.asyncapi.document import UNVERSIONED, document_of
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.testing import TestApp
-from tests.unit.asyncapi.everything import Later, Order, everything
+from rocketapp.wire.body import encode_body
+from tests.unit.asyncapi.everything import (
+    Address,
+    Cash,
+    Category,
+    Click,
+    Colour,
+    Later,
+    Note,
+    Order,
+    Page,
+    Shelf,
+    everything,
+)
 from tests.unit.asyncapi.official import accepts, problems, references
 
 
@@ -88,8 +103,9 @@ def test_order_batches_and_starts_are_told(document: dict[str, Any]) -> None:
     assert stock["retry"]["retries"] == "unlimited"
     assert "deadLetterTopic" not in stock
     assert "tags" not in stock
-    assert binding(document, "receive.notes.answer")["order"] == "by by_customer"
-    assert binding(document, "receive.eu.notes.keep")["order"] == "by property customer"
+    by_function, by_property = binding(document, "receive.notes.answer"), binding(document, "receive.eu.notes.keep")
+    assert (by_function["order"], by_function["orderBy"]) == ("by key", "by_customer")
+    assert (by_property["order"], by_property["orderBy"]) == ("by key", "property customer")
     assert binding(document, "receive.us.shop-pages.turn")["retry"]["retries"] == 3
 
 
@@ -306,11 +322,53 @@ class Fit(msgspec.Struct):
     name: str
 
 
-def test_a_type_without_a_schema_spoils_only_its_own_message() -> None:
+class Tree(pydantic.BaseModel):
+    """Holds itself, and what no schema describes."""
+
+    inside: list[Tree] = []
+    when_done: Callable[[], None] | None = None
+
+
+@pytest.mark.parametrize("kind", [Unfit, Tree])
+def test_a_type_without_a_schema_spoils_only_its_own_message(kind: Any) -> None:
     app = RocketApp("shop")
-    app.publisher("unfit", Unfit)
+    app.publisher("unfit", kind)
     app.publisher("fit", Fit)
     document = described(app)
     assert problems(document) == []
-    assert "cannot be described" in document["components"]["messages"]["unfit.Unfit"]["payload"]["description"]
-    assert document["components"]["messages"]["fit.Fit"]["payload"] == {"$ref": "#/components/schemas/Fit"}
+    messages = document["components"]["messages"]
+    assert messages[f"unfit.{kind.__name__}"]["payload"]["description"].startswith("Its fields cannot be described")
+    assert messages["fit.Fit"]["payload"] == {"$ref": "#/components/schemas/Fit"}
+
+
+FULL = Order(
+    id=UUID(int=1),
+    cents=5,
+    at=datetime(2026, 1, 1, tzinfo=UTC),
+    paid_by=Cash((1, 0.5), (1, 2)),
+    to=Address(street="Main", zip="12345", neighbours=[Address(street="Side", zip="12346")]),
+    colours={"front": Colour.RED},
+    category=Category("all", [Category("tea")]),
+    wait=timedelta(seconds=1),
+    signature=b"x",
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "value"),
+    [
+        ("orders.Order", FULL),
+        ("us.shop-pages.Page-Order", Page([FULL], "next")),
+        ("clicks.Click", Click(page="1")),
+        ("notes.Note", Note("text", [1])),
+        ("answers.list-Note", [Note("text")]),
+        ("shop-shelves.Shelf", Shelf(1)),
+        ("shop-addresses.Address", FULL.to),
+        ("shop-plain.dict-str-Any", {"a": [None, 1.5]}),
+        ("shop-later.Later", Later(FULL.at)),
+    ],
+)
+def test_what_is_published_is_what_the_schema_says(document: dict[str, Any], message: str, value: Any) -> None:
+    body = msgspec.json.decode(encode_body(value))
+    assert accepts(document, message, body)
+    assert not accepts(document, message, 7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -138,3 +139,12 @@ def test_a_running_app_serves_its_document_and_page(
     assert "Take the money." in page.text
     assert 'href="/docs"' in http.get("/").text
     run.stops()
+
+
+def test_nothing_of_it_is_imported_before_it_is_asked_for() -> None:
+    program = (
+        "import sys, rocketapp.cli.commands.docs, rocketapp.cli.processes.operation, rocketapp.operate.requests;"
+        "print([name for name in sys.modules if name.startswith('rocketapp.asyncapi')])"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout == "[]\n"
