@@ -18,7 +18,7 @@ RIDDLES = re.compile(
 )
 """Each of them hides a subject or a fact: name the one that acts, and say what is there. "There is no" does."""
 
-PLAIN = ("rocketapp", "example_app", "contrib", "templates", "benchmarks", "tests")
+PLAIN = ("rocketapp", "docs", "example_app", "contrib", "templates", "benchmarks", "tests")
 """The folders that are held to it."""
 
 

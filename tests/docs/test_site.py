@@ -16,8 +16,6 @@ from rocketapp_site.reference import completed
 from tests.docs.pages import ROOT
 from tests.docs.site import Site, build
 
-pytestmark = pytest.mark.xdist_group("site")
-
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
@@ -67,6 +65,11 @@ def test_what_a_page_does_not_say_is_added_from_the_code() -> None:
     page = completed("docs/reference/commands", "# Commands\n\n## rocketapp tail TOPIC\n\nShows messages.\n")
     assert "Shows messages.\n\n```text\nrocketapp tail" in page
     assert "## rocketapp topic create\n" in page
+    settings_page = completed(
+        "docs/reference/settings", "# Settings\n\n### [app]\n\nThe process.\n\n### [client]\n\nOne.\n"
+    )
+    assert settings_page.count("### [app]") == 1
+    assert "The process.\n\n#### `app.group`" in settings_page
 
 
 def test_every_public_name_says_what_it_is(site: Site) -> None:

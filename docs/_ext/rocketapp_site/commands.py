@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import click
@@ -19,7 +20,8 @@ def leaves() -> dict[str, click.Context]:
 def usage_of(context: click.Context) -> str:
     """Usage and options of one command."""
     usage = context.command.get_usage(context).partition(": ")[2]
-    rows = [_row(record) for option in context.command.params if (record := option.get_help_record(context))]
+    options = [one for one in context.command.params if isinstance(one, click.Option)]
+    rows = [_row(record) for option in options if (record := option.get_help_record(context))]
     table = ["| Option | Means |", "| --- | --- |", *rows]
     return "\n\n".join([f"```text\n{' '.join(usage.split())}\n```", *(["\n".join(table)] if rows else [])])
 
@@ -31,6 +33,7 @@ def help_of(context: click.Context) -> str:
 
 def _row(record: tuple[str, str]) -> str:
     names, meaning = record
+    meaning = re.sub(r"([\d.]+)<=x<=([\d.]+)", r"\1 to \2", re.sub(r"x>=([\d.]+)", r"at least \1", meaning))
     return f"| `{names.replace('|', chr(92) + '|')}` | {cell(meaning)} |"
 
 

@@ -54,11 +54,21 @@ def _paragraphs(lines: Iterable[str], names: Collection[str]) -> Iterable[str]:
         ended = line.endswith(".")
     for part in parts:
         text = " ".join(part)
-        item = _ITEM.match(text) if _names_in(text) & set(names) else None
-        if item is not None:
-            yield f"- `{item[1].replace('`', '').replace(', ', '`, `')}`: {plain(item[2])}"
+        if _names_in(text) & set(names):
+            yield from map(_item, _split(text, names))
         else:
             yield plain(text.strip()) if part[0] else f"\n{plain(text.strip())}"
+
+
+def _split(text: str, names: Collection[str]) -> list[str]:
+    """One line may hold several items: `tag: what to select by; keys: words that find it`."""
+    return re.split(rf"(?<=[.;]) (?=(?:{'|'.join(names)}): )", text)
+
+
+def _item(text: str) -> str:
+    found = _ITEM.match(text)
+    assert found is not None
+    return f"- `{found[1].replace('`', '').replace(', ', '`, `')}`: {plain(found[2].removesuffix(';'))}"
 
 
 def _names_in(line: str) -> set[str]:

@@ -70,7 +70,7 @@ def _below_first_paragraph(text: str, heading: str, made: Mapping[str, str]) -> 
     sections = re.split(r"(?m)^(?=#{2,4} )", text)
     missing = list(made)
     for number, section in enumerate(sections):
-        found = re.match(heading, section)
+        found = re.match(heading, section, re.MULTILINE)
         name = next((one for one in sorted(made, key=len, reverse=True) if found and _begins(found[1], one)), None)
         if name is not None:
             parts = section.split("\n\n", 2)
