@@ -269,12 +269,7 @@ class Lifecycle:
                 if self.loop.time() + pause < deadline:
                     if not is_told and deadline - self.loop.time() < limit - QUIET:
                         is_told = True
-                        log.warning(
-                            "%s is not reached: %s: tried again for up to %g s (app.connect_timeout)",
-                            config.name_server,
-                            cause,
-                            limit,
-                        )
+                        log.warning("cluster not reached: %s: tried for up to %g s (app.connect_timeout)", cause, limit)
                     await asyncio.sleep(pause)
                     continue
                 problem = f"not reached within {limit:g} s (app.connect_timeout): {cause}"
