@@ -7,6 +7,8 @@ or the call that mends it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class RocketAppError(Exception):
     """The base class of every exception that rocketapp raises on purpose."""
@@ -162,3 +164,12 @@ class StoreError(RocketAppError):
 
     def __str__(self) -> str:
         return f"{'perhaps' if self.is_unknown else 'not'} stored: {self.problem}"
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """`: did you mean 'x'?`, for the end of an error's line; `otherwise` when none of them is near."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    close = [] if name in names else get_close_matches(name, names, n=1, cutoff=0.5)
+    return f": did you mean {close[0]!r}?" if close else otherwise

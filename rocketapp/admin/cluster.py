@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 from rocketapp.client.instance import ClientInstance
-from rocketapp.errors import NoRouteError, TransportError
+from rocketapp.errors import NoRouteError, TransportError, did_you_mean
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import TopicRoute
 from rocketapp.tasks import scope
@@ -57,7 +57,8 @@ class AdminCluster:
         """Where the topic lies. Raises NoRouteError when no broker holds it."""
         route = await self.client.routes.fetch(topic)
         if route is None:
-            raise NoRouteError(topic, "no broker holds it: see rocketapp topic list")
+            mend = did_you_mean(topic, await self.topics(), otherwise=": see rocketapp topic list")
+            raise NoRouteError(topic, f"no broker holds it{mend}")
         return route
 
     async def queues(self, topic: str) -> list[MessageQueue]:

@@ -153,9 +153,14 @@ def replayed_properties(letter: DeadLetter, *, to_group: bool) -> Mapping[str, s
     return own
 
 
+async def groups_with(cluster: AdminCluster) -> list[str]:
+    """Every group that has, or had, dead letters."""
+    return [topic.removeprefix(DLQ_PREFIX) for topic in await cluster.topics() if topic.startswith(DLQ_PREFIX)]
+
+
 async def counts(cluster: AdminCluster) -> list[tuple[str, int]]:
     """Every group that has dead letters, and how many."""
-    groups = [topic.removeprefix(DLQ_PREFIX) for topic in await cluster.topics() if topic.startswith(DLQ_PREFIX)]
+    groups = await groups_with(cluster)
     held = await at_once(partial(queues_of, cluster), groups)
     found = [(group, sum(map(len, queues.values()))) for group, queues in zip(groups, held, strict=True)]
     return [(group, count) for group, count in found if count]

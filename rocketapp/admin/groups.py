@@ -8,7 +8,7 @@ from functools import partial
 
 from rocketapp.admin.cluster import AdminCluster, at_once
 from rocketapp.client.calls import admin
-from rocketapp.errors import BrokerError, NoRouteError, ProtocolError, RequestTimeoutError
+from rocketapp.errors import BrokerError, NoRouteError, ProtocolError, RequestTimeoutError, did_you_mean
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import RESERVED_GROUPS
 from rocketapp.model.subscription import SubscriptionData
@@ -64,20 +64,31 @@ def lag_of(done: ConsumedOffset) -> int:
 
 async def list_groups(cluster: AdminCluster, *, every: bool = False) -> list[ShownGroup]:
     """The groups, sorted; `every`: those of RocketMQ itself too."""
+    return await at_once(partial(_look_at, cluster), await group_names(cluster, every=every))
+
+
+async def group_names(cluster: AdminCluster, *, every: bool = False) -> list[str]:
+    """Their names, sorted; `every`: those of RocketMQ itself too."""
     names = {name for names in (await cluster.from_all(admin.groups)).values() for name in names}
-    return await at_once(partial(_look_at, cluster), sorted(name for name in names if every or not is_system(name)))
+    return sorted(name for name in names if every or not is_system(name))
 
 
 async def show_group(cluster: AdminCluster, group: str) -> ShownGroup:
     """Raises NoRouteError when no broker knows a member or an offset of it."""
     found = await _look_at(cluster, group)
     if not found.members and not found.offsets:
-        known = {name for names in (await cluster.from_all(admin.groups)).values() for name in names}
-        if group not in known:
-            raise NoRouteError("", f"group {group} has neither members nor offsets here: see rocketapp group list")
+        await refuse_unknown(cluster, group)
     told = await at_once(partial(ask_member, cluster, group), [member.client_id for member in found.members])
     said = {client_id: info.subscriptions for client_id, info in told if info is not None}
     return replace(found, told={name: {data.topic: data.expression for data in wants} for name, wants in said.items()})
+
+
+async def refuse_unknown(cluster: AdminCluster, group: str) -> None:
+    """Raises NoRouteError, with the name that is nearest, for a group that no broker knows."""
+    known = await group_names(cluster, every=True)
+    if group not in known:
+        mend = did_you_mean(group, known, otherwise=": see rocketapp group list")
+        raise NoRouteError("", f"group {group} has neither members nor offsets here{mend}")
 
 
 async def live_members(cluster: AdminCluster, group: str) -> tuple[Connection, ...]:

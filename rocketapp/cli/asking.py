@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import click
-
 from rocketapp.cli.failure import FAILED, CommandError
-from rocketapp.cli.options import refuse_empty
+from rocketapp.cli.options import json_option, name_server_option, refuse_empty
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
@@ -22,10 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def cluster_options(command: F) -> F:
     """--name-server and --json."""
-    command = click.option("--json", "as_json", is_flag=True, help="One JSON document.")(command)
-    return click.option(
-        "--name-server", metavar="H:P", help="Default: the settings', or this folder's embedded broker."
-    )(command)
+    return name_server_option(json_option(command))
 
 
 def settings_for(name_server: str | None) -> Settings:
@@ -56,10 +50,6 @@ def run_on(settings: Settings, work: Callable[[AdminCluster], Coroutine[Any, Any
                 raise CommandError(str(error).removeprefix("topic : "), FAILED) from error
 
     return run_in_loop(run())
-
-
-def print_json(document: Any) -> None:
-    print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
 def local_time(stored_ms: int) -> str:

@@ -67,21 +67,31 @@ def discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """`; did you mean 'x'?` or nothing: the end of an error's line."""
-    from difflib import get_close_matches
+def print_failure(
+    text: str,
+    error: BaseException | None = None,
+    *,
+    traceback: bool = False,
+    code: int = FAILED,
+    as_json: bool = False,
+) -> None:
+    """The one line on stderr; before it the whole traceback when that was asked for.
 
-    close = get_close_matches(name, known, n=1, cutoff=0.5)
-    return f": did you mean {close[0]!r}?" if close else ""
-
-
-def print_failure(text: str, error: BaseException | None = None, *, traceback: bool = False) -> None:
-    """The one line on stderr; before it the whole traceback when that was asked for."""
+    `as_json`: one object with `error` and `exit_code`, and with `traceback` when that was asked for.
+    """
+    trace = ""
     if traceback and error is not None:
         import traceback as traces
 
-        traces.print_exception(error, file=sys.stderr)
-    print(f"rocketapp: {one_line(_with_short_paths(text))}", file=sys.stderr, flush=True)
+        trace = "".join(traces.format_exception(error))
+    line = one_line(_with_short_paths(text))
+    if as_json:
+        import json
+
+        told: dict[str, object] = {"error": line, "exit_code": code}
+        print(json.dumps({**told, "traceback": trace} if trace else told), file=sys.stderr, flush=True)
+    else:
+        print(f"{trace}rocketapp: {line}", file=sys.stderr, flush=True)
 
 
 def _with_short_paths(text: str) -> str:

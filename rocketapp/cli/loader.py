@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.cli.failure import FAILED, USAGE, CommandError, describe, nearest, one_line, shown_path, user_place
-from rocketapp.errors import RocketAppError
+from rocketapp.cli.failure import FAILED, USAGE, CommandError, describe, one_line, shown_path, user_place
+from rocketapp.errors import RocketAppError, did_you_mean
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
@@ -76,7 +76,7 @@ def _is_missing(name: str, error: BaseException) -> bool:
 def _missing_text(name: str) -> str:
     here = Path.cwd()
     around = [path.stem for path in here.glob("*.py")] + [path.parent.name for path in here.glob("*/__init__.py")]
-    mend = nearest(name.partition(".")[0], around) or ": run the command where it lies"
+    mend = did_you_mean(name.partition(".")[0], around, otherwise=": run the command where it lies")
     return f"{name}: no such module in {here} or on sys.path{mend}"
 
 
@@ -98,14 +98,14 @@ def _instead_of(part: str, holder: Any) -> str:
     members = _members(holder)
     apps = [name for name, value in members.items() if isinstance(value, RocketApp)]
     if apps:
-        return nearest(part, apps) or f": did you mean {apps[0]!r}?"
+        return did_you_mean(part, apps, otherwise=f": did you mean {apps[0]!r}?")
     home = getattr(holder, "__name__", None)
     own = {name: value for name, value in members.items() if getattr(value, "__module__", None) == home}
     factories = [f"{name}()" for name, value in own.items() if inspect.isfunction(value)]
     holders = [
         name for name, value in own.items() if any(isinstance(one, RocketApp) for one in _members(value).values())
     ]
-    return nearest(part, factories + holders) or ": create one with RocketApp(name)"
+    return did_you_mean(part, factories + holders, otherwise=": create one with RocketApp(name)")
 
 
 def _members(holder: Any) -> dict[str, Any]:

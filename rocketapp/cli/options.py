@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
+from rocketapp.cli.completing import apps
 from rocketapp.cli.failure import CommandError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -17,7 +18,23 @@ def app_options(command: F) -> F:
     """APP, --settings and --traceback: what a command about an app takes."""
     command = click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")(command)
     command = click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")(command)
-    return click.argument("app")(command)
+    return click.argument("app", shell_complete=apps)(command)
+
+
+def name_server_option(command: F) -> F:
+    """--name-server: the cluster that a command asks."""
+    text = "The cluster. Default: the settings', or this folder's embedded broker."
+    return click.option("--name-server", metavar="H:P[;H:P]", help=text)(command)
+
+
+def json_option(command: F) -> F:
+    """--json, of a command that prints once. What goes wrong is then one JSON object on stderr: see `run_command`."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON document.")(command)
+
+
+def json_lines_option(command: F) -> F:
+    """The same of a command that prints for as long as there is something to print."""
+    return click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")(command)
 
 
 def refuse_empty(given: Mapping[str, str | None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,25 +14,44 @@ if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
     from rocketapp.model.subscription import Subscription
 
+SHARED_TABLES = ("app", "broker")
+"""Those of which the parent of workers and the broker's process need something."""
 Overrides = Mapping[str, Mapping[str, Any]]
 
 
-def read_settings(overrides: Overrides, *, file: str | None = None, app: RocketApp | None = None) -> Settings:
+def read_settings(
+    overrides: Overrides,
+    *,
+    file: str | None = None,
+    app: RocketApp | None = None,
+    code: Mapping[str, Any] | None = None,
+) -> Settings:
     """Defaults < code < file < environment < `overrides`. Raises CommandError naming place and key.
 
-    Without an app, tables of plugins are unknown and are skipped.
+    Without an app, tables of plugins are unknown and are skipped. `code`: `code_of` an app that is in another process.
     """
-    from rocketapp.app.settings.sources import load_settings
+    from rocketapp.app.settings.sources import CODE, load_settings
     from rocketapp.errors import RocketAppError
 
     try:
         if app is None:
-            return load_settings(file, overrides, os.environ, {}, only_known=True)
+            tables, place = (code["settings"], code["place"]) if code else ({}, CODE)
+            return load_settings(file, overrides, os.environ, tables, only_known=True, code_place=place)
         from rocketapp.app.run.reading import read_settings as read_settings_of
 
         return read_settings_of(app, os.environ, file=file, overrides=overrides)
     except RocketAppError as error:
         raise CommandError(str(error)) from error
+
+
+def code_of(app: RocketApp) -> dict[str, Any]:
+    """What the app was made with, as far as other processes of its run need it: values of JSON."""
+    from rocketapp.app.declare.phases import declared_of
+
+    declared = declared_of(app)
+    tables = {name: dict(declared.settings[name]) for name in SHARED_TABLES if declared.settings.get(name)}
+    shared: dict[str, Any] = json.loads(json.dumps({"settings": tables, "place": declared.place}, default=str))
+    return shared
 
 
 def needs_cluster(app: RocketApp, settings: Settings, *, may_embed: bool = True) -> bool:

@@ -8,6 +8,7 @@ import click
 
 from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.options import refuse_empty
+from rocketapp.cli.output import say
 
 if TYPE_CHECKING:
     from rocketapp.cli.processes.broker import Names
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from rocketapp.config.broker import BrokerConfig
 
 
-@click.command("broker")
+@click.command("broker", epilog="Example: rocketapp broker --listen 127.0.0.1:9876")
 @click.option("--dir", "directory", metavar="DIR", help="Directory of the store; default .rocketapp.")
 @click.option("--memory", is_flag=True, help="Keep everything in memory; nothing is left at the end.")
 @click.option("--listen", metavar="H:P", help="Address to serve on; default 127.0.0.1:9876, port 0 takes a free one.")
@@ -51,4 +52,4 @@ async def _run(config: BrokerConfig, stop: ProcessStop, *, memory: bool, names: 
 
 
 def _say_serving(address: str) -> None:
-    print(f"serving on {address}", flush=True)
+    say(f"serving on {address}", flush=True)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.asking import print_json
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError
-from rocketapp.cli.options import app_options, refuse_empty
+from rocketapp.cli.options import app_options, json_option, name_server_option, refuse_empty
+from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import print_table
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from rocketapp.model.subscription import Subscription, SubscriptionData
 
 
-@click.command("check")
-@click.option("--name-server", metavar="H:P[;H:P]", help="The cluster; default: the settings', or the embedded broker.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@click.command("check", epilog="Example: rocketapp check app:app")
+@name_server_option
+@json_option
 @app_options
 def command(*, app: str, settings: str | None, traceback: bool, name_server: str | None, as_json: bool) -> int:
     """Compare what APP subscribes with its living members and with the topics of the cluster. Changes nothing. Ends
@@ -86,19 +86,19 @@ def _wants(subscriptions: Sequence[Subscription]) -> dict[str, dict[str, Subscri
 
 def _show(found: Sequence[tuple[str, CheckedGroup]]) -> None:
     if not found:
-        print("nothing is subscribed")
+        say("nothing is subscribed")
     for cluster, one in found:
         count = len(one.members)
         where = f" on cluster {cluster}" if cluster else ""
         alike = "" if one.differences or not count else ", all subscribe alike"
-        print(f"group {one.group}{where}: {count} member{'' if count == 1 else 's'}{alike}")
+        say(f"group {one.group}{where}: {count} member{'' if count == 1 else 's'}{alike}")
         if one.differences:
             rows = [(each.client_id, each.topic, each.theirs or "-", each.ours or "-") for each in one.differences]
             print_table(("MEMBER", "TOPIC", "SUBSCRIBES", "THIS APP"), rows)
         for client_id in one.not_asked:
-            print(f"member {client_id} does not say what it subscribes")
+            say(f"member {client_id} does not say what it subscribes")
         for topic in one.missing:
-            print(f"topic {topic} does not exist: it is consumed as soon as it is created")
+            say(f"topic {topic} does not exist: it is consumed as soon as it is created")
 
 
 def _document(cluster: str, one: CheckedGroup) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import click
 
 from rocketapp.cli.failure import DONE
+from rocketapp.cli.output import say
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion")
+@click.command("completion", epilog="Example: rocketapp completion bash")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(*, shell: str) -> int:
     """Print the completion script of SHELL: source it, or keep it where the shell looks for such scripts."""
@@ -18,5 +19,5 @@ def command(*, shell: str) -> int:
     group = click.get_current_context().find_root().command
     kind = get_completion_class(shell)
     assert kind is not None, f"click completes {shell}"
-    print(kind(group, {}, "rocketapp", "_ROCKETAPP_COMPLETE").source())
+    say(kind(group, {}, "rocketapp", "_ROCKETAPP_COMPLETE").source())
     return DONE

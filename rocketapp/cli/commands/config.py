@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocketapp.cli.failure import DONE, CommandError
-from rocketapp.cli.options import app_options
+from rocketapp.cli.options import app_options, json_option
+from rocketapp.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 HIDDEN = "********"
 
 
-@click.command("config")
+@click.command("config", epilog="Example: rocketapp config app:app")
+@json_option
 @app_options
-def command(*, app: str, settings: str | None, traceback: bool) -> int:
+def command(*, app: str, settings: str | None, traceback: bool, as_json: bool) -> int:
     """Show every setting of APP with its value, and where that came from."""
     from rocketapp.cli.loader import load_app
     from rocketapp.cli.settings import read_settings
@@ -29,8 +31,11 @@ def command(*, app: str, settings: str | None, traceback: bool) -> int:
     except CommandError as error:
         error.traceback = traceback
         raise
+    if as_json:
+        print_json(settings_as_json(read))
+        return DONE
     for line in describe_settings(read):
-        print(line)
+        say(line)
     return DONE
 
 
@@ -46,10 +51,35 @@ def describe_settings(settings: Settings) -> Iterator[str]:
         yield f"{left:<{width}}  # {source}"
 
 
-def _shown(field: dataclasses.Field[object], value: object) -> str:
+def settings_as_json(settings: Settings) -> dict[str, dict[str, dict[str, Any]]]:
+    """Table -> option -> value and source; secrets are not shown."""
+    return {
+        table: {
+            one.name: {
+                "value": HIDDEN if _is_hidden(one, getattr(options, one.name)) else _plain(getattr(options, one.name)),
+                "source": settings.source_of(table, one.name),
+            }
+            for one in dataclasses.fields(options)
+        }
+        for table, options in settings.tables().items()
+    }
+
+
+def _plain(value: object) -> object:
+    """As JSON has it; what JSON does not know is text."""
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+def _is_hidden(field: dataclasses.Field[object], value: object) -> bool:
     from rocketapp.config.option import info_of
 
-    if info_of(field).secret and value:
+    return info_of(field).secret and bool(value)
+
+
+def _shown(field: dataclasses.Field[object], value: object) -> str:
+    if _is_hidden(field, value):
         return HIDDEN
     if isinstance(value, bool):
         return str(value).lower()

@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.asking import ask_cluster, cluster_options, local_time, print_json
+from rocketapp.cli.asking import ask_cluster, cluster_options, local_time
 from rocketapp.cli.commands.dlq_replay import replay_command
 from rocketapp.cli.commands.dlq_try import try_command
 from rocketapp.cli.commands.message import json_of, print_message
+from rocketapp.cli.completing import groups
 from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import print_table
+from rocketapp.errors import did_you_mean
 
 if TYPE_CHECKING:
+    from rocketapp.admin.cluster import AdminCluster
     from rocketapp.admin.dead_letters import DeadLetter
 
 
@@ -26,19 +30,26 @@ command.add_command(try_command)
 command.add_command(replay_command)
 
 
-@command.command("list")
-@click.argument("group", required=False)
+@command.command("list", epilog="Example: rocketapp dlq list billing --limit 10")
+@click.argument("group", required=False, shell_complete=groups)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Most dead letters to show.")
 @cluster_options
 def list_command(*, group: str | None, limit: int, name_server: str | None, as_json: bool) -> int:
     """Show the newest dead letters of GROUP. Without it: how many each group has."""
     if group is None:
         return _list_groups(name_server, as_json=as_json)
-    from rocketapp.admin.dead_letters import newest
+    from rocketapp.admin.dead_letters import groups_with, newest
 
-    found = ask_cluster(name_server, lambda cluster: newest(cluster, group, limit))
+    async def look(cluster: AdminCluster) -> tuple[list[DeadLetter], str]:
+        found = await newest(cluster, group, limit)
+        return found, "" if found else did_you_mean(group, await groups_with(cluster))
+
+    found, near = ask_cluster(name_server, look)
     if as_json:
         print_json([_shown(one) for one in found])
+        return DONE
+    if not found:
+        say(f"group {group} has no dead letters{near}")
         return DONE
     rows = [
         (one.place, local_time(one.message.stored_ms), one.topic, one.message.message_id, one.attempts, one.reason)
@@ -59,8 +70,8 @@ def _list_groups(name_server: str | None, *, as_json: bool) -> int:
     return DONE
 
 
-@command.command("show")
-@click.argument("group")
+@command.command("show", epilog="Example: rocketapp dlq show billing broker-a:0:17")
+@click.argument("group", shell_complete=groups)
 @click.argument("which")
 @cluster_options
 def show_command(*, group: str, which: str, name_server: str | None, as_json: bool) -> int:

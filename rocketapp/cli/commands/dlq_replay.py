@@ -12,9 +12,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketapp.cli.asking import cluster_options, print_json, run_on, settings_for
+from rocketapp.cli.asking import cluster_options, run_on, settings_for
+from rocketapp.cli.completing import groups
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.options import Seconds
+from rocketapp.cli.output import print_json, say
+from rocketapp.cli.processes.endings import ended_like_ctrl_c
+from rocketapp.errors import did_you_mean
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
@@ -25,8 +29,8 @@ if TYPE_CHECKING:
 PRODUCER_GROUP = "rocketapp-replay"
 
 
-@click.command("replay")
-@click.argument("group")
+@click.command("replay", epilog="Example: rocketapp dlq replay billing --rate 200")
+@click.argument("group", shell_complete=groups)
 @click.option("--rate", type=Seconds(), default=100.0, show_default=True, help="Messages a second; 0 for no limit.")
 @click.option(
     "--to",
@@ -59,7 +63,7 @@ def replay_command(
     named = settings.client.name_server or f"the embedded broker in {folder.resolve()}"
     one = _One(settings, file, named, frozenset(skipped))
     try:
-        with file.held():
+        with file.held(), ended_like_ctrl_c():
             state = run_on(settings, lambda cluster: one.run(cluster, group, rate, to_group=to == "group", again=again))
     except ReplayStateError as error:
         raise CommandError(str(error)) from error
@@ -67,8 +71,10 @@ def replay_command(
         raise CommandError(f"interrupted{one.progress()}", FAILED) from None
     if as_json:
         print_json({"group": group, "replayed": state.replayed, "left": state.left, "state": str(file.path)})
+    elif not state.ends:
+        say(f"group {group} has no dead letters{one.near}")
     else:
-        print(f"replayed {state.replayed} dead letters of group {group}; {file.path} says so")
+        say(f"replayed {state.replayed} dead letters of group {group}; {file.path} says so")
     return DONE
 
 
@@ -78,6 +84,8 @@ class _One:
     def __init__(self, settings: Settings, file: StateFile, named: str, skip: frozenset[str]) -> None:
         self._settings, self._file, self._named, self._skip = settings, file, named, skip
         self._state: ReplayState | None = None
+        self.near = ""
+        """The end of the line about a group that never had a dead letter."""
 
     def progress(self) -> str:
         """How far it came, and how to go on: the end of an error's line."""
@@ -89,11 +97,15 @@ class _One:
         )
 
     async def run(self, cluster: AdminCluster, group: str, rate: float, *, to_group: bool, again: bool) -> ReplayState:
+        from rocketapp.admin.dead_letters import groups_with
         from rocketapp.admin.replay import Replay, begin
         from rocketapp.errors import RocketAppError
 
         state = await begin(cluster, self._file, group=group, named=self._named, to_group=to_group, again=again)
         self._state = state
+        if not state.ends:
+            self.near = did_you_mean(group, await groups_with(cluster))
+            return state
         producer = self._producer(cluster)
         await producer.start()
         try:

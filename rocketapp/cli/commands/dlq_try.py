@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.asking import print_json, run_on
+from rocketapp.cli.asking import run_on
+from rocketapp.cli.completing import groups
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, user_place
-from rocketapp.cli.options import app_options, refuse_empty
+from rocketapp.cli.options import app_options, json_option, name_server_option, refuse_empty
+from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import printable
 
 if TYPE_CHECKING:
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
     from rocketapp.wire.message import Message
 
 
-@click.command("try")
+@click.command("try", epilog="Example: rocketapp dlq try app:app broker-a:0:17")
 @app_options
 @click.argument("which")
-@click.option("--group", help="Whose dead letter it is. Default: the app's group, if it has one only.")
-@click.option("--name-server", metavar="H:P", help="Default: the settings', or this folder's embedded broker.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@click.option(
+    "--group", shell_complete=groups, help="Whose dead letter it is. Default: the app's group, if it has one only."
+)
+@name_server_option
+@json_option
 def try_command(
     *,
     app: str,
@@ -91,9 +95,9 @@ async def _try(
             }
         )
     else:
-        print(printable(f"{handler.name}: {word}{f': {text}' if text else ''}"))
+        say(printable(f"{handler.name}: {word}{f': {text}' if text else ''}"))
         for one in published:
-            print(printable(f"would publish to {one.topic}: {one.body.decode('utf-8', 'backslashreplace')}"))
+            say(printable(f"would publish to {one.topic}: {one.body.decode('utf-8', 'backslashreplace')}"))
     return DONE if is_done else FAILED
 
 

@@ -9,6 +9,7 @@ import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.options import app_options, refuse_empty
+from rocketapp.cli.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +20,7 @@ MOST_LINES = 40
 _YAML = (".yaml", ".yml")
 
 
-@click.command("docs")
+@click.command("docs", epilog="Example: rocketapp docs app:app --output asyncapi.json --html asyncapi.html")
 @click.option(
     "--format", "form", type=click.Choice(["json", "yaml"]), help="Default: what the file's name says, else json."
 )
@@ -37,10 +38,7 @@ def command(
     settings: str | None,
     traceback: bool,
 ) -> int:
-    """Describe what APP receives and sends: an AsyncAPI 3 document, and a page.
-
-    rocketapp docs app:app --output asyncapi.json --html asyncapi.html
-    """
+    """Describe what APP receives and sends: an AsyncAPI 3 document, and a page."""
     refuse_empty({"--output": output, "--html": html, "--check": check})
     if check and (output or html):
         raise CommandError("--check writes nothing: leave out --output and --html")
@@ -53,7 +51,7 @@ def command(
         if output:
             _write(Path(output), _encoded(document, form or _form_of(output)))
         elif not html:
-            click.echo(_encoded(document, form or "json"), nl=False)
+            say(_encoded(document, form or "json").removesuffix("\n"))
     except CommandError as error:
         error.traceback = traceback
         raise
@@ -122,7 +120,7 @@ def _compare(app: str, document: Mapping[str, Any], file: Path, form: Format) ->
         raise CommandError(f"{file}: is not {form.upper()} ({error}): make it with {mend}") from error
     lines = difference(committed, document, (str(file), app), most=MOST_LINES)
     for line in lines:
-        click.echo(line)
+        say(line)
     if not lines:
         return DONE
     raise CommandError(f"{file}: {app} is described otherwise now: write it again with {mend}", FAILED)

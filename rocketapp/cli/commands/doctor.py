@@ -6,8 +6,8 @@ A running app with `--http` is asked itself. In any case the cluster is asked wh
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError
-from rocketapp.cli.options import app_options, refuse_empty
+from rocketapp.cli.options import app_options, json_option, name_server_option, refuse_empty
+from rocketapp.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from rocketapp.operate.verdict import Finding
 
 SETTLE = 1.0
-"""Seconds beyond the commit interval between two looks at a queue that is behind."""
+"""Seconds beyond the commit interval until a queue that is behind counts as standing still."""
+LOOK_INTERVAL = 0.5
 
 
 @dataclass(slots=True)
@@ -39,10 +41,10 @@ class Diagnosis:
     """A line for each group: members, queues, lag."""
 
 
-@click.command("doctor")
+@click.command("doctor", epilog="Example: rocketapp doctor app:app")
 @click.option("--http", metavar="H:P", help="The running app's --http; default: the settings', or this folder's run.")
-@click.option("--name-server", metavar="H:P[;H:P]", help="The cluster; default: the settings', or the embedded broker.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@name_server_option
+@json_option
 @app_options
 def command(
     *, app: str, settings: str | None, traceback: bool, http: str | None, name_server: str | None, as_json: bool
@@ -73,16 +75,16 @@ def command(
 def _show(found: Diagnosis, app: str, *, is_well: bool, as_json: bool) -> None:
     if as_json:
         said = {"app": app, "well": is_well, "http": found.asked or None, "groups": found.groups}
-        print(json.dumps({**said, "findings": [asdict(one) for one in found.findings]}, indent=2))
+        print_json({**said, "findings": [asdict(one) for one in found.findings]})
         return
     for one in found.findings:
-        print(one.text)
+        say(one.text)
         if one.mend:
-            print(f"    {one.mend}")
+            say(f"    {one.mend}")
     for line in found.groups:
-        print(line)
+        say(line)
     if is_well:
-        print(
+        say(
             f"{app}: nothing stands still"
             if found.asked
             else f"{app}: nothing stands still, as far as its cluster knows"
@@ -136,8 +138,6 @@ async def _ask_clusters(
 
 
 async def _look(found: Diagnosis, look: ClusterLook, subscriptions: Sequence[Subscription], settings: Settings) -> None:
-    from rocketapp.operate.cluster import standing
-
     topics: dict[str, list[str]] = {}
     for one in subscriptions:
         topics.setdefault(one.group, [])
@@ -147,14 +147,35 @@ async def _look(found: Diagnosis, look: ClusterLook, subscriptions: Sequence[Sub
     behind = {group: state for group, state in states.items() if state.lag and state.members}
     # A running app knows better than its offsets do; of another one they tell whether it goes on.
     if behind and not found.asked:
-        seconds = settings.consumer.commit_interval + SETTLE
-        await asyncio.sleep(seconds)
-        for group, before in behind.items():
-            after = states[group] = await look.group(group, topics[group])
-            found.findings += standing(before, after, seconds)
+        await _watch(found, look, behind, states, topics, limit=settings.consumer.commit_interval + SETTLE)
     for state in states.values():
         found.findings += state.findings
         found.groups.append(_line(state))
+
+
+async def _watch(
+    found: Diagnosis,
+    look: ClusterLook,
+    behind: Mapping[str, GroupState],
+    states: dict[str, GroupState],
+    topics: Mapping[str, Sequence[str]],
+    *,
+    limit: float,
+) -> None:
+    """Look again and again at groups that are behind, until all their queues have moved or the `limit` is over."""
+    from rocketapp.operate.cluster import standing
+
+    if sys.stderr.isatty():
+        print(f"messages wait: looking for up to {limit:g} s whether they are worked on", file=sys.stderr)
+    now = asyncio.get_running_loop().time
+    until = now() + limit
+    while behind and (left := until - now()) > 0:
+        await asyncio.sleep(min(LOOK_INTERVAL, left))
+        for group in behind:
+            states[group] = await look.group(group, topics[group])
+        behind = {group: one for group, one in behind.items() if any(standing(one, states[group], limit))}
+    for group, before in behind.items():
+        found.findings += standing(before, states[group], limit)
 
 
 def _line(state: GroupState) -> str:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.asking import ask_cluster, cluster_options, json_time, local_time, print_json
+from rocketapp.cli.asking import ask_cluster, cluster_options, json_time, local_time
+from rocketapp.cli.completing import groups
 from rocketapp.cli.failure import DONE
+from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import print_table
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ def command() -> None:
     """Show consumer groups."""
 
 
-@command.command("list")
+@command.command("list", epilog="Example: rocketapp group list --json")
 @click.option("--all", "every", is_flag=True, help="The groups of RocketMQ itself too.")
 @cluster_options
 def list_command(*, every: bool, name_server: str | None, as_json: bool) -> int:
@@ -34,8 +36,8 @@ def list_command(*, every: bool, name_server: str | None, as_json: bool) -> int:
     return DONE
 
 
-@command.command("show")
-@click.argument("group")
+@command.command("show", epilog="Example: rocketapp group show billing")
+@click.argument("group", shell_complete=groups)
 @cluster_options
 def show_command(*, group: str, name_server: str | None, as_json: bool) -> int:
     """Show the members of GROUP, what it subscribes, and its lag in each queue."""
@@ -46,7 +48,7 @@ def show_command(*, group: str, name_server: str | None, as_json: bool) -> int:
         print_json(_shown(found))
         return DONE
     model = f", {found.message_model.lower()}" if found.message_model else ""
-    print(f"group {found.name}: {len(found.members)} members{model}, lag {found.lag}")
+    say(f"group {found.name}: {len(found.members)} members{model}, lag {found.lag}")
     if found.members:
         members = [
             (one.client_id, one.address, one.language.lower(), one.version, _subscribed(found, one.client_id))
@@ -54,7 +56,7 @@ def show_command(*, group: str, name_server: str | None, as_json: bool) -> int:
         ]
         print_table(("MEMBER", "ADDRESS", "LANGUAGE", "VERSION", "SUBSCRIBES"), members)
     if found.differ:
-        print("the members subscribe differently, so each may take what the others do not want: deploy one version")
+        say("the members subscribe differently, so each may take what the others do not want: deploy one version")
     if found.subscriptions:
         print_table(
             ("TOPIC, AS BROKERS KNOW IT", "TAGS"), [(data.topic, data.expression) for data in found.subscriptions]

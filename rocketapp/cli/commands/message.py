@@ -7,19 +7,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.asking import ask_cluster, cluster_options, print_json
+from rocketapp.cli.asking import ask_cluster, cluster_options
 from rocketapp.cli.commands.tail import as_json_line, as_text_line
+from rocketapp.cli.completing import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import printable
 
 if TYPE_CHECKING:
     from rocketapp.wire.record import Message
 
 
-@click.command("message")
+@click.command("message", epilog="Example: rocketapp message --key order-17 --topic orders")
 @click.argument("message_id", metavar="[ID]", required=False)
 @click.option("--key", help="Messages with this key, instead of one with an ID.")
-@click.option("--topic", help="Look only here. Default: in every topic, retries and dead letters among them.")
+@click.option(
+    "--topic",
+    shell_complete=topics,
+    help="Look only here. Default: in every topic, retries and dead letters among them.",
+)
 @cluster_options
 def command(
     *, message_id: str | None, key: str | None, topic: str | None, name_server: str | None, as_json: bool
@@ -50,9 +56,9 @@ def command(
 
 def print_message(message: Message) -> None:
     """A line as `tail` shows it, and a line for each property."""
-    print(as_text_line(message))
+    say(as_text_line(message))
     for name, value in message.properties.items():
-        print(printable(f"    {name}={value}"))
+        say(printable(f"    {name}={value}"))
 
 
 def json_of(message: Message) -> dict[str, Any]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError, print_failure, shown_path
+from rocketapp.cli.failure import DONE, FAILED, CommandError, shown_path
 from rocketapp.cli.options import refuse_empty
+from rocketapp.cli.output import say
 
 if TYPE_CHECKING:
     from rocketapp.cli.projects.source import Source
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 TEMPLATES = ("app", "plugin", "pipeline")
 
 
-@click.command("new")
+@click.command("new", epilog="Example: rocketapp new shop --defaults")
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--template", type=click.Choice(TEMPLATES), help="What to make; default: app.")
 @click.option("--defaults", is_flag=True, help="Ask nothing: the names come from DIR.")
@@ -54,8 +55,8 @@ def _make(folder: Path, template: str, source: Source | None, *, defaults: bool)
         raise CommandError("stdin is not a terminal that could be asked: give --defaults")
     used = source or running()
     make(folder, template, used, defaults=defaults)
-    print(f"made {shown_path(str(folder))} of the template {template}; rocketapp comes from {used.line()}")
-    print(f"next: cd {shlex.quote(str(folder))} && make test && make run")
+    say(f"made {shown_path(str(folder))} of the template {template}; rocketapp comes from {used.line()}")
+    say(f"next: cd {shlex.quote(str(folder))} && make test && make run")
     return DONE
 
 
@@ -65,10 +66,11 @@ def _update(folder: Path, source: Source | None) -> int:
     conflicts = update(folder, source)
     shown = shown_path(str(folder))
     if conflicts is None:
-        print(f"{shown} follows this version of its template already")
+        say(f"{shown} follows this version of its template already")
         return DONE
     if conflicts:
-        print_failure(f"{shown}: conflicts in {', '.join(conflicts)}: solve them as after a merge, then commit")
-        return FAILED
-    print(f"updated {shown}: look at it with git diff, run its tests, then commit")
+        raise CommandError(
+            f"{shown}: conflicts in {', '.join(conflicts)}: solve them as after a merge, then commit", FAILED
+        )
+    say(f"updated {shown}: look at it with git diff, run its tests, then commit")
     return DONE

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.asking import ask_cluster, cluster_options, print_json
+from rocketapp.cli.asking import ask_cluster, cluster_options
+from rocketapp.cli.completing import groups, topics
 from rocketapp.cli.failure import DONE, CommandError
+from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import print_table
+from rocketapp.errors import did_you_mean
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
@@ -21,15 +24,24 @@ def command() -> None:
     """Show and reset the offsets of a group."""
 
 
-@command.command("show")
-@click.argument("group")
-@click.option("--topic", help="Only this one. Default: every topic in which the group has offsets.")
+@command.command("show", epilog="Example: rocketapp offset show billing --topic orders")
+@click.argument("group", shell_complete=groups)
+@click.option(
+    "--topic", shell_complete=topics, help="Only this one. Default: every topic in which the group has offsets."
+)
 @cluster_options
 def show_command(*, group: str, topic: str | None, name_server: str | None, as_json: bool) -> int:
     """Show what each queue holds, and what GROUP has committed."""
+    from rocketapp.admin.groups import refuse_unknown
     from rocketapp.admin.offsets import show_offsets
 
-    found = ask_cluster(name_server, lambda cluster: show_offsets(cluster, group, topic))
+    async def look(cluster: AdminCluster) -> list[QueueOffset]:
+        found = await show_offsets(cluster, group, topic)
+        if all(one.committed is None for one in found):
+            await refuse_unknown(cluster, group)
+        return found
+
+    found = ask_cluster(name_server, look)
     if as_json:
         print_json([_shown(one) for one in found])
         return DONE
@@ -49,9 +61,9 @@ def show_command(*, group: str, topic: str | None, name_server: str | None, as_j
     return DONE
 
 
-@command.command("reset")
-@click.argument("group")
-@click.argument("topic")
+@command.command("reset", epilog="Example: rocketapp offset reset billing orders --to first --dry-run")
+@click.argument("group", shell_complete=groups)
+@click.argument("topic", shell_complete=topics)
 @click.option(
     "--to", "target", required=True, metavar="WHERE", help="first, last, an offset, or a time: 2026-01-31T08:00+01:00."
 )
@@ -69,22 +81,26 @@ def reset_command(
     as_json: bool,
 ) -> int:
     """Set the offsets of GROUP in TOPIC. Live members are moved by the broker; where it cannot, they are refused."""
+    from rocketapp.admin.groups import group_names
     from rocketapp.admin.offsets import apply, plan_reset
 
     wanted = parse_target(target)
 
-    async def reset(cluster: AdminCluster) -> Plan:
+    async def reset(cluster: AdminCluster) -> tuple[Plan, str]:
         try:
             plan = await plan_reset(cluster, group, topic, wanted, only=frozenset(queues))
         except ValueError as error:
             raise CommandError(f"--to {target}: {error}") from error
-        if not plan.moves:
-            raise CommandError(f"--queue {queues[0]}: topic {topic} has no such queue")
+        if missing := sorted(set(queues) - {move.queue.queue_id for move in plan.moves}):
+            raise CommandError(
+                f"--queue {missing[0]}: topic {topic} has no such queue: see rocketapp topic show {topic}"
+            )
         if not dry_run:
             await apply(cluster, plan)
-        return plan
+        is_new = not plan.members and all(move.before is None for move in plan.moves)
+        return plan, did_you_mean(group, await group_names(cluster)) if is_new else ""
 
-    plan = ask_cluster(name_server, reset)
+    plan, near = ask_cluster(name_server, reset)
     if as_json:
         print_json(_planned(plan, dry_run=dry_run))
         return DONE
@@ -93,8 +109,10 @@ def reset_command(
         for move in plan.moves
     ]
     print_table(("TOPIC", "BROKER", "QUEUE", "FROM", "", "TO"), rows)
+    if near:
+        say(f"group {group} had committed nothing in {topic}{near}")
     live = f"; it has {len(plan.members)} live members" if plan.members else ""
-    print(f"nothing was set: --dry-run{live}" if dry_run else f"group {group} goes on there")
+    say(f"nothing was set: --dry-run{live}" if dry_run else f"group {group} goes on there")
     return DONE
 
 

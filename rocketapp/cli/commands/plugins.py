@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -10,7 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rocketapp.cli.completing import apps
 from rocketapp.cli.failure import DONE, USAGE, CommandError, one_line
+from rocketapp.cli.options import json_option
+from rocketapp.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from rocketapp.config.app import AppConfig
@@ -34,10 +36,10 @@ class ShownPlugin:
     """Why it cannot be used; empty when it can."""
 
 
-@click.command("plugins")
-@click.argument("app", required=False)
+@click.command("plugins", epilog="Example: rocketapp plugins app:app")
+@click.argument("app", required=False, shell_complete=apps)
 @click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@json_option
 @click.option("--traceback", is_flag=True, help="Show the whole traceback of what went wrong.")
 def command(*, app: str | None, settings: str | None, as_json: bool, traceback: bool) -> int:
     """Show the plugins in their order: of APP, or without it those that are installed or named by the settings."""
@@ -47,10 +49,10 @@ def command(*, app: str | None, settings: str | None, as_json: bool, traceback: 
         error.traceback = traceback
         raise
     if as_json:
-        print(json.dumps([asdict(one) for one in shown], indent=2))
+        print_json([asdict(one) for one in shown])
     else:
         for line in describe_plugins(shown):
-            print(line)
+            say(line)
     return USAGE if any(one.error for one in shown) else DONE
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rocketapp.cli.failure import DONE, CommandError, shown_path
-from rocketapp.cli.options import app_options
+from rocketapp.cli.options import app_options, json_option
+from rocketapp.cli.output import print_json, say
 from rocketapp.model.subscription_words import (
     describe_breaker,
     describe_failures,
@@ -29,8 +29,8 @@ _HERE = ("", "handler", "consumer.retries")
 """Sources that need no mention: the handler's own declaration, and the usual settings."""
 
 
-@click.command("routes")
-@click.option("--json", "as_json", is_flag=True, help="One JSON array.")
+@click.command("routes", epilog="Example: rocketapp routes app:app")
+@json_option
 @app_options
 def command(*, app: str, settings: str | None, traceback: bool, as_json: bool) -> int:
     """Show what APP subscribes, and how failures go."""
@@ -45,10 +45,10 @@ def command(*, app: str, settings: str | None, traceback: bool, as_json: bool) -
         error.traceback = traceback
         raise
     if as_json:
-        print(json.dumps([route_of(one, suspend=read.consumer.suspend) for one in subscriptions], indent=2))
+        print_json([route_of(one, suspend=read.consumer.suspend) for one in subscriptions])
         return DONE
     for line in describe_routes(subscriptions, suspend=read.consumer.suspend):
-        print(line)
+        say(line)
     return DONE
 
 

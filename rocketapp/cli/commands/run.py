@@ -13,22 +13,22 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocketapp.cli.completing import apps
 from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.loop import LOOPS
 from rocketapp.cli.options import Seconds, levels, refuse_empty
+from rocketapp.cli.output import say
 from rocketapp.cli.processes.reports import summary_line
 from rocketapp.model.stats import HandlerStats
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings.settings import Settings
-    from rocketapp.cli.processes.keeper import BrokerKeeper
-    from rocketapp.cli.processes.operation import ParentDesk, Served
+    from rocketapp.cli.processes.operation import Served
     from rocketapp.cli.processes.service_manager import ServiceManager
     from rocketapp.cli.processes.stop import ProcessStop
 
@@ -85,9 +85,9 @@ class RunOptions:
         return {"log_level": of_all[-1] if of_all else None, "log_levels": of_one or None}
 
 
-@click.command("run")
-@click.argument("app")
-@click.option("--name-server", metavar="H:P[;H:P]", help="The cluster; default: the settings', or an embedded broker.")
+@click.command("run", epilog="Example: rocketapp run app:app --workers 4 --http 127.0.0.1:8080")
+@click.argument("app", shell_complete=apps)
+@click.option("--name-server", metavar="H:P[;H:P]", help="The cluster. Default: the settings', or an embedded broker.")
 @click.option("--embedded", metavar="DIR", help="Use an embedded broker in DIR, also when the settings name a cluster.")
 @click.option("--no-embedded", is_flag=True, help="Fail when nothing names a cluster; in production.")
 @click.option("--workers", type=click.IntRange(1, MOST_WORKERS), default=1, metavar="N", help="Processes; default 1.")
@@ -129,7 +129,7 @@ class LastLine:
 
     def print(self) -> None:
         if self._once.acquire(blocking=False):
-            print(summary_line(self.summary()), flush=True)
+            say(summary_line(self.summary()), flush=True)
 
 
 def _run(options: RunOptions, last_line: LastLine) -> int:
@@ -163,11 +163,10 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
         app = load_app(options.app)
     settings = read_settings(options.overrides(), file=options.settings, app=app)
     set_up_logging(settings.app, file=options.log_config)
-    # Workers watch their own drain; the parent is watched for the case that it cannot end them.
-    stop = ProcessStop(settings.app.drain_timeout + (2 * SLACK if app is None else 0), last_line.print)
+    stop = ProcessStop(settings.app.drain_timeout, last_line.print)
     manager = ServiceManager.of(os.environ)
     manager.starting(settings.app.connect_timeout)
-    stop.drains = lambda reason: manager.draining(reason, settings.app.drain_timeout + 2 * SLACK + STOP_TIMEOUT)
+    stop.drains = lambda reason: manager.draining(reason, stop.drain_timeout + 2 * SLACK + STOP_TIMEOUT)
     try:
         if app is not None:
             loaded = app
@@ -190,10 +189,11 @@ async def _run_worker(
     from rocketapp.app.settings.settings import with_name_server
     from rocketapp.cli.processes.child_main import start_failure
     from rocketapp.cli.processes.keeper import STOP_TIMEOUT
+    from rocketapp.cli.processes.parts import make_keeper
     from rocketapp.cli.processes.reports import IdleTimer, Report, not_owned
     from rocketapp.cli.processes.stop import end_now
     from rocketapp.cli.processes.worker import Worker
-    from rocketapp.cli.settings import needs_cluster
+    from rocketapp.cli.settings import code_of, needs_cluster
 
     stop.listen()
     served: Served | None = None
@@ -219,7 +219,7 @@ async def _run_worker(
             own = OwnDesk(app, settings, stop)
             served, plugins = Served(settings, own), [own.operation]
         if needs_cluster(app, settings, may_embed=not options.no_embedded):
-            keeper = make_keeper(options, settings)
+            keeper = make_keeper(_common(options), settings, code=code_of(app))
             settings = with_name_server(settings, await keeper.start())
         worker = Worker(app, settings, expected_members=1, tell=hear, plugins=plugins)
         last_line.summary = lambda: worker.summary
@@ -243,36 +243,35 @@ async def _run_parent(
 ) -> int:
     from rocketapp.cli.processes.edits import edits_of
     from rocketapp.cli.processes.parent import Parent
+    from rocketapp.cli.processes.parts import ParentParts
     from rocketapp.cli.processes.presence import Presence
 
-    limit = settings.app.drain_timeout
-    edits = edits_of(options.reload, options.reload_dir, options.settings, limit)
+    edits = edits_of(options.reload, options.reload_dir, options.settings, settings.app.drain_timeout)
     stop.listen()
     presence = Presence()
-    desk: ParentDesk | None = None
-    served: Served | None = None
-    if settings.app.http:
-        from rocketapp.cli.processes.operation import ParentDesk, Served
-
-        desk = ParentDesk(options.app, settings, options.workers, stop)
-        served = Served(settings, desk)
-        desk.viewed = served.started
+    common = _common(options)
+    parts = ParentParts(
+        options.app,
+        settings,
+        common,
+        workers=options.workers,
+        presence=presence.reading,
+        stop=stop,
+        edits=edits,
+    )
     parent = Parent(
         {
-            **_common(options),
+            **common,
             "app": options.app,
             "members": options.workers,
             "may_embed": not options.no_embedded,
             "exit_when_idle": options.exit_when_idle,
-            "http": desk is not None,
         },
         workers=options.workers,
-        drain_timeout=limit,
         exit_when_idle=options.exit_when_idle,
-        keeper=make_keeper(options, settings, presence=presence.reading),
+        parts=parts,
         presence=presence,
         edits=edits,
-        desk=desk,
         manager=manager,
     )
     last_line.summary = lambda: parent.reports.summary
@@ -280,27 +279,7 @@ async def _run_parent(
         return await parent.run(stop)
     finally:
         presence.close()
-        if served is not None:
-            served.close()
-
-
-def make_keeper(options: RunOptions, settings: Settings, *, presence: int | None = None) -> BrokerKeeper:
-    """Of the embedded broker that these settings want; nothing is started yet."""
-    from rocketapp.cli.processes.broker import names_of, parse_listen
-    from rocketapp.cli.processes.keeper import BrokerKeeper
-
-    names = names_of(settings, dir="--embedded", listen="broker.listen")
-    parse_listen(settings.broker.listen, names["listen"])
-    return BrokerKeeper(
-        Path(settings.broker.dir),
-        listen=settings.broker.listen,
-        # An address that the user chose is meant; the usual one is a suggestion.
-        or_free_port=settings.source_of("broker", "listen") == "default",
-        spec={**_common(options), "names": names},
-        timeout=settings.app.connect_timeout,
-        environment=settings.environment,
-        presence=presence,
-    )
+        parts.close()
 
 
 def _common(options: RunOptions) -> dict[str, Any]:

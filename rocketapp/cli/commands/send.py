@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import random
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from rocketapp.cli.completing import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, discard_stdout, print_failure
-from rocketapp.cli.options import refuse_empty
+from rocketapp.cli.options import json_lines_option, name_server_option, refuse_empty
+from rocketapp.cli.output import needs_ascii
 
 if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from rocketapp.model.outgoing import Outgoing, SendResult
     from rocketapp.producer.producer import Producer
 
+Show = Callable[["SendResult"], str]
 UNITS = {"s": 1, "m": 60, "h": 3600}
 PRODUCER_GROUP = "rocketapp-send"
 AT_ONCE = 256
@@ -33,8 +37,8 @@ CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
 """How much of stdin is read before it is sent."""
 
 
-@click.command("send")
-@click.argument("topic")
+@click.command("send", epilog="Example: rocketapp send orders hello --tag paid --key order-17")
+@click.argument("topic", shell_complete=topics)
 @click.argument("body", required=False)
 @click.option("--tag", help="What subscriptions select by.")
 @click.option("--key", "keys", multiple=True, help="An index key, by which operators find it; may be repeated.")
@@ -42,7 +46,8 @@ CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
 @click.option("--delay", metavar="10s", help="Deliver after 10s, 5m, 2h: one of RocketMQ's delay levels.")
 @click.option("--order-key", help="Messages with the same one go to the same queue.")
 @click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="Send it N times.")
-@click.option("--name-server", metavar="H:P", help="Default: the settings', or this folder's embedded broker.")
+@json_lines_option
+@name_server_option
 def command(
     *,
     topic: str,
@@ -54,6 +59,7 @@ def command(
     order_key: str | None,
     count: int,
     name_server: str | None,
+    as_json: bool,
 ) -> int:
     """Send BODY to TOPIC, or with `-` each line of stdin that is not empty; prints message id, queue and offset."""
     from rocketapp.cli.loop import run_in_loop
@@ -76,7 +82,8 @@ def command(
     if body == "-" and sys.stdin is None:
         raise CommandError(f"send {topic} -: stdin is closed: give it lines to send, or a BODY in place of -")
     bodies = _lines(sys.stdin.buffer, count) if body == "-" else _copies(os.fsencode(body), count)
-    return run_in_loop(_send(settings, like, bodies))
+    show = _show_json if as_json else _show_text
+    return run_in_loop(_send(settings, like, bodies, show))
 
 
 def _legal_topic(topic: str) -> str:
@@ -151,7 +158,7 @@ def _without_return(line: bytes) -> bytes:
     return line.removesuffix(b"\r")
 
 
-async def _send(settings: Settings, like: Outgoing, bodies: AsyncIterator[list[bytes]]) -> int:
+async def _send(settings: Settings, like: Outgoing, bodies: AsyncIterator[list[bytes]], show: Show) -> int:
     from rocketapp.cli.cluster import connected
 
     async with connected(settings) as client:
@@ -159,8 +166,7 @@ async def _send(settings: Settings, like: Outgoing, bodies: AsyncIterator[list[b
         await producer.start()
         try:
             async for batch in bodies:
-                if not await _send_batch(producer, like, batch):
-                    return FAILED
+                await _send_batch(producer, like, batch, show)
         finally:
             await producer.stop()
     return DONE
@@ -180,8 +186,8 @@ def _producer(settings: Settings, client: ClientInstance) -> Producer:
     )
 
 
-async def _send_batch(producer: Producer, like: Outgoing, bodies: Sequence[bytes]) -> bool:
-    """Print a line for each message that is stored; False when one is not, with the reason on stderr."""
+async def _send_batch(producer: Producer, like: Outgoing, bodies: Sequence[bytes], show: Show) -> None:
+    """Print a line for each message that is stored. Raises CommandError when one is not."""
     from rocketapp.errors import RocketAppError
 
     for_each = [replace(like, body=body) for body in bodies]
@@ -191,17 +197,32 @@ async def _send_batch(producer: Producer, like: Outgoing, bodies: Sequence[bytes
             part = for_each[begin : begin + size]
             results = [await producer.send(part[0])] if len(part) == 1 else await producer.send_many(part)
             for result in results:
-                _show(result)
+                _show(result, show)
     except RocketAppError as error:
-        print_failure(str(error))
-        return False
-    return True
+        raise CommandError(str(error), FAILED) from error
 
 
-def _show(result: SendResult) -> None:
+def _show(result: SendResult, show: Show) -> None:
     try:
-        print(f"{result.message_id} {result.queue} {result.queue_offset}", flush=True)
+        print(show(result), flush=True)
     except BrokenPipeError:
         # To send is the purpose: what is left must not depend on who reads along.
         discard_stdout()
         print_failure("stdout was closed: all messages are sent, but no further one is shown")
+
+
+def _show_text(result: SendResult) -> str:
+    return f"{result.message_id} {result.queue} {result.queue_offset}"
+
+
+def _show_json(result: SendResult) -> str:
+    queue = result.queue
+    shown = {
+        "message_id": result.message_id,
+        "topic": queue.topic,
+        "broker": queue.broker_name,
+        "queue_id": queue.queue_id,
+        "offset": result.queue_offset,
+        "offset_message_id": result.offset_message_id,
+    }
+    return json.dumps(shown, ensure_ascii=needs_ascii())

@@ -10,21 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocketapp.cli.completing import topics
 from rocketapp.cli.failure import DONE, CommandError, discard_stdout
-from rocketapp.cli.options import refuse_empty
+from rocketapp.cli.options import json_lines_option, name_server_option, refuse_empty
+from rocketapp.cli.output import needs_ascii
 
 if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
     from rocketapp.wire.record import Message
 
 
-@click.command("tail")
-@click.argument("topic")
+@click.command("tail", epilog="Example: rocketapp tail orders --from first --count 10")
+@click.argument("topic", shell_complete=topics)
 @click.option("--tag", default="*", help="Only these: 'paid || refunded'.")
 @click.option("--from", "begin", type=click.Choice(["first", "last"]), default="last", help="Default: last.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N messages.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-@click.option("--name-server", metavar="H:P", help="Default: the settings', or this folder's embedded broker.")
+@json_lines_option
+@name_server_option
 def command(*, topic: str, tag: str, begin: str, count: int | None, as_json: bool, name_server: str | None) -> int:
     """Show the messages of TOPIC as they come, until SIGINT or N of them were shown."""
     from rocketapp.cli.loop import run_in_loop
@@ -105,7 +107,7 @@ def as_json_line(message: Message) -> str:
         fields["body"] = body.decode()
     except UnicodeDecodeError:
         fields["body_base64"] = base64.b64encode(body).decode()
-    return json.dumps(fields, ensure_ascii=False)
+    return json.dumps(fields, ensure_ascii=needs_ascii())
 
 
 def _body(message: Message) -> bytes:

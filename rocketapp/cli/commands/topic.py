@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.asking import ask_cluster, cluster_options, json_time, local_time, print_json
+from rocketapp.cli.asking import ask_cluster, cluster_options, json_time, local_time
+from rocketapp.cli.completing import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import print_table
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ def command() -> None:
     """Show and create topics."""
 
 
-@command.command("list")
+@command.command("list", epilog="Example: rocketapp topic list --all")
 @click.option("--all", "every", is_flag=True, help="Retries, dead letters and system topics too.")
 @cluster_options
 def list_command(*, every: bool, name_server: str | None, as_json: bool) -> int:
@@ -42,8 +44,8 @@ def list_command(*, every: bool, name_server: str | None, as_json: bool) -> int:
     return DONE
 
 
-@command.command("show")
-@click.argument("topic")
+@command.command("show", epilog="Example: rocketapp topic show orders")
+@click.argument("topic", shell_complete=topics)
 @cluster_options
 def show_command(*, topic: str, name_server: str | None, as_json: bool) -> int:
     """Show the queues of TOPIC with what they hold, and the groups that consume it."""
@@ -56,8 +58,8 @@ def show_command(*, topic: str, name_server: str | None, as_json: bool) -> int:
     for name, config in found.configs.items():
         order = ", orderly" if config.order else ""
         queues = f"{config.read_queues} queues to read, {config.write_queues} to write"
-        print(f"{found.name} on {name}: {found.kind}, {queues}, may be {_perm(config.perm)}{order}")
-    print(f"groups: {', '.join(found.groups) or 'none'}")
+        say(f"{found.name} on {name}: {found.kind}, {queues}, may be {_perm(config.perm)}{order}")
+    say(f"groups: {', '.join(found.groups) or 'none'}")
     rows = [
         (queue.broker_name, queue.queue_id, held.min_offset, held.max_offset, local_time(held.updated_ms))
         for queue, held in found.offsets.items()
@@ -66,7 +68,7 @@ def show_command(*, topic: str, name_server: str | None, as_json: bool) -> int:
     return DONE
 
 
-@command.command("create")
+@command.command("create", epilog="Example: rocketapp topic create orders --queues 16")
 @click.argument("topic")
 @click.option("--queues", type=click.IntRange(1, 65535), default=8, show_default=True, help="Queues on each broker.")
 @click.option("--broker", metavar="NAME", help="Only on this broker. Default: on every one.")
@@ -91,7 +93,7 @@ def create_command(*, topic: str, queues: int, broker: str | None, name_server: 
     if as_json:
         print_json({"topic": topic, "queues": queues, "brokers": names})
     else:
-        print(f"created {topic} with {queues} queues on {', '.join(names)}")
+        say(f"created {topic} with {queues} queues on {', '.join(names)}")
     return DONE
 
 

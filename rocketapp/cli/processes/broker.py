@@ -165,7 +165,8 @@ async def serve_as_child(spec: Mapping[str, Any], stop: ProcessStop, on_serving:
     """What the broker's child process of `rocketapp run` does."""
     from rocketapp.cli.settings import read_settings
 
-    settings = read_settings({"broker": {"dir": spec["directory"], "listen": spec["listen"]}}, file=spec["settings"])
+    own = {"broker": {"dir": spec["directory"], "listen": spec["listen"]}}
+    settings = read_settings(own, file=spec["settings"], code=spec["code"])
     await serve_broker(
         settings.broker,
         memory=False,

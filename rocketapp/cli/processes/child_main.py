@@ -142,13 +142,14 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     from rocketapp.cli.loop import run_in_loop
     from rocketapp.cli.processes.presence import hold
     from rocketapp.cli.processes.stop import ProcessStop
-    from rocketapp.cli.settings import needs_cluster, read_settings
+    from rocketapp.cli.settings import code_of, needs_cluster, read_settings
 
     hold(spec["presence"])
     app = load_app(spec["app"])
     settings = read_settings(spec["overrides"], file=spec["settings"], app=app)
     _set_up_logging(spec, settings)
-    reporter.tell(Report("loaded", needs_cluster=needs_cluster(app, settings, may_embed=spec["may_embed"])))
+    needed = needs_cluster(app, settings, may_embed=spec["may_embed"])
+    reporter.tell(Report("loaded", needs_cluster=needed, said=json.dumps(code_of(app))))
     answer = lifeline.read_line()
     if answer is None:
         return DONE
@@ -174,7 +175,7 @@ async def _work(
     from rocketapp.cli.processes.worker import Worker
 
     plugins: Sequence[object] = ()
-    if spec.get("http"):
+    if settings.app.http:
         from rocketapp.cli.processes.operation import watched_by_parent
 
         plugins, lifeline.hear = watched_by_parent(app, settings, spec["name"], reporter.tell)
@@ -203,7 +204,7 @@ def _broker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     from rocketapp.cli.processes.stop import SLACK, ProcessStop
     from rocketapp.cli.settings import read_settings
 
-    settings = read_settings(spec["overrides"], file=spec["settings"])
+    settings = read_settings(spec["overrides"], file=spec["settings"], code=spec["code"])
     _set_up_logging(spec, settings)
 
     stop = ProcessStop(DRAIN_TIMEOUT, last_words=lambda: None)

@@ -71,7 +71,7 @@ class Edits:
 
     def __init__(self, watched: Watched, drain_timeout: float) -> None:
         self._watched = watched
-        self._limit = drain_timeout + SLACK
+        self.drain_timeout: float = drain_timeout
         self._seen = asyncio.Event()
         self.count: int = 0
         """Edits so far."""
@@ -96,7 +96,7 @@ class Edits:
             ending = [child for child in children() if child.is_alive]
             for child in ending:
                 child.signal(drain)
-            await asyncio.gather(*(child.await_or_kill(self._limit) for child in ending))
+            await asyncio.gather(*(child.await_or_kill(self.drain_timeout + SLACK) for child in ending))
 
     async def again(self, child: Child, since: int, *, was_started: bool) -> bool:
         """Whether a child that has ended starts again because of an edit after the first `since` ones.

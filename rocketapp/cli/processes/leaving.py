@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
@@ -13,7 +14,9 @@ PATIENCE = 5.0
 
 
 def leave(code: int) -> NoReturn:
-    """Exit with this code, also when threads of the app would go on."""
+    """Exit with this code, also when threads of the app would go on. Ctrl-C from now on leaves no traceback."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     main = threading.main_thread()
     left = [thread for thread in threading.enumerate() if thread is not main and not thread.daemon]
     if left:

@@ -14,13 +14,14 @@ import logging
 import random
 import signal
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.logs import log_failure
 from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.edits import Edits
-from rocketapp.cli.processes.keeper import STOP_TIMEOUT, BrokerKeeper
+from rocketapp.cli.processes.keeper import STOP_TIMEOUT
+from rocketapp.cli.processes.parts import ParentParts
 from rocketapp.cli.processes.presence import Presence
 from rocketapp.cli.processes.reports import IdleTimer, Report, WorkerReports
 from rocketapp.cli.processes.service_manager import ServiceManager, Silence
@@ -28,9 +29,6 @@ from rocketapp.cli.processes.stop import SLACK, ProcessStop
 from rocketapp.cli.processes.worker import status_interval
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
-
-if TYPE_CHECKING:
-    from rocketapp.cli.processes.operation import ParentDesk
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 """Seconds before a worker that died is started again, doubled each time."""
@@ -48,30 +46,24 @@ class Parent:
         spec: Mapping[str, Any],
         *,
         workers: int,
-        drain_timeout: float,
         exit_when_idle: float | None,
-        keeper: BrokerKeeper,
+        parts: ParentParts,
         presence: Presence,
         edits: Edits | None = None,
-        desk: ParentDesk | None = None,
         manager: ServiceManager | None = None,
     ) -> None:
-        """`spec` is what every worker is told; `keeper` is started when one of them needs a cluster.
+        """`spec` is what every worker is told; an embedded broker is started when one of them needs a cluster.
 
-        `edits`: start workers again when their sources change. `desk`: what `--http` serves.
+        `edits`: start workers again when their sources change.
         `manager` hears when all workers consume, and ends none of them when it is None.
         """
         self._spec = {**spec, "role": "worker", "presence": presence.writing}
         self._presence = presence
-        self._drain_timeout = drain_timeout
         self._exit_when_idle = exit_when_idle
-        self._keeper = keeper
+        self._parts = parts
         self._edits = edits
-        self._desk = desk
         self._manager = manager or ServiceManager()
         self._silence = Silence()
-        if desk is not None:
-            desk.tell = lambda number, fields: self._children[number].tell(fields)
         self._cluster: asyncio.Future[str] | None = None
         self._tasks = Tasks(log_failure)
         # Of the task that starts the cluster: `_tell_cluster` hears how it ended, and workers end before it.
@@ -100,7 +92,7 @@ class Parent:
             await self._tasks.close()
             stop.allow(STOP_TIMEOUT)
             await self._keeping.close()
-            await self._keeper.stop()
+            await self._parts.keeper.stop()
         if self._failure is not None:
             raise self._failure
         return code
@@ -117,8 +109,8 @@ class Parent:
             child.start()
             code = await child.ended()
             self.reports.lost(number)
-            if self._desk is not None:
-                self._desk.lost(number)
+            if self._parts.desk is not None:
+                self._parts.desk.lost(number)
             if stop.requested.is_set():
                 return
             if self._edits and await self._edits.again(child, edits, was_started=number in self._started):
@@ -142,7 +134,7 @@ class Parent:
 
     def _hear(self, number: int, stop: ProcessStop, report: Report) -> None:
         if report.kind == "loaded":
-            self._tell_cluster(number, report.needs_cluster, stop)
+            self._loaded(number, report, stop)
         elif report.kind == "started":
             self._started.add(number)
             stop.tell()
@@ -155,10 +147,20 @@ class Parent:
             else:
                 self._give_up(CommandError(report.error, report.code), stop)
         elif report.kind in ("view", "blocked", "described"):
-            if self._desk is not None:
-                self._desk.hear(number, report)
+            if self._parts.desk is not None:
+                self._parts.desk.hear(number, report)
         else:
             self.reports.heard(number, report, asyncio.get_running_loop().time())
+
+    def _loaded(self, number: int, report: Report, stop: ProcessStop) -> None:
+        try:
+            self._parts.adopt(report.said, is_first=self._cluster is None)
+        except CommandError as error:
+            self._give_up(error, stop)
+            return
+        if self._parts.desk is not None:
+            self._parts.desk.tell = lambda number, fields: self._children[number].tell(fields)
+        self._tell_cluster(number, report.needs_cluster, stop)
 
     def _tell_cluster(self, number: int, needed: bool, stop: ProcessStop) -> None:
         child = self._children[number]
@@ -166,7 +168,7 @@ class Parent:
             child.tell({"name_server": "", "paused": self._paused_for(number)})
             return
         if self._cluster is None:
-            self._cluster = self._keeping.start(self._keeper.start(), "cluster")
+            self._cluster = self._keeping.start(self._parts.keeper.start(), "cluster")
 
         def tell(cluster: asyncio.Future[str]) -> None:
             if cluster.cancelled():
@@ -180,7 +182,7 @@ class Parent:
 
     def _paused_for(self, number: int) -> list[tuple[str, str]]:
         """A process that replaces another one knows nothing of what was paused before it."""
-        return [] if self._desk is None else self._desk.greet(number)
+        return [] if self._parts.desk is None else self._parts.desk.greet(number)
 
     def _give_up(self, failure: CommandError, stop: ProcessStop) -> None:
         if self._failure is None:
@@ -213,7 +215,7 @@ class Parent:
         for child in children:
             child.signal(signal.SIGTERM)
         async with scope(_all_ended(children), stop.cut.wait()) as (ended, cutting):
-            limit = self._drain_timeout + SLACK
+            limit = self._parts.drain_timeout + SLACK
             await asyncio.wait({ended, cutting}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
             if stop.cut.is_set():
                 for child in children:

@@ -67,7 +67,7 @@ class ProcessStop:
         """
         self.requested: asyncio.Event = asyncio.Event()
         self.cut: asyncio.Event = asyncio.Event()
-        self._drain_timeout = drain_timeout
+        self.drain_timeout: float = drain_timeout
         self.last_words: Callable[[], None] = last_words
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cutting = frozenset(cutting)
@@ -99,13 +99,13 @@ class ProcessStop:
     def request(self, reason: str) -> None:
         """Drain, for another reason than a signal."""
         if not self.requested.is_set():
-            self._news.put(_Limit(self._drain_timeout + GRACE))
+            self._news.put(_Limit(self.drain_timeout + GRACE))
             self._drain(reason)
 
     def request_from_thread(self, reason: str) -> None:
         """The same from any thread: like a signal, it ends a process whose loop is blocked."""
         assert self._loop is not None, "listen comes first"
-        self._news.put(_Limit(self._drain_timeout + GRACE))
+        self._news.put(_Limit(self.drain_timeout + GRACE))
         with contextlib.suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._drain, reason)
 
@@ -126,7 +126,7 @@ class ProcessStop:
         # Between any two bytecodes of the main thread: no logging, no lock that it may hold.
         first = not (self._is_signalled and number in self._cutting)
         self._is_signalled |= number != signal.SIGHUP
-        self._news.put(_Limit(self._drain_timeout + GRACE if first else GRACE))
+        self._news.put(_Limit(self.drain_timeout + GRACE if first else GRACE))
         assert self._loop is not None, "listen comes first"
         with contextlib.suppress(RuntimeError):  # the loop is closed already: the end is near anyway
             self._loop.call_soon_threadsafe(self._drain if first else self._cut, signal.Signals(number).name)

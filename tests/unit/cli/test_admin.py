@@ -123,8 +123,8 @@ def test_a_dead_letter_is_tried_with_everything_around_it_and_nothing_is_sent(
 
 def test_an_empty_replay_is_done(ask: Ask, folder: Path) -> None:
     done = ask("dlq", "replay", "nothing")
-    assert done.out == "replayed 0 dead letters of group nothing; .rocketapp.replay-nothing.json says so\n"
-    assert (folder / ".rocketapp.replay-nothing.json").exists()
+    assert done.out == "group nothing has no dead letters\n"
+    assert not (folder / ".rocketapp.replay-nothing.json").exists()
 
 
 @pytest.mark.parametrize("text", ["first", "last", "12", "2026-01-31T08:00+01:00", "2026-01-31"])

@@ -74,3 +74,16 @@ def test_an_address_of_something_else_is_a_usage_error(start: Start, write_app: 
     doctor = start("doctor", "app", "--http", broker)
     doctor.ends(2)
     assert doctor.err.startswith(f"rocketapp: {broker}: what answers is not an app with --http")
+
+
+def test_a_group_that_goes_on_is_known_as_soon_as_it_has_committed(start: Start, write_app: WriteApp) -> None:
+    write_app(APP.replace("    note", "    await asyncio.sleep(0.05)\n    note"))
+    quick = {"ROCKETAPP_CONSUMER__COMMIT_INTERVAL": "0.2"}
+    run = start("run", "app", environment=quick)
+    run.says("serves on")
+    start("send", "orders", "1", "--count", "20000").ends(0)
+    run.says("settled 1")
+    # It would wait for a minute for a queue that stands still.
+    doctor = start("doctor", "app", environment={"ROCKETAPP_CONSUMER__COMMIT_INTERVAL": "60"})
+    doctor.ends(0)
+    assert "shop: nothing stands still, as far as its cluster knows" in doctor.out

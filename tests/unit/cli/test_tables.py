@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rocketapp.cli.tables import may_colour, print_table, table_lines
+from rocketapp.cli.tables import may_colour, places, print_table, table_lines
 
 HEADER = ("TOPIC", "LAG")
 ROWS = [("orders", 7), ("a-topic-with-a-very-long-name", 1200), ("x", None)]
@@ -26,8 +26,37 @@ def test_a_table_is_cut_to_the_width_of_the_terminal() -> None:
     assert lines[1].split() == ["orders", "7"]
 
 
-def test_on_the_narrowest_terminal_columns_can_still_be_read() -> None:
-    assert table_lines(HEADER, ROWS, 3)[2] == "a-topic…  1200"
+def test_where_the_columns_do_not_fit_each_row_is_a_block() -> None:
+    assert table_lines(HEADER, ROWS, 3) == [
+        "TOPIC  orders",
+        "LAG    7",
+        "",
+        "TOPIC  a-topic-with-a-very-long-name",
+        "LAG    1200",
+        "",
+        "TOPIC  x",
+        "LAG",
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize(
+    "topic", ["orders", "注文" * 30, "e\u0301" * 90, "x" * 90], ids=["short", "wide", "accents", "long"]
+)
+def test_a_table_fits_whatever_is_in_it(width: int, topic: str) -> None:
+    header = ("TOPIC", "BROKER", "QUEUE", "REASON")
+    lines = table_lines(header, [(topic, "broker-a", 123, "ValueError"), ("b", "broker-b", 0, "")], width)
+    assert max(map(places, lines)) <= width
+    # Columns stand below each other, as a terminal shows them.
+    begins = {
+        places(line[: line.index(word)]) for line, word in zip(lines, ("BROKER", "broker-a", "broker-b"), strict=True)
+    }
+    assert len(begins) == 1
+
+
+@pytest.mark.parametrize(("text", "count"), [("abc", 3), ("注文", 4), ("e\u0301", 1), ("ｱ", 1), ("🎉", 2)])
+def test_how_many_columns_a_text_takes(text: str, count: int) -> None:
+    assert places(text) == count
 
 
 def test_a_terminal_is_not_given_control_characters() -> None:
@@ -47,11 +76,34 @@ def test_what_is_no_terminal_gets_everything_and_no_colours(
 
 
 @pytest.mark.parametrize(
-    ("is_terminal", "no_colour", "may"), [(True, "", True), (True, "1", False), (False, "", False)]
+    ("is_terminal", "environment", "may"),
+    [
+        (True, {}, True),
+        (False, {}, False),
+        (True, {"NO_COLOR": "1"}, False),
+        (True, {"TERM": "dumb"}, False),
+        (False, {"FORCE_COLOR": "1"}, True),
+        (False, {"FORCE_COLOR": "0"}, False),
+        (True, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
+    ],
 )
 def test_colours_need_a_terminal_and_leave(
-    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, no_colour: str, may: bool
+    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, environment: dict[str, str], may: bool
 ) -> None:
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"TERM": "xterm"} | environment).items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
-    monkeypatch.setenv("NO_COLOR", no_colour)
     assert may_colour() is may
+
+
+def test_forced_colours_are_written_into_a_pipe(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    print_table(HEADER, ROWS)
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith("\x1b[1mTOPIC")
+    assert rest == table_lines(HEADER, ROWS, None)[1:]

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rocketapp.app.settings.settings import Settings
+from rocketapp.cli.processes.parts import ParentParts
+from rocketapp.cli.processes.stop import ProcessStop
+from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import Start
 from tests.unit.cli.processes import Command, children_of, is_running, wait_until
 
@@ -277,3 +284,42 @@ def test_more_workers_than_queues_are_idle_too(start: Start, write_app: WriteApp
     run = start("run", "app:app", "--workers", "3", "--exit-when-idle", "1")
     run.ends(0, within=60)
     assert run.summary == (3, 0, 0, 0)
+
+
+def test_a_parent_goes_by_what_the_app_was_made_with(start: Start, write_app: WriteApp, folder: Path) -> None:
+    own = '{"app": {"http": "127.0.0.1:0", "log_format": "json"}, "broker": {"dir": "elsewhere", "name": "own-name"}}'
+    write_app(f'app = RocketApp("shop", settings={own})\n@app.subscribe("orders")\nasync def settle(message): ...\n')
+    run = start("run", "app", "--workers", "2")
+    http = Http(run)
+    http.becomes("/ready", 200)
+    assert http.metrics()["rocketapp_processes"] == 2
+    assert (folder / "elsewhere/broker.json").exists()
+    assert not (folder / ".rocketapp/broker.json").exists()
+    run.stops()
+    assert "%RETRY%shop@own-name" in run.err
+    # The lines of the parent and the broker as well, from the one on that says where it serves.
+    lines = run.err.splitlines()
+    assert all(line.startswith("{") for line in lines), run.err
+
+
+@pytest.mark.parametrize(
+    ("own", "limit"), [({"app": {"drain_timeout": 120.0}}, 120.0), ({"broker": {"dir": "b"}}, 30.0)]
+)
+async def test_a_drain_may_take_as_long_as_the_app_itself_says(own: dict[str, Any], limit: float) -> None:
+    stop, common = ProcessStop(1.0, lambda: None), {"settings": None, "overrides": {}, "log_config": None}
+    parts = ParentParts("app", Settings(), common, workers=2, presence=0, stop=stop, edits=None)
+    assert parts.drain_timeout == 30.0
+    parts.adopt(json.dumps({"settings": own, "place": "app.py:3"}), is_first=True)
+    assert parts.drain_timeout == limit
+    assert stop.drain_timeout > limit
+
+
+def test_an_address_of_the_app_itself_that_is_taken_is_one_line(start: Start, write_app: WriteApp) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        write_app(f'app = RocketApp("shop", settings={{"app": {{"http": "{address}"}}}})\n')
+        run = start("run", "app", "--workers", "2")
+        run.ends(2)
+    assert run.err.endswith(
+        f"rocketapp: code: app.http {address}: address already in use: choose another address or port\n"
+    )
