@@ -28,6 +28,7 @@ from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.turns import Turns
 from rocketapp.consumer.watch import Watch
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.delivery import Keep, Way
@@ -222,6 +223,7 @@ class Group:
         )
 
     def _new_watch(self) -> Watch:
+        crashes = self._parts.crashes
         return Watch(
             group=self.name,
             stats=self.stats,
@@ -229,7 +231,16 @@ class Group:
             stall_reasons=(self.stall_reasons, self.orderly.waits),
             warning=self._parts.config.handler_warning,
             observe=self._parts.observe,
+            turns=None if crashes is None else Turns(crashes.line, self._unfinished, self.stall_reasons),
         )
+
+    def _unfinished(self) -> list[MessageQueue]:
+        """Queues with messages in hand. Plugins count no crashes."""
+        return [
+            queue
+            for queue, owned in self.rebalancer.owned.items()
+            if owned.process_queue is not None and len(owned.process_queue) and queue.topic not in self.plugged
+        ]
 
     def _new_rebalancer(self) -> Rebalancer:
         parts = self._parts

@@ -26,10 +26,10 @@ class _Reason:
 
 
 OF_QUEUE, OF_LOCK, OF_RETRY, OF_TRIAL, OF_INTAKE = "queue", "lock", "retry", "trial", "intake"
-OF_ELSEWHERE = "elsewhere"
+OF_ELSEWHERE, OF_TURN = "elsewhere", "turn"
 """The places: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
-that wait to be sent back, of a paused topic of which one message is tried, what a plugin's intake says, and what is
-said of messages that wait for another member.
+that wait to be sent back, of a paused topic of which one message is tried, what a plugin's intake says, what is
+said of messages that wait for another member, and of those that wait while suspects have their turn.
 """
 
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.record import Message
 
 PATIENCE = 30.0
@@ -45,6 +46,21 @@ class SuspectLine:
     def is_busy(self) -> bool:
         """Whether others have to wait."""
         return self._running is not None and not self._is_late
+
+    @property
+    def queue(self) -> MessageQueue | None:
+        """Where the one that has its turn comes from."""
+        return None if self._running is None else self._running.message.queue
+
+    @property
+    def reason(self) -> str:
+        """Why others wait, in words; empty when they do not."""
+        if not self.is_busy:
+            return ""
+        count = len(self._waiting) + 1
+        if count == 1:
+            return "waits while 1 message that may have ended the process is handled alone"
+        return f"waits while {count} messages that may have ended the process are handled one at a time"
 
     def add(self, suspected: Suspected, then: Callable[[], None]) -> None:
         """Handle it when those before it are through; `then` is called when others may go on, once per owner."""

@@ -12,6 +12,7 @@ from rocketapp.consumer.items import Item, first_of
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.standing_calls import places_of_calls
 from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.turns import Turns
 from rocketapp.model.event import Handled, HandlerSlow, LoopFailed, Observe, Unmatched
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.tasks import repeat
@@ -43,8 +44,10 @@ class Watch:
         stall_reasons: Sequence[StallReasons],
         warning: float,
         observe: Observe,
+        turns: Turns | None = None,
     ) -> None:
-        """`warning`: seconds after which a running call is warned about."""
+        """`warning`: seconds after which a running call is warned about. `turns`: None when crashes are not counted."""
+        self._turns = turns
         self._group, self._stats, self._in_hand, self._stall_reasons = group, stats, in_hand, stall_reasons
         self._warning, self._observe = warning, observe
         self._loop = asyncio.get_running_loop()
@@ -85,6 +88,8 @@ class Watch:
 
     def look(self) -> None:
         """Report what is new since the last report."""
+        if self._turns is not None:
+            self._turns.look()
         for stall_reasons in self._stall_reasons:
             stall_reasons.tell()
         for index, handler in enumerate(self._stats.handlers):

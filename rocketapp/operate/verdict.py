@@ -144,6 +144,11 @@ _MENDS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
             "its handler is slower than what comes: see what it waits for, or give it concurrency=, more --workers, "
             "or a larger limit",
         ),
+        (
+            r"may have ended the process",
+            "it goes on by itself: each of these messages has its turn, and others wait for 30 s at most; "
+            "see what their handler does with them",
+        ),
         (r"waits for a free call", "raise concurrency= of the handler, or start more --workers"),
     )
 )

@@ -25,6 +25,11 @@ REASONS = {
     "consumer/push_consumer.py": ["its offset cannot be read: "],
     "consumer/retry/waiting.py": [" failed message", "s wait", " waits", " to be sent back: "],
     "consumer/ways/orderly_delivery.py": ["waits for a free call of handler ", " (concurrency "],
+    "consumer/turns.py": [],  # those of consumer/suspect_line.py
+    "consumer/suspect_line.py": [
+        "waits while 1 message that may have ended the process is handled alone",
+        " messages that may have ended the process are handled one at a time",
+    ],
     "consumer/ways/plugged.py": [],  # what plugins say
     "state/pauses.py": ["paused: "],
     "cli/processes/operation.py": ["by an operator"],

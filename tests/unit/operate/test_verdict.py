@@ -93,6 +93,7 @@ def test_a_worker_that_was_just_started_again_does_not_make_the_app_unready() ->
             "what the handler waits for",
         ),
         ("waits for a free call of handler app:settle (concurrency 1)", "raise concurrency="),
+        ("waits while 3 messages that may have ended the process are handled one at a time", "it goes on by itself"),
         ("what a plugin says", "the log says"),
     ],
 )

@@ -13,6 +13,7 @@ import pytest
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.suspect_line import PATIENCE, Suspected, SuspectLine
+from rocketapp.model.event import Moving, StandingStill
 from rocketapp.model.names import dlq_topic
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
@@ -110,6 +111,33 @@ async def test_suspects_of_handlers_in_threads_run_one_at_a_time(options: dict[s
     await eventually(lambda: member.consumer.counters.handled == 23, 20)
     assert (watched.beside, watched.suspects) == (0, 8)
     await eventually(lambda: member.consumer.counters.dead_lettered == 1)
+    assert await member.stop()
+    crashes.close()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("options", WAYS)
+@in_virtual_time
+async def test_queues_that_wait_for_suspects_say_so_and_move_again(options: dict[str, Any], tmp_path: Path) -> None:
+    cluster = await with_topic()
+    crashes = crashes_with(tmp_path, {"group topic@broker-a:0": {0: [1, 0, 1000.0]}})
+
+    async def handle(item: Any) -> None:
+        first = item if isinstance(item, Message) else item[0]
+        if (first.queue_id, first.offset) == (0, 0):
+            await asyncio.sleep(20)
+
+    member = await cluster.member(consumed(handle, **options), crashes=crashes).start()
+    await asyncio.sleep(4)
+    waiting = {queue.queue_id: reason for queue, reason in member.consumer.standing_still().items()}
+    assert waiting == dict.fromkeys((1, 2), "waits while 1 message that may have ended the process is handled alone")
+    assert member.events.of(StandingStill) == []
+    await asyncio.sleep(6)
+    assert {one.queue.queue_id for one in member.events.of(StandingStill)} == {1, 2}
+    await eventually(lambda: member.consumer.counters.handled == 24, 60)
+    await asyncio.sleep(2)
+    assert {one.queue.queue_id for one in member.events.of(Moving)} == {1, 2}
+    assert member.consumer.standing_still() == {}
     assert await member.stop()
     crashes.close()
     await cluster.stop()
