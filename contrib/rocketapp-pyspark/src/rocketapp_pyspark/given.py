@@ -6,19 +6,28 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
-from rocketapp import DeadLetter, Message
+from rocketapp import DeadLetter, Message, Topic
 from rocketapp_pyspark.pacing import Retries
 
 
 def handler_of(name: str, caller: FrameType) -> Callable[..., Any]:
-    """The handler of a sink, named as it is for logs and errors."""
+    """The handler of a sink, named and described as it is for logs, errors and documents."""
 
     async def came_back(message: Message) -> None:
-        """Nothing of a sink is ever sent back, so this was by hand, or by an earlier handler."""
+        # Nothing of a sink is ever sent back, so this was by hand, or by an earlier handler.
         raise DeadLetter("a sink takes messages of the topic alone: a message of a retry topic would be there twice")
 
     came_back.__module__, came_back.__qualname__ = caller.f_globals.get("__name__", "?"), f"sink {name}"
+    came_back.__doc__ = "Lands each message of the topic in a table, once."
     return came_back
+
+
+def held(topic: str, schema: Any) -> str | Topic[Any]:
+    """The topic with the type of its payloads, where the schema is one: documents of the app tell it."""
+    try:
+        return Topic(topic, schema)
+    except (TypeError, ValueError):  # a schema in other words, or a name that is refused where it is subscribed
+        return topic
 
 
 def caller_of(frame: FrameType) -> FrameType:

@@ -26,7 +26,7 @@ from rocketapp.plugin import (
 )
 from rocketapp_pyspark.batches import DEFAULTS, Limits
 from rocketapp_pyspark.buffer import Buffer
-from rocketapp_pyspark.given import caller_of, columns_to_sort, handler_of, retries_of
+from rocketapp_pyspark.given import caller_of, columns_to_sort, handler_of, held, retries_of
 from rocketapp_pyspark.pacing import LARGEST, STUBBORN, Pace
 from rocketapp_pyspark.session import Spark, is_there
 from rocketapp_pyspark.settings import SparkConfig, check_java, spark_of
@@ -227,9 +227,8 @@ class SparkPlugin:
         )
         self._check(app, sink)
         try:
-            app.subscribe(topic, group=sink.group, tags=tags, start=start, cluster=cluster)(
-                handler_of(sink.name, caller)
-            )
+            subscribe = app.subscribe(held(topic, schema), group=sink.group, tags=tags, start=start, cluster=cluster)
+            subscribe(handler_of(sink.name, caller))
         except SetupError as error:
             raise SetupError(place, error.problem) from None
         self._sinks[sink.key] = sink

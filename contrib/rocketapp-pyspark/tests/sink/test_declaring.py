@@ -13,6 +13,8 @@ import sink_shop
 from sink_shop import Order, Shop, all_rows, arrow, by_arrow, spark_plugin, until
 
 from rocketapp import RocketApp, SetupError
+from rocketapp.app.settings.settings import Settings
+from rocketapp.asyncapi.document import document_of
 from rocketapp.testing.broker import serving
 from rocketapp_pyspark import sink
 from rocketapp_pyspark.formats import TableOptions, register_format
@@ -200,3 +202,15 @@ def test_a_function_that_cannot_work_is_refused(function: Any, problem: str) -> 
 def test_the_name_of_a_known_format_is_not_given_away() -> None:
     with pytest.raises(ValueError, match="format 'parquet' is known already"):
         register_format("parquet", arrow)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"), [(Order, "orders.Order"), (None, "orders.Message"), ("id STRING", "orders.Message")]
+)
+def test_the_document_of_an_app_tells_what_a_sink_lands(schema: Any, message: str, tmp_path: Path) -> None:
+    app = RocketApp("shop", plugins=spark_plugin())
+    sink(app, "orders", table=tmp_path / "orders", schema=schema)
+    document = document_of(app, Settings())
+    assert list(document["components"]["messages"]) == [message]
+    (operation,) = document["operations"].values()
+    assert operation["summary"] == "Lands each message of the topic in a table, once."
