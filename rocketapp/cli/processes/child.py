@@ -61,9 +61,9 @@ class Child:
         return self._process.pid if self._process is not None else None
 
     def start(self) -> None:
-        """Spawn it; to be called inside a running loop, once."""
+        """Spawn it; to be called inside a running loop, once. Raises OSError when the machine has no room for it."""
         loop = asyncio.get_running_loop()
-        self._reports, writing = os.pipe()
+        reading, writing = os.pipe()
         try:
             spec = {**self._spec, "name": self.name, "path": sys.path, "reports": writing, "parent": os.getpid()}
             self._process = subprocess.Popen(
@@ -72,8 +72,12 @@ class Child:
                 pass_fds=(writing, *self._descriptors),
                 start_new_session=True,
             )
+        except BaseException:
+            os.close(reading)
+            raise
         finally:
             os.close(writing)
+        self._reports = reading
         self._gone = loop.create_future()
         os.set_blocking(self._reports, False)
         loop.add_reader(self._reports, self._read)

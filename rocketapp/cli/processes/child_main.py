@@ -93,6 +93,7 @@ class Lifeline:
         os.dup2(nothing, 0)
         os.close(nothing)
         self._heard = b""
+        self._is_watched = threading.Event()
         self.hear: Callable[[Mapping[str, Any]], None] = lambda fields: None
         """What the parent says after `watch` was called, in that thread."""
 
@@ -107,11 +108,24 @@ class Lifeline:
         fields: dict[str, Any] = json.loads(line)
         return fields
 
+    def end_with_parent(self) -> None:
+        """Until `watch`: end this process, which has nothing in hand yet, when the parent is gone.
+
+        What it is busy with, an app that is imported, may never come to an end by itself.
+        """
+        threading.Thread(target=self._end_with_parent, name="rocketapp-lifeline", daemon=True).start()
+
+    def _end_with_parent(self) -> None:
+        while not self._is_watched.wait(PARENT_INTERVAL):
+            if os.getppid() != self._parent:
+                os._exit(FAILED)
+
     def watch(self, on_lost: Callable[[str], None], *, after: Callable[[], None] = lambda: None) -> None:
         """Call `on_lost` once, in a thread of its own, when the parent is gone: a handler may block the loop.
 
         `after` is called first, and may wait for what has to end earlier.
         """
+        self._is_watched.set()
         threading.Thread(target=self._wait, args=(on_lost, after), name="rocketapp-lifeline", daemon=True).start()
 
     def _wait(self, on_lost: Callable[[str], None], after: Callable[[], None]) -> None:
@@ -145,6 +159,7 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
     from rocketapp.cli.settings import code_of, needs_cluster, read_settings
 
     hold(spec["presence"])
+    lifeline.end_with_parent()
     app = load_app(spec["app"])
     settings = read_settings(spec["overrides"], file=spec["settings"], app=app)
     _set_up_logging(spec, settings)
@@ -155,10 +170,10 @@ def _worker(spec: Spec, reporter: Reporter, lifeline: Lifeline) -> int:
         return DONE
     if answer["name_server"]:
         settings = with_name_server(settings, answer["name_server"])
-    for topic, group in answer.get("paused", ()):
-        from rocketapp.cli.processes.operation import change_pauses
+    if answer.get("paused"):
+        from rocketapp.cli.processes.operation import pause_again
 
-        change_pauses(app, "pause", topic, group)
+        pause_again(app, settings, answer["paused"])
     # A supervisor may send SIGTERM to every process of the run, beside the parent: that must not cut the drain.
     stop = ProcessStop(settings.app.drain_timeout, last_words=lambda: None, cutting=(signal.SIGINT,))
     work = _work(spec, app, settings, reporter=reporter, lifeline=lifeline, stop=stop)

@@ -98,6 +98,10 @@ class Edits:
                 child.signal(drain)
             await asyncio.gather(*(child.await_or_kill(self.drain_timeout + SLACK) for child in ending))
 
+    async def next(self) -> None:
+        """Wait for an edit."""
+        await self._seen.wait()
+
     async def again(self, child: Child, since: int, *, was_started: bool) -> bool:
         """Whether a child that has ended starts again because of an edit after the first `since` ones.
 

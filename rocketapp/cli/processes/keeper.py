@@ -28,6 +28,8 @@ STOP_TIMEOUT = 10.0
 """Seconds that a broker gets to write its tables and close its files."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 """Seconds between attempts to start a broker that was lost, doubled each time."""
+STEADY = 5.0
+"""Seconds after which a broker counts as running: it is then started again at once."""
 
 _log = logging.getLogger("rocketapp.run")
 
@@ -116,9 +118,13 @@ class BrokerKeeper:
             "presence": self._presence,
         }
         descriptors = () if self._presence is None else (self._presence,)
+        child = Child("broker", spec, self._hear, descriptors=descriptors)
+        try:
+            child.start()
+        except OSError as error:
+            return f"{self._directory}: the embedded broker cannot be started: {(error.strerror or str(error)).lower()}"
         # Ours from this moment on, so that stop() ends it even when the start is broken off.
-        self._child = child = Child("broker", spec, self._hear, descriptors=descriptors)
-        child.start()
+        self._child = child
         async with scope(child.ended()) as (ended,):
             either: set[asyncio.Future[Any]] = {self._heard, ended}
             await asyncio.wait(either, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
@@ -139,13 +145,21 @@ class BrokerKeeper:
             self._heard.set_result(report)
 
     async def _keep(self) -> None:
+        now, pause = asyncio.get_running_loop().time, 0.0
         while True:
+            began = now()
             await self._await_loss()
-            pause = FIRST_PAUSE
+            served = now() - began
+            if served >= STEADY:
+                pause = 0.0
+            elif pause:
+                _log.error("embedded broker: it served for %.1f s; starting it in %g s", served, pause)
+                await asyncio.sleep(pause)
+            pause = _longer(pause)
             while (problem := await self._join_or_launch()) is not None:
                 _log.error("embedded broker: %s; trying again in %g s", problem, pause)
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = _longer(pause)
 
     async def _await_loss(self) -> None:
         if self._child is not None:
@@ -158,3 +172,7 @@ class BrokerKeeper:
             if not is_alive(self._joined.pid):
                 self._joined = None
                 _log.warning("the embedded broker that was joined is gone; starting one")
+
+
+def _longer(pause: float) -> float:
+    return min(max(2 * pause, FIRST_PAUSE), LONGEST_PAUSE)

@@ -19,6 +19,7 @@ import msgspec
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.processes.describing import Description, description_of, tell_description
 from rocketapp.cli.processes.reports import Report
+from rocketapp.cli.settings import subscriptions_of
 from rocketapp.errors import RocketAppError, SetupError
 from rocketapp.model.event import LoopBlocked
 from rocketapp.model.snapshot import AppSnapshot
@@ -232,6 +233,16 @@ def check_names(snapshots: Sequence[AppSnapshot], topic: str, group: str) -> Non
     groups = [one for snapshot in snapshots for one in snapshot.groups if one.group == group]
     if not any(handler.topic == topic for one in groups for handler in one.handlers):
         raise SetupError("", "no handler of the app takes this topic in this group")
+
+
+def pause_again(app: RocketApp, settings: Settings, paused: Sequence[Sequence[str]]) -> None:
+    """Topics and groups that were paused before this process was started. Its code may have been edited meanwhile."""
+    known = {(one.topic, one.group) for one in subscriptions_of(app, settings)}
+    for topic, group in paused:
+        if (topic, group) in known:
+            change_pauses(app, "pause", topic, group)
+        else:
+            _log.warning("topic %s of group %s was paused, and the app has no handler of it any more", topic, group)
 
 
 def change_pauses(app: RocketApp, call: Call, topic: str, group: str) -> None:

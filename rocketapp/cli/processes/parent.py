@@ -8,7 +8,6 @@ end workers go first and the broker last.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
 import random
@@ -104,9 +103,19 @@ class Parent:
         while not stop.requested.is_set():
             hear = functools.partial(self._hear, number, stop)
             child = Child(f"worker {number}", self._spec, hear, descriptors=[self._presence.writing])
-            self._children[number] = child
             began, edits = loop.time(), self._edits.count if self._edits is not None else 0
-            child.start()
+            try:
+                child.start()
+            except OSError as error:
+                problem = f"worker {number} cannot be started: {(error.strerror or str(error)).lower()}"
+                if number not in self._started and self._edits is None:
+                    self._give_up(CommandError(problem, FAILED), stop)
+                    return
+                pause = backoff.next(random.random())
+                _log.error("%s; trying again in %.1f s", problem, pause)
+                await self._pause(pause, stop)
+                continue
+            self._children[number] = child
             code = await child.ended()
             self.reports.lost(number)
             if self._parts.desk is not None:
@@ -129,8 +138,13 @@ class Parent:
                 _log.warning("worker %d ended before the others; starting it again in %.1f s", number, pause)
             else:
                 _log.error("worker %d died (%s); starting it again in %.1f s", number, exit_text(code), pause)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.requested.wait(), pause)
+            await self._pause(pause, stop)
+
+    async def _pause(self, seconds: float, stop: ProcessStop) -> None:
+        """Less at the end of the run, and at an edit: it may mend what the worker died of."""
+        news = [stop.requested.wait(), *([] if self._edits is None else [self._edits.next()])]
+        async with scope(*news) as waiting:
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     def _hear(self, number: int, stop: ProcessStop, report: Report) -> None:
         if report.kind == "loaded":
@@ -175,7 +189,7 @@ class Parent:
                 return
             if (error := cluster.exception()) is not None:
                 self._give_up(error if isinstance(error, CommandError) else CommandError(str(error), FAILED), stop)
-            else:
+            elif child.is_alive:  # otherwise the process after it asks for itself
                 child.tell({"name_server": cluster.result(), "paused": self._paused_for(number)})
 
         self._cluster.add_done_callback(tell)

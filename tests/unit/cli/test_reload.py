@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 
 from rocketapp.cli.main import run_command
 from rocketapp.cli.processes.edits import Watched
+from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import PRELUDE, Start
 from tests.unit.cli.processes import Command, children_of, wait_until
 
@@ -70,6 +73,40 @@ def test_an_app_that_cannot_be_loaded_is_told_and_the_next_edit_mends_it(run: Co
     (folder / "part.py").write_text('WORD = "two"\n')
     run.says("ready two")
     run.stops()
+
+
+def test_an_edit_starts_a_worker_at_once_that_waits_after_its_death(
+    start: Start, write_app: WriteApp, folder: Path
+) -> None:
+    (folder / "sitecustomize.py").write_text(
+        "import rocketapp.cli.processes.parent as parent\nparent.FIRST_PAUSE = parent.LONGEST_PAUSE = 600.0\n"
+    )
+    (folder / "part.py").write_text('WORD = "one"\n')
+    write_app(APP)
+    paths = f"{folder}:{os.environ.get('PYTHONPATH', '')}"
+    command = start("run", "app:app", "--reload", environment={"PYTHONPATH": paths})
+    command.says("ready one")
+    command.says("watching")
+    os.kill(int(command.says(r"worker 1 started, process (\d+)")[1]), signal.SIGKILL)
+    command.says(r"worker 1 died \(killed by SIGKILL\); starting it again in \d{3}\.\d s")
+    (folder / "part.py").write_text('WORD = "two"\n')
+    command.says("ready two")
+    command.stops()
+
+
+def test_a_topic_that_was_paused_and_is_not_in_the_app_any_more_keeps_it_from_nothing(
+    start: Start, write_app: WriteApp, folder: Path
+) -> None:
+    (folder / "part.py").write_text('WORD = "one"\n')
+    write_app(APP)
+    command = start("run", "app:app", "--reload", "--http", "127.0.0.1:0")
+    Http(command).becomes("/ready", 200)
+    assert Http(command).post("/pause", topic="orders", group="shop").status == 303
+    command.says("topic orders of group shop was paused by an operator")
+    command.says("watching")
+    (folder / "app.py").write_text((folder / "app.py").read_text().replace('"orders"', '"orders-2"'))
+    command.says("topic orders of group shop was paused, and the app has no handler of it any more")
+    wait_until(lambda: command.out.count("ready one") == 2, "the app has started again")
 
 
 def test_an_app_that_cannot_be_loaded_at_first_is_waited_for(start: Start, folder: Path) -> None:

@@ -292,6 +292,18 @@ def test_a_broker_that_died_is_started_again_at_the_same_address(start: Start, w
     run.stops()
 
 
+def test_a_broker_that_dies_again_and_again_is_not_started_without_a_pause(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER + READY)
+    run = start("run", "app:app")
+    run.says("ready")
+    for count in (1, 2):
+        wait_until(lambda wanted=count: run.err.count("serves on") == wanted, "it serves")
+        (child,) = children_of(run.process.pid)
+        os.kill(child, signal.SIGKILL)
+    run.says(r"embedded broker: it served for \d\.\d s; starting it in 0\.2 s")
+    wait_until(lambda: run.err.count("serves on") == 3, "it serves again")
+
+
 def test_a_second_run_joins_the_broker_and_takes_it_over(start: Start, write_app: WriteApp, folder: Path) -> None:
     write_app(HANDLER + READY)
     first = start("run", "app:app")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -132,6 +133,33 @@ def test_a_worker_that_died_is_started_again(start: Start, write_app: WriteApp, 
     assert victim not in settled(run).values()
     run.stops()
     assert run.summary == (16, 0, 0, 0)
+
+
+def test_a_machine_without_room_for_a_process_is_waited_for(start: Start, write_app: WriteApp) -> None:
+    write_app(HANDLER)
+    run = start("run", "app:app", "--workers", "1", "--reload")
+    (worker,) = started(run, 1)
+    (broker,) = set(children_of(run.process.pid)) - {worker}
+    limits = resource.prlimit(run.process.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(run.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
+    os.kill(worker, signal.SIGKILL)
+    os.kill(broker, signal.SIGKILL)
+    run.says(r"worker 1 cannot be started: too many open files; trying again in \d\.\d s")
+    run.says(r"the embedded broker cannot be started: too many open files; trying again in 0\.\d s")
+    resource.prlimit(run.process.pid, resource.RLIMIT_NOFILE, limits)
+    wait_until(lambda: run.err.count("serves on") == run.err.count("worker 1 started") == 2, "both are there again")
+
+
+def test_a_worker_that_never_comes_to_the_end_of_its_imports_ends_with_its_parent(
+    start: Start, write_app: WriteApp
+) -> None:
+    write_app(HANDLER + 'note("imports")\nthreading.Event().wait()\n')
+    run = start("run", "app:app", "--workers", "2")
+    wait_until(lambda: run.out.count("imports") == 2, "both import")
+    children = children_of(run.process.pid)
+    run.process.kill()
+    run.process.wait()
+    wait_until(lambda: not any(map(is_running, children)), "all children have ended")
 
 
 def test_children_drain_and_end_when_the_parent_is_killed(start: Start, write_app: WriteApp) -> None:
