@@ -92,8 +92,8 @@ def _show(found: Diagnosis, app: str, *, is_well: bool, as_json: bool) -> None:
 
 
 def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
-    """What the running app says of itself. Raises CommandError when the address is another program's."""
-    from rocketapp.operate.asking import ask
+    """What the running app says of itself. Raises CommandError when the address that is given is another program's."""
+    from rocketapp.operate.asking import TIMEOUT, ask
     from rocketapp.operate.running import read_address
     from rocketapp.operate.verdict import Finding
 
@@ -104,7 +104,14 @@ def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
     try:
         said = ask(address)
     except ValueError as error:
+        if not given:
+            return  # of a run that was killed: its port is another program's by now
         raise CommandError(f"{address}: {error}") from error
+    except TimeoutError:
+        text = f"the app at {address} has not answered for {TIMEOUT:g} s: its process is frozen, or gets no time to run"
+        mend = "see what holds the process: `ps` shows a stopped one with T, and a busy machine has a long queue"
+        found.findings.append(Finding(text=text, mend=mend, seconds=TIMEOUT, needs_person=True))
+        return
     except OSError as error:
         if given:
             problem = (error.strerror or str(error)).lower()
@@ -113,6 +120,8 @@ def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
             found.findings.append(Finding(text=text, mend=mend, needs_person=True))
         return
     if said.app != app.name:
+        if not given:
+            return
         raise CommandError(f"{address}: the app that answers is {said.app!r}, and not {app.name!r}: give its --http")
     found.asked = address
     found.findings += said.findings

@@ -54,12 +54,16 @@ class Reporter:
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, 1 << 20)
         self._descriptor = descriptor
         self._unsent = b""
+        self._is_sending = False
         self._lock = threading.Lock()
 
     def tell(self, report: Report) -> None:
         """From any thread. A status or view is left out while an earlier one is on its way; the rest must arrive."""
         with self._lock:
             self._tell(report)
+            if self._unsent and not self._is_sending:
+                self._is_sending = True
+                threading.Thread(target=self._send_rest, name="rocketapp-reports", daemon=True).start()
 
     def _tell(self, report: Report) -> None:
         if report.kind in ("status", "view"):
@@ -71,6 +75,18 @@ class Reporter:
         self._unsent += report.encode()
         while not self._flush() and select.select([], [self._descriptor], [], 1.0)[1]:
             pass
+
+    def _send_rest(self) -> None:
+        """What did not fit into the pipe goes out as soon as the parent reads, and not with the next report."""
+        from rocketapp.cli.processes.stop import SIGNALS
+
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        while True:
+            select.select([], [self._descriptor], [])
+            with self._lock:
+                if self._flush():
+                    self._is_sending = False
+                    return
 
     def _flush(self) -> bool:
         try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable
+from pathlib import Path
 
+from rocketapp.operate.running import write_address
 from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import Start
 
@@ -66,6 +68,30 @@ def test_an_address_where_nothing_answers_is_said(start: Start, write_app: Write
     doctor = start("doctor", "app", "--http", free)
     doctor.ends(1)
     assert f"nothing answers at {free}: connection refused" in doctor.out
+
+
+def test_a_frozen_app_of_this_folder_is_said(start: Start, write_app: WriteApp, folder: Path) -> None:
+    write_app(APP)
+    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        address = f"127.0.0.1:{frozen.getsockname()[1]}"
+        (folder / ".rocketapp").mkdir(exist_ok=True)
+        write_address(folder / ".rocketapp", "shop", address)
+        doctor = start("doctor", "app", "--name-server", broker)
+        doctor.ends(1)
+    assert f"the app at {address} has not answered for 5 s: its process is frozen" in doctor.out
+
+
+def test_what_a_killed_app_of_this_folder_has_left_is_not_asked_for(
+    start: Start, write_app: WriteApp, folder: Path
+) -> None:
+    write_app(APP)
+    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
+    (folder / ".rocketapp").mkdir(exist_ok=True)
+    write_address(folder / ".rocketapp", "shop", broker)
+    doctor = start("doctor", "app", "--name-server", broker)
+    doctor.ends(0)
+    assert "nothing stands still, as far as its cluster knows" in doctor.out
 
 
 def test_an_address_of_something_else_is_a_usage_error(start: Start, write_app: WriteApp) -> None:
