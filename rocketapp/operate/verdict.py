@@ -84,7 +84,12 @@ def _starts(now: Now) -> Iterator[Finding]:
                 needs_person=one.age >= now.patience,
             )
         else:
-            yield Finding(text=f"{one.name or 'the app'} is starting", seconds=one.age)
+            yield Finding(
+                text=f"{one.name or 'the app'} is starting",
+                mend="the log says how far it came; py-spy shows where a process stands that logs nothing",
+                seconds=one.age,
+                needs_person=one.age >= now.patience,
+            )
 
 
 def _stalls(now: Now) -> Iterator[Finding]:

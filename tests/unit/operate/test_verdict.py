@@ -74,6 +74,12 @@ def test_an_app_that_does_not_consume_is_not_ready_and_says_why(now: Now, text: 
     assert (verdict.is_alive, verdict.is_ready) == (is_alive, False)
 
 
+@pytest.mark.parametrize(("age", "needs_person"), [(2.0, False), (31.0, True)])
+def test_a_start_that_does_not_come_to_its_end_needs_a_person(age: float, needs_person: bool) -> None:
+    (found,) = judge(now_of(seen(), Seen(name="worker 2", view=None, age=age, has_started=False))).findings
+    assert (found.seconds, found.needs_person) == (age, needs_person)
+
+
 def test_a_worker_that_was_just_started_again_does_not_make_the_app_unready() -> None:
     assert judge(now_of(seen(name="worker 1"), Seen(name="worker 2", view=None, age=2.0))).is_ready
 
