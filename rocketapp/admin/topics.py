@@ -89,12 +89,17 @@ async def show_topic(cluster: AdminCluster, topic: str) -> ShownTopic:
 
 
 async def create_topic(cluster: AdminCluster, topic: str, *, queues: int, broker: str | None = None) -> list[str]:
-    """Create it on every master, or on one; returns their names. Existing topics must be looked for before."""
-    names = [broker] if broker is not None else list(cluster.masters)
-    for name in names:
+    """Create it on every master that does not have it, or on one; returns their names.
+
+    So the same call completes one that a broker has refused or was away from. What is there is left as it is.
+    """
+    created = []
+    for name in [broker] if broker is not None else list(cluster.masters):
         connection = await cluster.connection(name)
-        await admin.put_topic(connection, TopicConfig(topic, queues, queues), cluster.timeout)
-    return names
+        if await admin.topic_config(connection, topic, cluster.timeout) is None:
+            await admin.put_topic(connection, TopicConfig(topic, queues, queues), cluster.timeout)
+            created.append(name)
+    return created
 
 
 def kind_of(topic: str, own: set[str]) -> Kind:

@@ -85,9 +85,10 @@ def create_command(*, topic: str, queues: int, broker: str | None, name_server: 
     async def create(cluster: AdminCluster) -> list[str]:
         if broker is not None and broker not in cluster.masters:
             raise CommandError(f"--broker {broker}: no such broker: known are {', '.join(cluster.masters)}")
-        if topic in await cluster.topics():
+        created = await create_topic(cluster, topic, queues=queues, broker=broker)
+        if not created:
             raise CommandError(f"topic {topic} is there already: see rocketapp topic show {topic}", FAILED)
-        return await create_topic(cluster, topic, queues=queues, broker=broker)
+        return created
 
     names = ask_cluster(name_server, create)
     if as_json:

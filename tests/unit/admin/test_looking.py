@@ -40,6 +40,20 @@ async def test_topics_are_listed_without_those_of_the_system() -> None:
 
 
 @in_virtual_time
+async def test_a_topic_that_one_of_two_brokers_lacks_is_created_there() -> None:
+    async with stage() as on:
+        assert await create_topic(on.cluster, "orders", queues=3) == ["broker-a"]
+        server = await ScriptedServer(on.broker.network, "10.0.0.9:10911").start()
+        server.answers[RequestCode.GET_TOPIC_CONFIG] = lambda asked: Command.response(
+            asked, ResponseCode.TOPIC_NOT_EXIST
+        )
+        server.answers[RequestCode.UPDATE_AND_CREATE_TOPIC] = lambda asked: Command.response(asked, 0)
+        on.cluster.masters["broker-b"] = server.address
+        assert await create_topic(on.cluster, "orders", queues=3) == ["broker-b"]
+        assert await create_topic(on.cluster, "orders", queues=3, broker="broker-a") == []
+
+
+@in_virtual_time
 async def test_a_topic_is_shown_with_its_queues_and_groups() -> None:
     async with stage() as on:
         await create_topic(on.cluster, "orders", queues=2)
