@@ -159,7 +159,7 @@ def test_a_worker_that_never_comes_to_the_end_of_its_imports_ends_with_its_paren
     children = children_of(run.process.pid)
     run.process.kill()
     run.process.wait()
-    wait_until(lambda: not any(map(is_running, children)), "all children have ended")
+    assert wait_until(lambda: not any(map(is_running, children)), "all children have ended")
 
 
 def test_children_drain_and_end_when_the_parent_is_killed(start: Start, write_app: WriteApp) -> None:
