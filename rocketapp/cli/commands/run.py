@@ -233,8 +233,7 @@ async def _run_worker(
             stop.allow(STOP_TIMEOUT)
             await keeper.stop()
     if not clean:
-        # Not by returning: threads of handlers that were cut off would hold the process back.
-        end_now(last_line.print)
+        end_now(last_line.print)  # threads of handlers that were cut off would hold the process back
     return DONE
 
 
