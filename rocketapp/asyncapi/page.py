@@ -31,7 +31,7 @@ def page_of(document: Objects) -> str:
     operations: dict[str, list[tuple[str, Objects]]] = {name: [] for name in channels}
     for key, one in document["operations"].items():
         operations[one["channel"]["$ref"].removeprefix("#/channels/")].append((key, one))
-    parts = [*_head(document), *_contents(channels, operations, schemas), "<main>"]
+    parts = [*_head(document), *_contents(channels, operations, schemas), '<main id="main">']
     if not channels:
         parts.append("<p>Nothing is subscribed or published.</p>")
     for name, channel in channels.items():
@@ -47,6 +47,7 @@ def _head(document: Objects) -> Iterator[str]:
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f'<meta http-equiv="Content-Security-Policy" content="{_ITSELF}">'
     yield f"<title>{title}: messages</title><style>{STYLE}</style></head><body>"
+    yield '<a class="skip" href="#main">Skip to the topics</a>'
     yield f'<header><h1>{title} <small class="soft">{escape(info["version"])}</small></h1>'
     yield prose(info.get("description", ""))
     yield '<dl class="facts">'

@@ -15,6 +15,7 @@ STYLE: Final = """
 * { box-sizing: border-box; }
 body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 78rem; padding: 1rem; }
 a { color: var(--link); } a:focus-visible { outline: 3px solid var(--link); outline-offset: 2px; }
+.skip:not(:focus) { clip-path: inset(50%); position: absolute; }
 h1 { font-size: 1.7rem; margin: .5rem 0; } h2 { font-size: 1.3rem; } h3 { font-size: 1.1rem; } h4 { font-size: 1rem; }
 h2, h3, h4, li, dd, td, th { overflow-wrap: anywhere; }
 code, pre { font: .9em/1.45 ui-monospace, monospace; }
