@@ -20,6 +20,7 @@ from rocketapp.app.declare.options import (
     SubscribeOptions,
     options_given,
 )
+from rocketapp.app.declare.returning import Returning
 from rocketapp.app.places import place_at, place_of_call
 from rocketapp.errors import SetupError
 from rocketapp.model.publish_options import PublishOptions
@@ -93,14 +94,20 @@ class Subscribing(ABC):
 
         return decorate
 
+    @overload
+    def publishes(self, topic: Topic[T], **options: Unpack[PublishOptions]) -> Returning[T]: ...
+    @overload
+    def publishes(self, topic: str, **options: Unpack[PublishOptions]) -> Callable[[F], F]: ...
+
     @called_as('publishes takes a topic, and keywords: write @app.publishes("the-topic", tag="paid")')
-    def publishes(self, topic: str | Topic[Any], **options: Unpack[PublishOptions]) -> Callable[[F], F]:
+    def publishes(self, topic: str | Topic[Any], **options: Unpack[PublishOptions]) -> Any:
         """Publish what a handler returns, before its message is done. The function itself is returned unchanged.
 
         Stands below `subscribe`, next to the function, once. The keywords are those of `publish`; a str topic gets the
-        router's prefix. What is returned is one body, a list too; None and outcomes are not published. A send that
-        fails fails the attempt: the handler runs again, and a second copy may be sent. The message goes to the
-        handler's cluster and carries its correlation id, as with a Publisher. Not for `batch=`.
+        router's prefix. What is returned is one body, a list too; None and outcomes are not published. It is of
+        the type of a Topic, as checkers see. A send that fails fails the attempt: the handler runs again, and a second
+        copy may be sent. The message goes to the handler's cluster and carries its correlation id, as with a
+        Publisher. Not for `batch=`.
         """
         publication = Publication(topic, options, place_of_call())
         publication.check()

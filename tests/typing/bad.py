@@ -34,9 +34,9 @@ async def calls(message: Message, publisher: Publisher) -> None:
 
 
 numbers = Topic("numbers", int)
-app.publishes("invoices", tags="new")  # E: call-arg
-app.publishes(5)  # E: arg-type
-app.publishes("invoices", delay=7, rounding="down")  # E: arg-type
+app.publishes("invoices", tags="new")  # E: call-overload
+app.publishes(5)  # E: call-overload
+app.publishes("invoices", delay=7, rounding="down")  # E: call-overload
 app.publishes("invoices")(5)  # E: type-var
 Topic("numbers", 5)  # E: arg-type
 Topic("numbers")  # E: call-arg
@@ -48,6 +48,16 @@ async def texts(text: str) -> None: ...
 
 @app.subscribe(numbers, batch=10)  # E: arg-type
 async def many_texts(text: list[str]) -> None: ...
+
+
+@app.publishes(numbers)  # E: arg-type
+async def a_text(message: Message) -> str:
+    return message.text()
+
+
+@app.publishes(numbers)  # E: arg-type
+def many_numbers(message: Message) -> list[int]:
+    return [message.queue_id]
 
 
 async def publishes(publisher: Publisher) -> None:

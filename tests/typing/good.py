@@ -124,6 +124,18 @@ async def name_of(order: Order) -> str | None:
     return order.id
 
 
+@app.subscribe(orders, group="returned plainly")
+@app.publishes(orders)
+def order_of(order: Order) -> Order | Skip:
+    return order
+
+
+@app.subscribe(orders, group="returned always")
+@app.publishes(names)
+async def id_of(order: Order) -> str:
+    return order.id
+
+
 @app.subscribe(orders, group="typed batches", batch=10)
 async def settle_many(batch: list[Order]) -> None: ...
 
@@ -134,6 +146,8 @@ def settle_raw(message: Message) -> None: ...
 
 async def a_handler_of_a_topic_keeps_its_type(order: Order, context: Context, publisher: Publisher) -> None:
     assert_type(await settle_typed(order, context, publisher), int)
+    assert_type(await name_of(order), str | None)
+    assert_type(await id_of(order), str)
 
 
 @billing.subscribe("stock", orderly=True, retries=-1, start="first")
