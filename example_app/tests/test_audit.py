@@ -28,7 +28,7 @@ def paying(card: str) -> Payment:
 def test_each_attempt_has_a_line(caplog: pytest.LogCaptureFixture, payments: list[Payment], notes: list[str]) -> None:
     caplog.set_level(logging.INFO, logger="shop.audit")
     with TestApp(app, settings={"audit": {"handlers": ["charge"]}}) as t:
-        t.publish_many(PAYMENTS.name, payments)
+        t.publish_many(PAYMENTS, payments)
         t.advance(5)
     lines = [one.getMessage().split(", ") for one in caplog.records if one.name == "shop.audit"]
     assert [", ".join(line[:2]) for line in lines] == notes
@@ -37,7 +37,7 @@ def test_each_attempt_has_a_line(caplog: pytest.LogCaptureFixture, payments: lis
 def test_a_handler_that_the_settings_do_not_name_has_none(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="shop.audit")
     with TestApp(app, settings={"audit": {"handlers": ["charge"], "slow": 0}}) as t:
-        t.publish(ORDERS.name, Order("1", "Ada", "tea", 2, demo.GOOD_CARD))
+        t.publish(ORDERS, Order("1", "Ada", "tea", 2, demo.GOOD_CARD))
         t.advance(5)
     found = [one for one in caplog.records if one.name == "shop.audit"]
     assert [(one.levelname, one.getMessage().partition(",")[0]) for one in found] == [("WARNING", "charge")]

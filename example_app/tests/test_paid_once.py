@@ -23,7 +23,7 @@ def told_the_shelf(t: TestedApp) -> int:
 
 def test_a_second_message_for_an_order_takes_no_money(shop: TestedApp, bank: CountingBank, session: Session) -> None:
     for _ in range(3):
-        shop.publish(PAYMENTS.name, PAYMENT)
+        shop.publish(PAYMENTS, PAYMENT)
     shop.advance(10)
     assert bank.asked == 1
     assert parts.ledger().total(session) == 700
@@ -48,7 +48,7 @@ def test_a_crash_between_payment_and_commit_leaves_nothing_and_the_next_attempt_
     bank: CountingBank, session: Session
 ) -> None:
     with TestApp(app, overrides={"ledger": LostLedger()}) as t:
-        t.publish(PAYMENTS.name, PAYMENT)
+        t.publish(PAYMENTS, PAYMENT)
         t.advance(0.5)
         assert (bank.asked, parts.ledger().total(session), told_the_shelf(t)) == (1, 0, 0)
         session.rollback()

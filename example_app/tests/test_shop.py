@@ -25,7 +25,7 @@ def handled(t: TestedApp, handler: str) -> list[str]:
 def test_every_order_is_on_its_way_or_at_the_desk(shop: TestedApp, bank: CountingBank, session: Session) -> None:
     placed = list(demo.orders(6))
     for order in placed:
-        shop.publish(ORDERS.name, order, keys=[order.id])
+        shop.publish(ORDERS, order, keys=[order.id])
     shop.advance(minutes=1)
     ada, ben, cho, _dia, _eve, fay = (order.id for order in placed)
     assert sorted(handled(shop, "send")) == [ada, ben, cho, fay]
@@ -62,7 +62,7 @@ def test_parcels_of_an_item_keep_their_order_and_those_of_another_do_not_wait() 
             key = f"{item}-{number}"
             properties = {"item": item, "outbox_id": key}
             # One queue for all of them: what keeps them apart is the item.
-            t.publish(STOCK.name, Parcel(key, "Ada", item, 1), order_key="1", properties=properties, keys=[key])
+            t.publish(STOCK, Parcel(key, "Ada", item, 1), order_key="1", properties=properties, keys=[key])
         t.settle()
         assert [retried.delay for retried in t.retried] == [1]
         packed = handled(t, "pack")
@@ -76,9 +76,9 @@ def test_a_breaker_keeps_away_from_a_carrier_that_is_down(
     caplog.set_level(logging.INFO)
     carrier.down_for = 100
     for number in range(3):
-        shop.publish(PARCELS.name, Parcel(str(number), "Ada", "tea", 1), keys=[str(number)])
+        shop.publish(PARCELS, Parcel(str(number), "Ada", "tea", 1), keys=[str(number)])
     shop.advance(1)
-    shop.publish(PARCELS.name, Parcel("3", "Ada", "tea", 1), keys=["3"])
+    shop.publish(PARCELS, Parcel("3", "Ada", "tea", 1), keys=["3"])
     shop.advance(3)
     assert carrier.calls == 3
     assert "circuit breaker of example_app.handlers.parcels:send" in caplog.text

@@ -26,9 +26,9 @@ class Message:
 
     def __init__(self, content: Content, form: Form, version: int | None) -> None:
         """`version`: of a type with upcasters."""
-        self.kind = content.kind
+        self.kind: Any = content.kind
         self._given_type, self._form, self._version = content.content_type, form, version
-        self.name = ""
+        self.name: str = ""
         self._tags: set[str] = set()
         self._has_any_tag = False
         self._values: dict[str, set[str]] = {}

@@ -22,6 +22,7 @@ from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.inject.overrides import overridden
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
+from rocketapp.model.topic import Topic
 from rocketapp.testing.driver import Driver
 from rocketapp.testing.faults import Faults, check_number
 from rocketapp.testing.recorder import BY_TEST
@@ -182,7 +183,9 @@ class _Tested:
         """How many messages no handler wanted; they are done."""
         return self._stage.lifecycle.counters.unmatched
 
-    def _publishing(self, topic: str, body: Any, options: PublishOptions) -> Coroutine[Any, Any, SendResult]:
+    def _publishing(
+        self, topic: str | Topic[Any], body: Any, options: PublishOptions
+    ) -> Coroutine[Any, Any, SendResult]:
         self._check_running()
 
         async def publish() -> SendResult:
@@ -192,7 +195,7 @@ class _Tested:
         return _within(_LIMIT, publish(), "publish")
 
     def _publishing_many(
-        self, topic: str, items: Iterable[Any], options: SendOptions
+        self, topic: str | Topic[Any], items: Iterable[Any], options: SendOptions
     ) -> Coroutine[Any, Any, list[SendResult]]:
         self._check_running()
 
@@ -226,11 +229,13 @@ class TestedApp(_Tested):
 
     __test__ = False
 
-    def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+    def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """Send one message to the app's cluster, as `RocketApp.publish`. It is handled in `advance` or `settle`."""
         return self._driver.run(self._publishing(topic, body, options))
 
-    def publish_many(self, topic: str, items: Iterable[Any], **options: Unpack[SendOptions]) -> list[SendResult]:
+    def publish_many(
+        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
+    ) -> list[SendResult]:
         """Send one message for each body, as `RocketApp.publish_many`."""
         return self._driver.run(self._publishing_many(topic, items, options))
 
@@ -263,11 +268,13 @@ class StartTestApp(Protocol):
 class AsyncTestedApp(_Tested):
     """A running app, for async tests."""
 
-    async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
+    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """See TestedApp.publish."""
         return await self._driver.run_async(self._publishing(topic, body, options))
 
-    async def publish_many(self, topic: str, items: Iterable[Any], **options: Unpack[SendOptions]) -> list[SendResult]:
+    async def publish_many(
+        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
+    ) -> list[SendResult]:
         """See TestedApp.publish_many."""
         return await self._driver.run_async(self._publishing_many(topic, items, options))
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rocketapp import Context, Message, RocketApp
+from rocketapp import Context, Message, RocketApp, Topic
 from rocketapp.testing import Published, TestApp, call, call_sync, make_message
 
 app = RocketApp("shop")
+numbers = Topic("numbers", int)
 
 
 @app.subscribe("orders")
@@ -43,6 +44,8 @@ def the_whole_app() -> None:
         t.publish("orders")  # E: call-arg
         t.publish(5, b"1")  # E: arg-type
         t.publish("orders", b"1", tags="paid")  # E: call-arg
+        t.publish(numbers, "1")  # E: misc
+        t.publish_many(numbers, ["1"])  # E: misc
         t.publish_many("orders", b"1", delay="5")  # E: arg-type
         t.advance(days=1)  # E: call-arg
         t.advance("1")  # E: arg-type

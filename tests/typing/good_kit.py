@@ -7,7 +7,7 @@ from typing import assert_type
 
 import msgspec
 
-from rocketapp import Context, DeadLetter, Message, Publisher, Retry, RocketApp, SendResult, Skip, Stop
+from rocketapp import Context, DeadLetter, Message, Publisher, Retry, RocketApp, SendResult, Skip, Stop, Topic
 from rocketapp.testing import (
     AsyncTestedApp,
     Dead,
@@ -31,6 +31,9 @@ app = RocketApp("shop")
 class Order(msgspec.Struct, frozen=True):
     id: str
     amount: int
+
+
+orders = Topic("orders", Order)
 
 
 @app.subscribe("orders")
@@ -65,6 +68,8 @@ def test_the_whole_app() -> None:
         assert_type(t, TestedApp)
         assert_type(t.publish("orders", b"1", tag="paid", delay=30), SendResult)
         assert_type(t.publish_many("orders", [b"1", b"2"], cluster="eu"), list[SendResult])
+        assert_type(t.publish(orders, Order("1", 5), tag="paid"), SendResult)
+        assert_type(t.publish_many(orders, [Order("1", 5)]), list[SendResult])
         t.advance(hours=2, minutes=1)
         t.advance(0.5)
         t.settle(limit=3600)
@@ -88,6 +93,7 @@ async def test_the_whole_app_on_a_loop() -> None:
         assert_type(t, AsyncTestedApp)
         assert_type(await t.publish("orders", Order("1", 5)), SendResult)
         assert_type(await t.publish_many("orders", [b"1"]), list[SendResult])
+        assert_type(await t.publish(orders, Order("1", 5)), SendResult)
         await t.advance(hours=2)
         await t.settle()
 

@@ -51,7 +51,7 @@ def facts(written: io.StringIO) -> list[dict[str, Any]]:
 
 def wrapped(app: RocketApp) -> Callable[[Any], Any]:
     """The only handler behind the wrapper."""
-    subscription, _ = bound(app)
+    subscription = bound(app).subscription
     wrapper = handling.wrapper(subscription)
     build = wrapper.for_async if subscription.is_async else wrapper.for_sync
     assert build is not None
@@ -134,5 +134,5 @@ def test_without_it_a_handler_has_nothing_in_front_of_it() -> None:
     @app.subscribe("orders")
     def settle(message: Message) -> None: ...
 
-    subscription, _ = bound(app)
+    subscription = bound(app).subscription
     assert fold(settle, subscription, plugins) is settle

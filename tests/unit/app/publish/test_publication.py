@@ -23,7 +23,7 @@ class Invoice(msgspec.Struct):
 
 def call_of(app: RocketApp, written: Written) -> Callable[[Any], Any]:
     """The callable of the app's only handler."""
-    subscription, binding = bound(app)
+    subscription, binding, _ = bound(app)
     return binding.call(subscription, Publishing(lambda: written))
 
 

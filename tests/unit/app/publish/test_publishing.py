@@ -51,7 +51,7 @@ def handler(written: Written, function: Callable[..., Any], **options: Any) -> C
     """The callable of the only handler of an app that runs with `written`."""
     app = RocketApp("shop", clusters={"eu": "h:1"})
     app.subscribe("orders", **options)(function)
-    subscription, binding = bound(app)
+    subscription, binding, _ = bound(app)
     return binding.call(subscription, Publishing(lambda: written))
 
 
