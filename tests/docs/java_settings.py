@@ -11,7 +11,7 @@ from rocketapp.app.settings.values import OptionField, fields_of
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/how-to/from-java.md"
-_HEAD = "| Java | Here | Default | Means |\n| --- | --- | --- | --- |\n"
+_HEAD = "| Java | Here | Default |\n| --- | --- | --- |\n"
 
 
 def of_java() -> Iterator[tuple[str, OptionField]]:
@@ -24,7 +24,7 @@ def of_java() -> Iterator[tuple[str, OptionField]]:
 
 def table() -> str:
     rows = [
-        f"| `{option.info.java}` | `{name}.{option.name}` | `{json.dumps(option.default)}` | {option.info.meaning} |\n"
+        f"| `{option.info.java}` | `{name}.{option.name}` | `{json.dumps(option.default)}` |\n"
         for name, option in of_java()
     ]
     return _HEAD + "".join(rows)
