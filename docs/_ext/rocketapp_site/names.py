@@ -71,12 +71,13 @@ def _class(name: str, kind: type) -> Iterator[str]:
     fields = {} if _is_table(kind) else _fields(kind)
     if kind.__doc__ and not kind.__doc__.startswith(f"{name}("):  # the one that a dataclass makes for itself
         yield markdown(inspect.getdoc(kind) or "", names | set(fields))
-    if inherited := [base.__name__ for base in kind.__bases__ if issubclass(base, BaseException)]:
+    if inherited := _errors_above(kind):
         yield f"Inherits from {', '.join(f'`{base}`' for base in inherited)}."
     if _is_table(kind):
         table = next(table for table, one in settings.TABLES.items() if one is kind)
         yield f"Its options are in [Settings](settings.md#{table})."
-    items = [_item(one, *about) for one, about in fields.items() if about[2] or one not in names]
+    items = [_item(one, *about) for one, about in fields.items() if one not in names]
+    items += [_item(one, "", "", about[2]) for one, about in fields.items() if one in names and about[2]]
     for one, member in members_of(kind).items():
         if _is_property(member):
             getter: Any = member.fget if isinstance(member, property) else member.func
@@ -141,6 +142,15 @@ def _is_property(value: object) -> bool:
 
 def _is_table(kind: type) -> bool:
     return kind in settings.TABLES.values()
+
+
+def _errors_above(kind: type) -> list[str]:
+    """The named exceptions from which a class inherits directly, or through those that are not public."""
+    found: list[str] = []
+    for base in kind.__bases__:
+        if issubclass(base, BaseException):
+            found += _errors_above(base) if base.__name__.startswith("_") else [base.__name__]
+    return found
 
 
 def _has_constructor(kind: type) -> bool:

@@ -67,6 +67,7 @@ TREES: Mapping[str, Sequence[Group]] = {
                 "docs/how-to/containers",
                 "docs/how-to/rolling-out",
                 "docs/how-to/telemetry-in-production",
+                "docs/how-to/describe-with-asyncapi",
             ),
         ),
         Group(

@@ -17,14 +17,20 @@ _UNPACKED = re.compile(r"(?:typing\.)?Unpack\[(\w+)\]")
 
 def signatures_of(name: str, function: Callable[..., Any], *, bound: bool) -> list[str]:
     """The signature of a function, or those of its overloads. `bound` leaves out the first parameter."""
-    shown = typing.get_overloads(function) or [function]
-    return [signature_of(name, one, bound=bound) for one in shown]
+    *others, last = typing.get_overloads(function) or [function]
+    return [
+        *(signature_of(name, one, bound=bound, unpacked=False) for one in others),
+        signature_of(name, last, bound=bound),
+    ]
 
 
-def signature_of(name: str, function: Callable[..., Any], *, bound: bool) -> str:
-    """One signature, behind `async def`, `def` or the name of a class."""
+def signature_of(name: str, function: Callable[..., Any], *, bound: bool, unpacked: bool = True) -> str:
+    """One signature, behind `async def`, `def` or the name of a class.
+
+    bound: leave out the first parameter. unpacked: name the keywords of a TypedDict one by one.
+    """
     signature = inspect.signature(function)
-    parts = list(_parts(function, list(signature.parameters.values())[bound:]))
+    parts = list(_parts(function, list(signature.parameters.values())[bound:], unpacked=unpacked))
     ends = "" if signature.return_annotation is signature.empty else f" -> {shown(signature.return_annotation)}"
     if inspect.isclass(function):
         begins, ends = name, ""
@@ -63,17 +69,17 @@ def value_of(default: object) -> str:
     return "..." if text.startswith("<") else text
 
 
-def _parts(function: Callable[..., Any], parameters: list[inspect.Parameter]) -> Iterator[str]:
+def _parts(function: Callable[..., Any], parameters: list[inspect.Parameter], *, unpacked: bool) -> Iterator[str]:
     keywords = False
     for number, parameter in enumerate(parameters):
         if parameter.kind is parameter.KEYWORD_ONLY and not keywords:
             keywords = True
             yield "*"
-        unpacked = _keywords(function, parameter)
-        if unpacked:
-            if not keywords:
+        options = _keywords(function, parameter)
+        if options:
+            if unpacked and not keywords:
                 yield "*"
-            yield from (f"{name}: {kind} = ..." for name, kind in unpacked.items())
+            yield from (f"{name}: {kind} = ..." for name, kind in options.items()) if unpacked else ["**options"]
             continue
         stars = (
             "*"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from sphinx.application import Sphinx
@@ -21,7 +22,9 @@ class Pages:
 
     def read(self, app: Sphinx, page: str, source: list[str]) -> None:
         self._texts[page] = completed(page, source[0])
-        source[0] = with_tree(page, self._texts[page], app.env.found_docs)
+        # On the site a page is known by its title, not by its file.
+        titled = re.sub(r"\[[\w./-]+\.md\]\(", "[](", self._texts[page])
+        source[0] = with_tree(page, titled, app.env.found_docs)
 
     def finish(self, app: Sphinx, error: Exception | None) -> None:
         if error is None and app.builder.name == "html":
