@@ -11,7 +11,7 @@ from rocketapp.app.declare.options import SubscribeOptions
 from rocketapp.app.settings import settings
 from rocketapp.app.settings.values import fields_of
 from rocketapp.config.client import ClientConfig
-from tests.docs.java_settings import PAGE, of_java, with_table
+from tests.docs.java_settings import PAGE, of_java, with_tables
 
 TEXT = PAGE.read_text()
 OPTIONS = {f"{table}.{name}" for table, kind in settings.TABLES.items() for name in fields_of(kind)}
@@ -21,9 +21,11 @@ def section(title: str) -> str:
     return TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def test_the_table_of_settings_is_that_of_the_declarations() -> None:
-    assert with_table(TEXT) == TEXT, "run: python -m tests.docs.java_settings"
-    assert len(list(of_java())) > 30
+def test_the_tables_of_settings_are_those_of_the_declarations() -> None:
+    assert with_tables(TEXT) == TEXT, "run: python -m tests.docs.java_settings"
+    names = [f"`{table}.{option.name}`" for table, option in of_java()]
+    assert len(names) > 30
+    assert [name for name in names if name not in TEXT] == []
 
 
 def test_the_members_of_a_message_exist() -> None:
