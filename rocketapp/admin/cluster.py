@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
 from rocketapp.client.instance import ClientInstance
-from rocketapp.errors import NoRouteError, TransportError, did_you_mean
+from rocketapp.errors import NoRouteError, RocketAppError, TransportError, did_you_mean
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import TopicRoute
 from rocketapp.tasks import scope
@@ -29,6 +29,8 @@ class AdminCluster:
         self.masters: dict[str, str] = masters
         """Address of each master by the name of its broker."""
         self.timeout: float = timeout
+        self.silent: dict[str, RocketAppError] = {}
+        """Brokers that a look went without, and why."""
 
     def __repr__(self) -> str:
         return f"<AdminCluster {', '.join(f'{name} at {address}' for name, address in self.masters.items())}>"
@@ -77,6 +79,28 @@ class AdminCluster:
             return await ask(await self.connection(name), self.timeout)
 
         return dict(zip(self.masters, await at_once(one, self.masters), strict=True))
+
+    async def from_reachable(
+        self, ask: Callable[[Connection, float], Awaitable[T]], *, among: Sequence[str] | None = None
+    ) -> dict[str, T]:
+        """The answer of every master that can be reached: for a look, and not for what is to be changed by it.
+
+        `silent` says which cannot; they are not asked again. Raises TransportError or NoRouteError when none of them
+        answers. `among`: names of brokers.
+        """
+        names = self.masters if among is None else among
+        found: dict[str, T] = {}
+
+        async def one(name: str) -> None:
+            try:
+                found[name] = await ask(await self.connection(name), self.timeout)
+            except (TransportError, NoRouteError) as error:
+                self.silent[name] = error
+
+        await at_once(one, [name for name in names if name not in self.silent])
+        if not found and names:
+            raise next(self.silent[name] for name in names)
+        return {name: found[name] for name in names if name in found}
 
     async def for_queues(
         self, queues: Iterable[MessageQueue], ask: Callable[[Connection, MessageQueue, float], Awaitable[T]]

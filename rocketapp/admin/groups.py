@@ -69,7 +69,7 @@ async def list_groups(cluster: AdminCluster, *, every: bool = False) -> list[Sho
 
 async def group_names(cluster: AdminCluster, *, every: bool = False) -> list[str]:
     """Their names, sorted; `every`: those of RocketMQ itself too."""
-    names = {name for names in (await cluster.from_all(admin.groups)).values() for name in names}
+    names = {name for names in (await cluster.from_reachable(admin.groups)).values() for name in names}
     return sorted(name for name in names if every or not is_system(name))
 
 
@@ -92,13 +92,16 @@ async def refuse_unknown(cluster: AdminCluster, group: str) -> None:
 
 
 async def live_members(cluster: AdminCluster, group: str) -> tuple[Connection, ...]:
-    """The members that any broker knows, each once."""
-    return _members(await _connections(cluster, group))
+    """The members that any broker knows, each once. Raises TransportError when one of them does not answer."""
+    answers = await cluster.from_all(lambda connection, timeout: admin.members(connection, group, timeout))
+    return _members([answer for answer in answers.values() if answer is not None])
 
 
 async def ask_member(cluster: AdminCluster, group: str, client_id: str) -> tuple[str, RunningInfo | None]:
     """What a member says of itself. It may be frozen, or of a kind that does not tell."""
     for name in cluster.masters:
+        if name in cluster.silent:
+            continue
         try:
             info = await admin.running_info(await cluster.connection(name), group, client_id, ANSWER_TIMEOUT)
         except (BrokerError, RequestTimeoutError, ProtocolError):
@@ -108,9 +111,10 @@ async def ask_member(cluster: AdminCluster, group: str, client_id: str) -> tuple
 
 
 async def _look_at(cluster: AdminCluster, group: str) -> ShownGroup:
-    told = await _connections(cluster, group)
+    members = await cluster.from_reachable(lambda connection, timeout: admin.members(connection, group, timeout))
+    told = [answer for answer in members.values() if answer is not None]
     subscriptions = {data.topic: data for one in told for data in one.subscriptions}
-    stats = await cluster.from_all(lambda connection, timeout: admin.consume_stats(connection, group, timeout))
+    stats = await cluster.from_reachable(lambda connection, timeout: admin.consume_stats(connection, group, timeout))
     return ShownGroup(
         group,
         _members(told),
@@ -118,11 +122,6 @@ async def _look_at(cluster: AdminCluster, group: str) -> ShownGroup:
         told[0].message_model if told else "",
         dict(sorted(item for offsets in stats.values() for item in offsets.items())),
     )
-
-
-async def _connections(cluster: AdminCluster, group: str) -> list[ConsumerConnection]:
-    answers = await cluster.from_all(lambda connection, timeout: admin.members(connection, group, timeout))
-    return [answer for answer in answers.values() if answer is not None]
 
 
 def _members(told: list[ConsumerConnection]) -> tuple[Connection, ...]:

@@ -62,7 +62,7 @@ async def _query(cluster: AdminCluster, question: QueryRequest, topic: str) -> l
     async def ask(connection: Connection, timeout: float) -> bytes:
         return await messages.query(connection, question._replace(topic=topic), timeout)
 
-    answers = await cluster.from_all(ask)
+    answers = await cluster.from_reachable(ask)
     return [message for name, body in answers.items() for message in _decoded(body, name, topic)]
 
 

@@ -11,6 +11,7 @@ from rocketapp.errors import NoRouteError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, FORBIDDEN_TOPICS, RETRY_PREFIX
 from rocketapp.model.route import QueueData
+from rocketapp.transport.connection import Connection
 from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.statistics import TopicOffset
 
@@ -69,15 +70,16 @@ async def show_topic(cluster: AdminCluster, topic: str) -> ShownTopic:
     route = await cluster.route(topic)
     names = [data.broker_name for data in route.queues]
 
-    async def one(name: str) -> tuple[TopicConfig | None, dict[MessageQueue, TopicOffset], list[str]]:
-        connection = await cluster.connection(name)
+    async def one(
+        connection: Connection, timeout: float
+    ) -> tuple[TopicConfig | None, dict[MessageQueue, TopicOffset], list[str]]:
         return (
-            await admin.topic_config(connection, topic, cluster.timeout),
-            await admin.topic_stats(connection, topic, cluster.timeout),
-            await admin.groups_of_topic(connection, topic, cluster.timeout),
+            await admin.topic_config(connection, topic, timeout),
+            await admin.topic_stats(connection, topic, timeout),
+            await admin.groups_of_topic(connection, topic, timeout),
         )
 
-    answers = dict(zip(names, await at_once(one, names), strict=True))
+    answers = await cluster.from_reachable(one, among=names)
     own = {*cluster.masters, *(broker.cluster for broker in route.brokers)}
     return ShownTopic(
         topic,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from rocketapp.cli.failure import FAILED, CommandError
+import click
+
+from rocketapp.cli.failure import DONE, FAILED, CommandError, print_failure
 from rocketapp.cli.options import json_option, name_server_option, refuse_empty
 
 if TYPE_CHECKING:
@@ -15,11 +18,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+_SILENT = "rocketapp.silent"
+"""Set in the context of a command that went without a broker."""
 
 
 def cluster_options(command: F) -> F:
-    """--name-server and --json."""
-    return name_server_option(json_option(command))
+    """--name-server and --json. A command that shows a part of the cluster alone, because brokers are silent, fails."""
+
+    @functools.wraps(command)
+    def told(*arguments: Any, **options: Any) -> int:
+        code: int = command(*arguments, **options)
+        return FAILED if code == DONE and _SILENT in click.get_current_context().meta else code
+
+    return name_server_option(json_option(cast(F, told)))
 
 
 def settings_for(name_server: str | None) -> Settings:
@@ -45,11 +56,25 @@ def run_on(settings: Settings, work: Callable[[AdminCluster], Coroutine[Any, Any
     async def run() -> T:
         async with connected(settings) as client:
             try:
-                return await work(await AdminCluster.of(client))
+                cluster = await AdminCluster.of(client)
+                found = await work(cluster)
             except RocketAppError as error:
                 raise CommandError(str(error).removeprefix("topic : "), FAILED) from error
+            _tell_silent(cluster)
+            return found
 
     return run_in_loop(run())
+
+
+def _tell_silent(cluster: AdminCluster) -> None:
+    """Which brokers a look went without."""
+    context = click.get_current_context(silent=True)
+    for name, error in cluster.silent.items():
+        text = f"broker {name} does not answer, and what it has is left out: {error}"
+        as_json = context is not None and bool(context.params.get("as_json"))
+        print_failure(text, code=FAILED, as_json=as_json)
+    if context is not None and cluster.silent:
+        context.meta[_SILENT] = True
 
 
 def local_time(stored_ms: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 
 import pytest
@@ -11,7 +12,7 @@ from rocketapp.admin.groups import list_groups, show_group
 from rocketapp.admin.messages import find_by_id, find_by_key
 from rocketapp.admin.offsets import LiveGroupError, Target, UnfinishedResetError, apply, plan_reset, show_offsets
 from rocketapp.admin.topics import create_topic, list_topics, show_topic
-from rocketapp.errors import NoRouteError
+from rocketapp.errors import NoRouteError, RequestTimeoutError
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -51,6 +52,28 @@ async def test_a_topic_that_one_of_two_brokers_lacks_is_created_there() -> None:
         on.cluster.masters["broker-b"] = server.address
         assert await create_topic(on.cluster, "orders", queues=3) == ["broker-b"]
         assert await create_topic(on.cluster, "orders", queues=3, broker="broker-a") == []
+
+
+@in_virtual_time
+async def test_a_look_goes_without_a_broker_that_does_not_answer_and_waits_for_it_once() -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=2)
+        for number in range(3):
+            await on.client.send("orders", queue_id=0)
+            await commit(on, f"group-{number}", "orders", 0, 1)
+        frozen = await ScriptedServer(on.broker.network, "10.0.0.9:10911").start()
+        on.cluster.masters["broker-b"] = frozen.address
+        began = asyncio.get_running_loop().time()
+        assert [one.name for one in await list_groups(on.cluster)] == ["group-0", "group-1", "group-2"]
+        assert (await show_group(on.cluster, "group-0")).lag == 2
+        assert (await show_topic(on.cluster, "orders")).messages == 3
+        assert asyncio.get_running_loop().time() - began < 1.1 * on.cluster.timeout
+        assert list(on.cluster.silent) == ["broker-b"]
+        # What is changed by it is not done without that broker: members may be known there alone.
+        plan = await outcome(plan_reset(on.cluster, "group-0", "orders", "first"))
+        assert isinstance(plan, RequestTimeoutError)
+        on.cluster.masters = {"broker-b": frozen.address}
+        assert isinstance(await outcome(list_groups(on.cluster)), RequestTimeoutError)
 
 
 @in_virtual_time

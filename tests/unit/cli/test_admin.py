@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from rocketapp.admin.cluster import AdminCluster
 from rocketapp.cli.commands.offset import parse_target
 from rocketapp.cli.failure import CommandError
+from rocketapp.client.instance import ClientInstance
 from tests.peers.commands import Commands, Said
 from tests.unit.cli.conftest import Start
 from tests.unit.cli.processes import Command
@@ -31,6 +34,24 @@ def ask(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Ask:
     """A command on that broker, in an empty folder, that ends with this code."""
     monkeypatch.chdir(folder)
     return Commands(address).run
+
+
+def test_a_broker_that_does_not_answer_is_told_and_the_command_fails(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        found = AdminCluster.of
+
+        async def with_another(client: ClientInstance) -> AdminCluster:
+            cluster = await found(client, timeout=0.5)
+            cluster.masters["broker-b"] = f"127.0.0.1:{frozen.getsockname()[1]}"
+            return cluster
+
+        monkeypatch.setattr(AdminCluster, "of", with_another)
+        said = ask("group", "list", code=1)
+        assert said.out.startswith("GROUP")
+        assert said.err.startswith("rocketapp: broker broker-b does not answer, and what it has is left out: ")
+        told = ask("group", "list", "--json", code=1)
+        assert json.loads(told.out) == []
+        assert json.loads(told.err)["exit_code"] == 1
 
 
 def test_tables_and_json_say_the_same(ask: Ask) -> None:
