@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
@@ -17,24 +18,41 @@ from rocketapp.plugin import AppSnapshot, QueueSnapshot
 REFRESH: Final = 5
 """Seconds after which a browser asks again."""
 MOST_QUEUES: Final = 200
+HANDLERS, TOPICS, QUEUES, FAILURES = "Handlers", "Topics", "Queues", "Last failures"
+LONG_WORD: Final = 24
+"""Characters; a longer one may be broken into lines."""
+_BREAK = re.compile(r"(?<=[._:@/%-])(?=[^._:@/%-])")
 _STYLE: Final = """
 :root { color-scheme: light dark; --line: #8884; --bad: #c62828; --good: #2e7d32; --soft: #8881; }
 @media (prefers-color-scheme: dark) { :root { --bad: #ff8a80; --good: #81c784; } }
 body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem auto; max-width: 76rem; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
-.scroll { overflow-x: auto; }
+nav a { margin-right: 1rem; }
+a { color: inherit; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
 th { font-weight: 600; white-space: nowrap; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
+td.s, td span { white-space: nowrap; }
+td:last-child, li { overflow-wrap: anywhere; }
 td form { display: inline; }
-td:first-child { white-space: nowrap; }
 button { font: inherit; padding: .1rem .6rem; }
 .bad { color: var(--bad); } .good { color: var(--good); }
 ul.findings { list-style: none; padding: 0; }
 ul.findings li { background: var(--soft); border-left: 4px solid var(--line); margin: .4rem 0; padding: .4rem .8rem; }
 ul.findings li.bad { border-color: var(--bad); color: inherit; }
 small { opacity: .75; }
+@media (max-width: 48rem) {
+  thead { display: none; }
+  table, tbody, tr, td { display: block; }
+  tr { border-bottom: 1px solid var(--line); padding: .4rem 0; }
+  td, td.n { border: 0; display: flex; gap: 1rem; justify-content: space-between; padding: .1rem 0; text-align: right; }
+  td, td.n, td.s { overflow-wrap: anywhere; white-space: normal; }
+  td::before { content: attr(data-label); flex: none; opacity: .75; }
+  td:first-child { font-weight: 600; text-align: left; }
+  td:first-child::before { content: none; }
+  td:empty { display: none; }
+}
 """.strip()
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 CONTENT_POLICY: Final = (
@@ -69,6 +87,8 @@ def _head(now: Now, verdict: Verdict) -> Iterator[str]:
     count = len(now.processes)
     yield f"<p><small>{count} process{'' if count == 1 else 'es'}; asked again every {REFRESH} s;"
     yield '<a href="/docs">what it receives and sends</a></small></p>'
+    links = " ".join(f'<a href="#{_anchor(title)}">{title}</a>' for title in (HANDLERS, TOPICS, QUEUES, FAILURES))
+    yield f"<nav><small>{links}</small></nav>"
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
@@ -98,23 +118,31 @@ def _handlers(app: AppSnapshot) -> Iterator[str]:
         for one in group.handlers
     ]
     heads = ("Handler", "Topic", "Group", "Done", "Retries", "Dead letters")
-    yield from _table("Handlers", heads, rows, "No handler is subscribed.")
+    yield from _table(HANDLERS, heads, rows, "No handler is subscribed.")
 
 
 def _topics(app: AppSnapshot) -> Iterator[str]:
     topics = sorted({(group.group, one.topic) for group in app.groups for one in group.handlers})
-    if not topics:
-        return
-    yield '<h2>Topics</h2><div class="scroll"><table><tr><th>Topic</th><th>Group</th><th>Pause</th></tr>'
+    paused = {
+        (group.group, one.queue.topic): one.standing_still
+        for group in app.groups
+        for one in group.queues
+        if one.standing_still.startswith("paused: ")
+    }
+    heads = ("Topic", "Group", "Pause or resume", "State")
+    yield from _head_of_table(TOPICS, heads, [False] * len(heads), "" if topics else "No topic is subscribed.")
     for group, topic in topics:
         hidden = f'<input type="hidden" name="topic" value="{escape(topic)}">'
         hidden += f'<input type="hidden" name="group" value="{escape(group)}">'
         forms = " ".join(
-            f'<form method="post" action="/{call.lower()}">{hidden}<button>{call}</button></form>'
+            f'<form method="post" action="/{call.lower()}">{hidden}'
+            f'<button aria-label="{call} {escape(topic)} of {escape(group)}">{call}</button></form>'
             for call in ("Pause", "Resume")
         )
-        yield f"<tr><td>{escape(topic)}</td><td>{escape(group)}</td><td>{forms}</td></tr>"
-    yield "</table></div>"
+        state = escape(paused.get((group, topic), ""))
+        cells = map(_cell, heads, (_shown(topic), _shown(group), f"<span>{forms}</span>", state))
+        yield f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody></table>" if topics else ""
 
 
 def _queues(app: AppSnapshot) -> Iterator[str]:
@@ -134,7 +162,7 @@ def _queues(app: AppSnapshot) -> Iterator[str]:
         for group, one in owned[:MOST_QUEUES]
     ]
     heads = ("Queue", "Group", "Lag", "In hand", "Committed", "Lock", "Stands still because")
-    yield from _table("Queues", heads, rows, "No queue is owned.")
+    yield from _table(QUEUES, heads, rows, "No queue is owned.")
     if len(owned) > MOST_QUEUES:
         yield f"<p>and {len(owned) - MOST_QUEUES} more queues with less to do</p>"
 
@@ -152,27 +180,52 @@ def _failures(now: Now) -> Iterator[str]:
     ]
     found.sort(reverse=True)
     rows = [(_time(at), name or "", text) for at, name, text in found[:MOST]]
-    yield from _table("Last failures", ("Time (UTC)", "Process", "What went wrong"), rows, "None.")
+    yield from _table(FAILURES, ("Time (UTC)", "Process", "What went wrong"), rows, "None.")
 
 
 def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str | int]], empty: str) -> Iterator[str]:
-    yield f"<h2>{title}</h2>"
-    if not rows:
+    numbers = [isinstance(cell, int) or cell == "?" for cell in rows[0]] if rows else []
+    yield from _head_of_table(title, heads, numbers, "" if rows else empty)
+    for row in rows:
+        yield f"<tr>{''.join(_cells(heads, row, numbers))}</tr>"
+    yield "</tbody></table>" if rows else ""
+
+
+def _head_of_table(title: str, heads: Sequence[str], numbers: Sequence[bool], empty: str) -> Iterator[str]:
+    yield f'<h2 id="{_anchor(title)}">{title}</h2>'
+    if empty:
         yield f"<p>{empty}</p>"
         return
-    yield '<div class="scroll"><table><tr>'
-    numbers = [isinstance(cell, int) or cell == "?" for cell in rows[0]]
-    yield from _cells("th", heads, numbers)
-    yield "</tr>"
-    for row in rows:
-        yield f"<tr>{''.join(_cells('td', row, numbers))}</tr>"
-    yield "</table></div>"
+    cells = (f'<th scope="col"{_kind(is_number)}>{head}</th>' for head, is_number in zip(heads, numbers, strict=True))
+    yield f"<table><thead><tr>{''.join(cells)}</tr></thead><tbody>"
 
 
-def _cells(tag: str, cells: Iterable[str | int], numbers: Sequence[bool]) -> Iterator[str]:
-    for cell, is_number in zip(cells, numbers, strict=True):
-        shown = f"{cell:,}" if isinstance(cell, int) else escape(cell)
-        yield f"<{tag}{' class=n' if is_number else ''}>{shown}</{tag}>"
+def _cells(heads: Iterable[str], cells: Iterable[str | int], numbers: Iterable[bool]) -> Iterator[str]:
+    for head, cell, is_number in zip(heads, cells, numbers, strict=True):
+        kind = "" if isinstance(cell, int) or is_number or len(cell) > LONG_WORD else " class=s"
+        shown = f"{cell:,}" if isinstance(cell, int) else _shown(cell)
+        yield _cell(head, shown, kind or _kind(is_number))
+
+
+def _cell(head: str, html: str, kind: str = "") -> str:
+    """On a narrow screen it is a line that begins with its column's name."""
+    return f'<td data-label="{head}"{kind}>{html}</td>'
+
+
+def _kind(is_number: bool) -> str:
+    return " class=n" if is_number else ""
+
+
+def _anchor(title: str) -> str:
+    return title.lower().replace(" ", "-")
+
+
+def _shown(text: str) -> str:
+    """As HTML; words that are very long may be broken behind their dots, dashes and colons."""
+    return " ".join(
+        "<wbr>".join(map(escape, _BREAK.split(word))) if len(word) > LONG_WORD else escape(word)
+        for word in text.split(" ")
+    )
 
 
 def _known(value: int | None) -> str | int:

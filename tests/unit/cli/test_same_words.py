@@ -1,10 +1,12 @@
-"""What stands still is named by the log, by `/ready` and by `rocketapp doctor`, in the same words."""
+"""What stands still is named by the log, `/ready`, the page and `rocketapp doctor`, in the same words."""
 
 from __future__ import annotations
 
 import asyncio
+import html
 import json
 import re
+import resource
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +30,6 @@ from tests.unit.cli.processes import Command
 COMMON = {
     "ROCKETAPP_APP__READY_PATIENCE": "0.5",
     "ROCKETAPP_CONSUMER__HANDLER_WARNING": "1",
-    "ROCKETAPP_CONSUMER__CACHE_MAX_BYTES": "4096",
 }
 HANDLER = """
 app = RocketApp("{name}")
@@ -50,6 +51,8 @@ class Case(NamedTuple):
     words: str
     """What all three have to say."""
     options: str = ""
+    cache: int = 4096
+    """Bytes: so few that all queues wait for one handler."""
 
 
 CASES = {
@@ -66,6 +69,11 @@ CASES = {
     "full cache": Case(
         "await asyncio.Event().wait()",
         r"flow control: [^\n;]+ limit cache_max_bytes \d+",
+    ),
+    "full disk": Case(
+        "while not os.path.exists('full'):\n        await asyncio.sleep(0.1)\n    raise ValueError",
+        r"\d+ failed messages? waits? to be sent back: [^\n;(]*\w",
+        cache=1 << 20,
     ),
     "lost lock": Case("pass", r"no lock: another member holds its lock", ", orderly=True"),
 }
@@ -105,25 +113,32 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Sick]]:
     found: dict[str, Sick] = {}
     commands: list[Command] = []
 
-    def start(folder: Path, *arguments: str) -> Command:
-        commands.append(Command(folder, *arguments, environment=COMMON))
+    def start(folder: Path, *arguments: str, cache: int = 4096) -> Command:
+        environment = {**COMMON, "ROCKETAPP_CONSUMER__CACHE_MAX_BYTES": str(cache)}
+        commands.append(Command(folder, *arguments, environment=environment))
         return commands[-1]
 
     try:
         root = tmp_path_factory.mktemp("brokers")
-        brokers = [start(root, "broker", "--memory") for _ in range(2)]
-        addresses = [each.says(r"serving on (\S+)")[1] for each in brokers]
+        folders = {"": root / "well", "dead broker": root / "dead", "full disk": root / "full"}
+        for folder in folders.values():
+            folder.mkdir()
+        brokers = {title: start(folder, "broker") for title, folder in folders.items()}
+        addresses = {title: each.says(r"serving on (\S+)")[1] for title, each in brokers.items()}
         for title, case in CASES.items():
-            name, address = title.replace(" ", "-"), addresses[title == "dead broker"]
+            name, address = title.replace(" ", "-"), addresses.get(title, addresses[""])
             folder = tmp_path_factory.mktemp(name)
             source = HANDLER.format(name=name, work=case.work, options=case.options)
             (folder / "app.py").write_text(PRELUDE + source)
             if title == "lost lock":
                 asyncio.run(take_locks(address, name))
-            run = start(folder, "run", "app", "--http", "127.0.0.1:0", "--name-server", address)
+            run = start(folder, "run", "app", "--http", "127.0.0.1:0", "--name-server", address, cache=case.cache)
             found[title] = Sick(address, run, Http(run), folder)
         found["dead broker"].http.becomes("/ready", 200)
-        brokers[1].signal(signal.SIGKILL)
+        brokers["dead broker"].signal(signal.SIGKILL)
+        # The system refuses every further write of that process, as it does on a disk without room.
+        resource.prlimit(brokers["full disk"].process.pid, resource.RLIMIT_FSIZE, (1, 1))
+        (found["full disk"].folder / "full").touch()
         yield found
     finally:
         for command in reversed(commands):
@@ -136,8 +151,15 @@ def words(pattern: str, text: str) -> set[str]:
     return {re.sub(r"\d+", "N", match[0]) for match in re.finditer(pattern, text)}
 
 
+def shown(page: str) -> str:
+    """The text of the page, each piece on a line."""
+    return html.unescape(re.sub(r"<[^>]+>", "\n", page))
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_named_by_the_log_by_ready_and_by_doctor_in_the_same_words(sick: dict[str, Sick], name: str) -> None:
+def test_it_is_named_by_the_log_by_ready_by_the_page_and_by_doctor_in_the_same_words(
+    sick: dict[str, Sick], name: str
+) -> None:
     case, one = CASES[name], sick[name]
     told = one.http.becomes("/ready", 503, case.words).text
     one.run.says(case.words)
@@ -149,6 +171,7 @@ def test_it_is_named_by_the_log_by_ready_and_by_doctor_in_the_same_words(sick: d
     in_doctor = words(case.words, finding["text"])
     assert in_doctor
     assert in_doctor <= words(case.words, told)
+    assert in_doctor <= words(case.words, shown(one.http.get("/").text))
     assert in_doctor <= words(case.words, one.run.err)
 
 

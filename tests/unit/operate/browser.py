@@ -75,6 +75,15 @@ class Browser:
         found: str = self._ask("GET", f"{self._element(css)}/css/{name}")
         return found
 
+    def resize(self, width: int, height: int) -> None:
+        self._ask("POST", f"{self._session}/window/rect", {"width": width, "height": height})
+
+    def width(self, css: str) -> float:
+        """Of the first such element, with what overflows it."""
+        script = "return document.querySelector(arguments[0]).scrollWidth"
+        found: float = self._ask("POST", f"{self._session}/execute/sync", {"script": script, "args": [css]})
+        return found
+
     def click(self, css: str) -> None:
         self._ask("POST", f"{self._element(css)}/click", {})
 

@@ -77,6 +77,23 @@ def test_the_page_is_styled_and_shows_what_strangers_wrote_as_text(browser: Brow
     assert [line for line in browser.complaints() if "favicon" not in line] == []
 
 
+@pytest.mark.parametrize("width", [1280, 400])
+def test_long_names_and_reasons_fit_wide_and_narrow_screens(browser: Browser, width: int) -> None:
+    name = "a_package_with_modules.and_handlers:with-names-" * 3
+    snapshot = snapshot_of(queue_at(10, unfinished=3, still=f"handler {name} runs " + "x" * 300), topic=name)
+    desk = Desk(now_of(seen(stall("y" * 300, 99.0), snapshot=snapshot, failures=["z" * 600])))
+    serving = OperatorServer("127.0.0.1:0", desk)
+    browser.resize(width, 1000)
+    try:
+        browser.open(f"http://{serving.start()}/")
+        limit = width + 100  # its windows have a least width
+        assert browser.width("html") <= limit
+        assert browser.width("table") <= limit
+    finally:
+        browser.resize(1280, 1400)
+        serving.stop()
+
+
 def test_its_buttons_pause_and_resume(browser: Browser, address: str, desk: Desk) -> None:
     browser.open(f"http://{address}/")
     for count, call in enumerate(("pause", "resume"), 1):

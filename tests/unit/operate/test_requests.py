@@ -85,7 +85,16 @@ def test_the_page_shows_handlers_queues_reasons_and_failures_and_runs_nothing_th
     for shown in ("app:settle", "1,234", "orders@broker-a:0", "dead letter", "2023-11-14 22:13:21", "not ready"):
         assert shown in text
     assert "default-src 'none'" in found.headers["Content-Security-Policy"]
-    assert not re.search(r'(src|href)=(?!"/docs")|https?://', text)
+    assert not re.search(r'(src|href)=(?!"/docs|"#[a-z-]+")|https?://', text)
+
+
+def test_the_page_says_which_topics_are_paused_and_names_each_button() -> None:
+    queues = [queue_at(10, queue_id=0, still="paused: by an operator"), queue_at(10, queue_id=1)]
+    text = get("/", now_of(seen(snapshot=snapshot_of(*queues)))).body.decode()
+    topics = text.partition('id="topics"')[2].partition("<h2")[0]
+    assert "paused: by an operator" in topics
+    assert 'aria-label="Pause orders of shop"' in topics
+    assert 'aria-label="Resume orders of shop"' in topics
 
 
 def test_the_page_of_thousands_of_queues_shows_those_that_stand_still_first() -> None:
