@@ -28,6 +28,8 @@ def of_group(
         ),
         unmatched={topic: stats.unmatched for topic, stats in group.stats.unmatched.items()},
         queues=tuple(_of_queue(group, queue, owned[queue], reasons.get(queue, "")) for queue in sorted(owned)),
+        unassigned=group.rebalancer.problem,
+        has_assigned=group.rebalancer.has_been_complete,
     )
 
 

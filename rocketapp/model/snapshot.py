@@ -70,6 +70,10 @@ class GroupSnapshot:
     """By topic the messages whose tag no handler takes, since the start."""
     queues: tuple[QueueSnapshot, ...]
     """In their order."""
+    unassigned: str = ""
+    """Why queues of a topic could not be assigned at the last rebalance; empty when all were."""
+    has_assigned: bool = True
+    """A rebalance has decided on every topic since the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

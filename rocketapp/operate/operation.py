@@ -105,7 +105,14 @@ class Operation:
         stalls = self._stalls.look(began, snapshot)
         failures = tuple(sorted((*self._failures, *self._retries), key=lambda one: one.at))
         durations = Durations() if self._counts is None else durations_of(self._counts)
-        view = View(app=self._app.name, snapshot=snapshot, stalls=stalls, failures=failures, durations=durations)
+        view = View(
+            app=self._app.name,
+            snapshot=snapshot,
+            stalls=stalls,
+            unassigned=self._stalls.look_at_groups(began, snapshot),
+            failures=failures,
+            durations=durations,
+        )
         self._view = view, began
         self._viewed(view)
         took = self._now() - began

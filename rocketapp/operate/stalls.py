@@ -1,10 +1,13 @@
-"""For how long queues stand still: a queue whose messages are finished, however slowly, moves."""
+"""For how long queues stand still, and groups are without their queues.
+
+A queue whose messages are finished, however slowly, moves.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rocketapp.operate.view import Stall
+from rocketapp.operate.view import Stall, Unassigned
 from rocketapp.plugin import AppSnapshot, MessageQueue, QueueSnapshot
 
 _GAP = 5.0
@@ -24,6 +27,8 @@ class Stalls:
 
     def __init__(self) -> None:
         self._standing: dict[tuple[str, str, MessageQueue], _Standing] = {}
+        self._unassigned: dict[tuple[str, str], float] = {}
+        """Since when."""
 
     def __repr__(self) -> str:
         return f"<Stalls of {len(self._standing)} queues>"
@@ -39,6 +44,21 @@ class Stalls:
                     found.append(Stall(group=group.group, queue=one.queue, reason=one.standing_still, seconds=seconds))
         self._standing = {key: one for key, one in self._standing.items() if now - one.seen <= _GAP}
         return tuple(found)
+
+    def look_at_groups(self, now: float, app: AppSnapshot) -> tuple[Unassigned, ...]:
+        """Every group whose last rebalance could not decide on all topics. `now` in seconds."""
+        found = [group for group in app.groups if group.unassigned or not group.has_assigned]
+        keys = [(group.cluster, group.group) for group in found]
+        self._unassigned = {key: self._unassigned.get(key, now) for key in keys}
+        return tuple(
+            Unassigned(
+                group=group.group,
+                reason=group.unassigned,
+                seconds=now - self._unassigned[key],
+                has_assigned=group.has_assigned,
+            )
+            for group, key in zip(found, keys, strict=True)
+        )
 
     def _seen(self, now: float, key: tuple[str, str, MessageQueue], queue: QueueSnapshot) -> _Standing:
         standing = self._standing.get(key)

@@ -54,6 +54,8 @@ def _group(parts: Sequence[GroupSnapshot]) -> GroupSnapshot:
         ),
         unmatched=dict(unmatched),
         queues=tuple(sorted((queue for part in parts for queue in part.queues), key=lambda one: one.queue)),
+        unassigned=next((part.unassigned for part in parts if part.unassigned), ""),
+        has_assigned=all(part.has_assigned for part in parts),
     )
 
 

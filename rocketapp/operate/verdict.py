@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketapp.operate.view import Now, Seen, Stall
-from rocketapp.plugin import StandingStill
+from rocketapp.plugin import LoopFailed, StandingStill
 from rocketapp.plugins.log_lines import line_of
 
 LATE: Final = 5.0
@@ -47,10 +47,10 @@ class Verdict:
 def judge(now: Now) -> Verdict:
     """What is the matter at this moment."""
     late = [finding for one in now.processes if (finding := _late(one)) is not None]
-    found = [*late, *_starts(now), *_stalls(now)]
+    found = [*late, *_starts(now), *_unassigned(now), *_stalls(now)]
     if now.is_draining:
         found.insert(0, Finding(text="draining: handlers that run may finish, and nothing new is started"))
-    has_started = bool(now.processes) and all(one.has_started for one in now.processes)
+    has_started = bool(now.processes) and all(one.has_started and _has_assigned(one) for one in now.processes)
     found.sort(key=lambda one: (not one.needs_person, -one.seconds))
     is_ready = has_started and not now.is_draining and not any(one.needs_person for one in found)
     return Verdict(is_alive=not late, is_ready=is_ready, findings=tuple(found))
@@ -90,6 +90,31 @@ def _starts(now: Now) -> Iterator[Finding]:
                 seconds=one.age,
                 needs_person=one.age >= now.patience,
             )
+
+
+def _has_assigned(one: Seen) -> bool:
+    """Until every group knows its queues once, the process does not consume yet."""
+    return one.view is None or all(group.has_assigned for group in one.view.unassigned)
+
+
+def _unassigned(now: Now) -> Iterator[Finding]:
+    """Groups that cannot learn which queues are theirs: once for all processes that say the same."""
+    together: dict[tuple[str, str], float] = {}
+    for process in now.processes:
+        for one in () if process.view is None else process.view.unassigned:
+            key = one.group, one.reason
+            together[key] = max(one.seconds, together.get(key, 0.0))
+    for (group, reason), seconds in together.items():
+        if not reason:
+            yield Finding(text=f"group {group} does not know its queues yet", seconds=seconds)
+            continue
+        text = f"group {group}: {line_of(LoopFailed('rebalance', reason)).text}"
+        mend = (
+            "create the group on the brokers, or let them do it (autoCreateSubscriptionGroup=true)"
+            if "no consumer for this group" in reason
+            else "see that the brokers run, and can be reached from here at the addresses that they tell (brokerIP1)"
+        )
+        yield Finding(text=text, mend=mend, seconds=seconds, needs_person=seconds >= now.patience)
 
 
 def _stalls(now: Now) -> Iterator[Finding]:

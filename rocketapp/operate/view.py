@@ -35,12 +35,25 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unassigned:
+    """One group of which queues cannot be assigned: without them nothing of it can stand still."""
+
+    group: str
+    reason: str
+    """Empty before the first rebalance is over."""
+    seconds: float
+    has_assigned: bool
+    """It was different at least once since the start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """An app as one of its processes sees it."""
 
     app: str
     snapshot: AppSnapshot
     stalls: tuple[Stall, ...] = ()
+    unassigned: tuple[Unassigned, ...] = ()
     failures: tuple[Failure, ...] = ()
     """The last ones, oldest first."""
     durations: Durations = field(default_factory=Durations)

@@ -203,7 +203,6 @@ async def _run_worker(
     def hear(report: Report) -> None:
         if report.kind == "started":
             _log.info("%s started, process %d", app.name, os.getpid())
-            manager.ready()
             if served is not None:
                 served.started(app.name)
         if report.kind == "status" and options.exit_when_idle is not None:
@@ -221,7 +220,7 @@ async def _run_worker(
         if needs_cluster(app, settings, may_embed=not options.no_embedded):
             keeper = make_keeper(_common(options), settings, code=code_of(app))
             settings = with_name_server(settings, await keeper.start())
-        worker = Worker(app, settings, expected_members=1, tell=hear, plugins=plugins)
+        worker = Worker(app, settings, expected_members=1, tell=hear, joined=manager.ready, plugins=plugins)
         last_line.summary = lambda: worker.summary
         clean = await worker.run(stop, exit_when_idle=options.exit_when_idle, always_report=False)
     except Exception as error:

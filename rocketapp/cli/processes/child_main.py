@@ -210,7 +210,14 @@ async def _work(
         from rocketapp.cli.processes.operation import watched_by_parent
 
         plugins, lifeline.hear = watched_by_parent(app, settings, spec["name"], reporter.tell)
-    worker = Worker(app, settings, expected_members=spec["members"], tell=reporter.tell, plugins=plugins)
+    worker = Worker(
+        app,
+        settings,
+        expected_members=spec["members"],
+        tell=reporter.tell,
+        joined=lambda: reporter.tell(Report("joined")),
+        plugins=plugins,
+    )
 
     def last_words() -> None:
         reporter.tell(Report("ended", worker.summary, code=FAILED))

@@ -70,6 +70,7 @@ class Parent:
         self._children: dict[int, Child] = {}
         self._workers = workers
         self._started: set[int] = set()
+        self._joined: set[int] = set()
         self._failure: CommandError | None = None
         self.reports: WorkerReports = WorkerReports(workers)
 
@@ -153,7 +154,9 @@ class Parent:
             self._started.add(number)
             stop.tell()
             _log.info("worker %d started, process %d", number, self._children[number].pid or 0)
-            if len(self._started) == self._workers:
+        elif report.kind == "joined":
+            self._joined.add(number)
+            if len(self._joined) == self._workers:
                 self._manager.ready(self._workers)
         elif report.kind == "failed":
             if number in self._started or self._edits is not None:

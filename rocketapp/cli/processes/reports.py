@@ -30,8 +30,8 @@ def summary_line(stats: HandlerStats) -> str:
 class Report:
     """One line from a child; which fields are set depends on its kind.
 
-    Kinds: `loaded` (the app is there; it waits for its cluster), `started`, `status`,
-    `serving` (a broker), `failed` (before it was started), `ended` (drained or cut),
+    Kinds: `loaded` (the app is there; it waits for its cluster), `started`, `joined` (its groups know their queues),
+    `status`, `serving` (a broker), `failed` (before it was started), `ended` (drained or cut),
     `view`, `blocked` and `described` (what the worker tells of itself and its app, for `--http`).
     """
 

@@ -33,6 +33,8 @@ Tell = Callable[[Report], None]
 
 STATUS_INTERVAL = 1.0
 """Seconds between reports without `--exit-when-idle`."""
+JOIN_INTERVAL = 0.2
+"""Seconds between looks whether all groups know their queues."""
 
 
 def status_interval(exit_when_idle: float | None) -> float:
@@ -44,13 +46,20 @@ class Worker:
     """One app in one process."""
 
     def __init__(
-        self, app: RocketApp, settings: Settings, *, expected_members: int, tell: Tell, plugins: Sequence[object] = ()
+        self,
+        app: RocketApp,
+        settings: Settings,
+        *,
+        expected_members: int,
+        tell: Tell,
+        joined: Callable[[], None],
+        plugins: Sequence[object] = (),
     ) -> None:
-        """`plugins`: of this run, behind the app's."""
+        """`joined` is called when every group knows its queues. `plugins`: of this run, behind the app's."""
         from rocketapp.app.run.lifecycle import Lifecycle
         from rocketapp.transport.tcp import dial_tcp
 
-        self._tell = tell
+        self._tell, self._joined = tell, joined
         self._crashes = _open_crashes(settings.consumer.crash_dir)
         self._lifecycle: Lifecycle = Lifecycle(
             app,
@@ -78,6 +87,8 @@ class Worker:
                 settle_garbage_collector()
                 stop.tell()
                 self._tell(Report("started"))
+                await self._await_queues(stop)
+                self._joined()
                 if always_report or exit_when_idle is not None:
                     await self._report_until(stop, exit_when_idle)
                 await stop.requested.wait()
@@ -100,6 +111,14 @@ class Worker:
             if not self._lifecycle.subscribes:
                 _log.warning("nothing is subscribed, so that no message is handled: a Router needs app.include(router)")
             return True
+
+    async def _await_queues(self, stop: ProcessStop) -> None:
+        """Until every group knows its queues: where no broker is reached, that may take for ever."""
+        while not stop.requested.is_set():
+            if all(group.has_assigned for group in self._lifecycle.snapshot().groups):
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.requested.wait(), JOIN_INTERVAL)
 
     async def _report_until(self, stop: ProcessStop, exit_when_idle: float | None) -> None:
         interval = status_interval(exit_when_idle)

@@ -83,6 +83,8 @@ class Rebalancer:
         """By topic the queues that are ours by the last list of members."""
         self.is_complete: bool = False
         """Whether the last rebalance could decide on every topic."""
+        self.has_been_complete: bool = False
+        """Whether any rebalance could."""
 
     def __repr__(self) -> str:
         return f"<Rebalancer {self._group}: {len(self.owned)} queues>"
@@ -91,6 +93,11 @@ class Rebalancer:
     def members(self) -> frozenset[str]:
         """The members of the group, as far as the last rebalance knows."""
         return frozenset[str]().union(*self._members.values())
+
+    @property
+    def problem(self) -> str:
+        """Why the last rebalance could not decide on a topic; empty when it could, and when it was only too early."""
+        return self._told or ""
 
     # What it is told.
 
@@ -148,6 +155,7 @@ class Rebalancer:
             self._observe(LoopFailed("rebalance", told[0]))
         self._told = told[0] if told else None
         self.is_complete = all(problem is None for problem in problems)
+        self.has_been_complete |= self.is_complete
         self._seen(self.members)
         return self.is_complete
 

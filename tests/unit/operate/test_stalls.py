@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rocketapp.operate.stalls import Stalls
 from tests.unit.operate.views import queue_at, snapshot_of
 
@@ -63,3 +65,15 @@ def test_messages_that_are_done_again_are_no_progress() -> None:
     seconds(stalls, 0.0, position=11, unfinished=1)
     assert seconds(stalls, 3.0, position=11, unfinished=6) == [3.0]
     assert seconds(stalls, 6.0, position=11, unfinished=2) == [6.0]
+
+
+def test_a_group_is_without_its_queues_from_the_first_look_that_says_so() -> None:
+    stalls = Stalls()
+    (group,) = snapshot_of().groups
+    failing = replace(snapshot_of(), groups=(replace(group, unassigned="refused"),))
+    assert stalls.look_at_groups(0.0, snapshot_of()) == ()
+    assert [one.seconds for one in stalls.look_at_groups(1.0, failing)] == [0.0]
+    (later,) = stalls.look_at_groups(9.0, failing)
+    assert (later.group, later.reason, later.seconds, later.has_assigned) == ("shop", "refused", 8.0, True)
+    assert stalls.look_at_groups(10.0, snapshot_of()) == ()
+    assert [one.seconds for one in stalls.look_at_groups(11.0, failing)] == [0.0]

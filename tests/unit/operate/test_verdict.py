@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from rocketapp.model.event import LoopBlocked
+from rocketapp.model.event import LoopBlocked, LoopFailed
 from rocketapp.operate.verdict import judge, mend_of
 from rocketapp.operate.view import Now, Seen
-from tests.unit.operate.views import now_of, seen, stall
+from rocketapp.plugins.log_lines import line_of
+from tests.unit.operate.views import now_of, seen, stall, unassigned
 
 BLOCKED = LoopBlocked(6.0, "app.py:12", "app:settle", is_over=False, stack="settle app.py:12")
 
@@ -82,6 +83,29 @@ def test_a_start_that_does_not_come_to_its_end_needs_a_person(age: float, needs_
 
 def test_a_worker_that_was_just_started_again_does_not_make_the_app_unready() -> None:
     assert judge(now_of(seen(name="worker 1"), Seen(name="worker 2", view=None, age=2.0))).is_ready
+
+
+def test_a_group_that_does_not_know_its_queues_yet_is_not_ready() -> None:
+    verdict = judge(now_of(seen(groups=[unassigned("", 0.5, has_assigned=False)])))
+    assert [one.text for one in verdict.findings] == ["group shop does not know its queues yet"]
+    assert (verdict.is_alive, verdict.is_ready) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("problem", "mend"),
+    [
+        ("192.0.2.7:10911: code 1: no consumer for this group, shop", "create the group on the brokers"),
+        ("192.0.2.7:10911: connection refused", "at the addresses that they tell"),
+    ],
+)
+def test_a_group_whose_rebalance_fails_is_not_ready_in_the_words_of_the_log(problem: str, mend: str) -> None:
+    first = judge(now_of(seen(groups=[unassigned(problem, 1.0, has_assigned=False)])))
+    early, late = (judge(now_of(seen(groups=[unassigned(problem, seconds)]))) for seconds in (29.9, 30.0))
+    assert [one.is_ready for one in (first, early, late)] == [False, True, False]
+    workers = judge(now_of(*(seen(name=f"worker {number}", groups=[unassigned(problem, 31.0)]) for number in (1, 2))))
+    (finding,) = workers.findings
+    assert finding.text == f"group shop: {line_of(LoopFailed('rebalance', problem)).text}"
+    assert mend in finding.mend
 
 
 @pytest.mark.parametrize(

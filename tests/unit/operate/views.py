@@ -7,7 +7,7 @@ from typing import Any
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.stats import HandlerStats
-from rocketapp.operate.view import Failure, Now, Seen, Stall, View
+from rocketapp.operate.view import Failure, Now, Seen, Stall, Unassigned, View
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, Metric, QueueSnapshot
 
 
@@ -47,11 +47,22 @@ def stall(reason: str, seconds: float, *, queue_id: int = 0) -> Stall:
     return Stall(group="shop", queue=MessageQueue("orders", "broker-a", queue_id), reason=reason, seconds=seconds)
 
 
-def seen(*stalls: Stall, snapshot: AppSnapshot | None = None, failures: Sequence[str] = (), **more: Any) -> Seen:
+def unassigned(reason: str, seconds: float, *, has_assigned: bool = True) -> Unassigned:
+    return Unassigned(group="shop", reason=reason, seconds=seconds, has_assigned=has_assigned)
+
+
+def seen(
+    *stalls: Stall,
+    snapshot: AppSnapshot | None = None,
+    failures: Sequence[str] = (),
+    groups: Sequence[Unassigned] = (),
+    **more: Any,
+) -> Seen:
     view = View(
         app="shop",
         snapshot=snapshot or snapshot_of(),
         stalls=stalls,
+        unassigned=tuple(groups),
         failures=tuple(Failure(at=1_700_000_000.0 + number, text=text) for number, text in enumerate(failures)),
     )
     return Seen(**{"name": "", "view": view, "age": 0.5, **more})

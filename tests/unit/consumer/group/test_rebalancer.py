@@ -300,6 +300,8 @@ async def test_no_answer_is_no_reason_to_give_anything_up() -> None:
     assert not member.events.of(Released)
     told = [event for event in member.events.of(LoopFailed) if event.loop == "rebalance"]  # type: ignore[attr-defined]
     assert len(told) == 1
+    said = member.consumer.snapshot("")
+    assert (said.unassigned, said.has_assigned) == (told[0].error, True)
     # An empty list does not count as an answer either.
     cluster.behave()
     cluster.misbehave[RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda _: True
