@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from rocketapp.client.calls import direct
 from rocketapp.consumer.group.brokers import Brokers
@@ -44,6 +45,14 @@ class NotTakenError(RocketAppError):
 
 class FailedElsewhereError(RocketAppError):
     """The handler of another member failed on a message."""
+
+
+class _Refusal(NamedTuple):
+    """Why a member has not done a message."""
+
+    why: str
+    may_run: bool = False
+    """Its handler may be at it: asked again, it waits for the same call."""
 
 
 class Elsewhere:
@@ -118,7 +127,7 @@ class Elsewhere:
         topic, tag = message.topic, message.raw_tag()
         known = self._topics.get(topic)
         until = None if known is not None and known.needs_lock else self._loop.time() + PATIENCE
-        pause, turn, problem, waits = _FIRST_PAUSE, message.offset, "", False
+        pause, turn, waits = _FIRST_PAUSE, message.offset, False
         try:
             while True:
                 takers = self._guard.others.takers(topic, tag)
@@ -126,41 +135,41 @@ class Elsewhere:
                     self._stats.count_unmatched(topic, 1)
                     return
                 member = takers[turn % len(takers)]
-                found = await self._offer(message, member)
-                if not found:
+                refusal = await self._offer(message, member)
+                if refusal is None:
                     return
-                problem, turn = f"member {member} does not take it: {found}", turn + 1
-                if self._stopped or (until is not None and self._loop.time() >= until):
+                problem = f"member {member} does not take it: {refusal.why}"
+                if self._stopped or (not refusal.may_run and until is not None and self._loop.time() >= until):
                     raise NotTakenError(problem)
                 waits = self._wait(message, problem, is_new=not waits)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                if not refusal.may_run:
+                    turn += 1
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
             if waits:
                 self._wait_no_more(message)
 
-    async def _offer(self, message: Message, member: str) -> str:
-        """Why this member does not take it now; empty when it has done it."""
+    async def _offer(self, message: Message, member: str) -> _Refusal | None:
+        """Why this member has not done it; None when it has."""
         queue = message.queue
         assert queue is not None
         request = DirectRequest(
             self._group, member, message.offset_message_id, queue.topic, queue.broker_name, message.offset
         )
-        while True:
-            try:
-                connection = await self._brokers.connection(queue.broker_name)
-                answer = await direct.consume(connection, request, ANSWER_TIMEOUT)
-            except RequestTimeoutError as error:
-                return str(error)
-            except BrokerError as error:
-                if error.code == ResponseCode.CONSUME_MSG_TIMEOUT and not self._stopped:
-                    continue  # it may be at it: asked again, it waits for the same call
-                return error.remark or str(error)
-            except RocketAppError as error:
-                return str(error)
-            if answer.result != SUCCESS:
-                raise FailedElsewhereError(f"member {member}: {answer.remark or answer.result}")
-            return ""
+        try:
+            connection = await self._brokers.connection(queue.broker_name)
+            answer = await direct.consume(connection, request, ANSWER_TIMEOUT)
+        except RequestTimeoutError as error:
+            return _Refusal(str(error), may_run=True)
+        except BrokerError as error:
+            may_run = error.code == ResponseCode.CONSUME_MSG_TIMEOUT
+            return _Refusal("it has not ended yet" if may_run else error.remark or str(error), may_run=may_run)
+        except RocketAppError as error:
+            return _Refusal(str(error))
+        if answer.result != SUCCESS:
+            raise FailedElsewhereError(f"member {member}: {answer.remark or answer.result}")
+        return None
 
     def _wait(self, message: Message, problem: str, *, is_new: bool) -> bool:
         queue = message.queue

@@ -262,7 +262,23 @@ async def test_nothing_of_a_new_topic_is_missed_while_old_members_have_shares_of
 
 
 @scenario
-async def test_a_fresh_group_asks_one_question_and_starts_at_once() -> None:
+async def test_members_that_join_at_the_same_time_find_each_other_before_they_are_ready() -> None:
+    stage = Groups(ORDERS, latency=0.002)
+    await stage.begin()
+    await stage.send_tags("abc", 1)
+    joining = [
+        Wanting(stage.world, f"member-{n + 1}", {"orders": tags}, "roll-out", None) for n, tags in enumerate("abc")
+    ]
+    stage.members += joining
+    await asyncio.gather(*(member.join() for member in joining))
+    sent = await stage.send_tags("abc")
+    await stage.all_taken(sent)
+    assert [member.unmatched() for member in joining] == [0, 0, 0]
+    await stage.end()
+
+
+@scenario
+async def test_a_fresh_group_starts_at_once() -> None:
     stage = Groups(ORDERS)
     await stage.begin()
     await stage.send_tags("a", 1)

@@ -26,10 +26,10 @@ LINGER = 30.0
 """Seconds for which a member that is gone still counts: a broker that restarts forgets all of them for a moment."""
 _LOOK = 0.1
 """Seconds between looks whether the others pull the union."""
-_AGAIN = 1.0
+_PAUSES = 1.0, 2.0, 4.0
 """Seconds until members that did not answer are asked again."""
-_TRIES = 5
-"""How often they are asked, before it is left to the next rebalance."""
+_LONG_PAUSE = 300.0
+"""The same after that: a broker waits in one of its few threads for a member that does not answer."""
 _SHOWN = 4
 """Differences that one line names."""
 
@@ -65,6 +65,8 @@ class SubscriptionGuard:
         self._seen: dict[str, float] = {}
         """By member the loop's time when a list last named it."""
         self._silent: dict[str, str] = {}
+        self._not_before: dict[str, float] = {}
+        """By member that does not answer the loop's time when it is asked again."""
         self._looking: asyncio.Task[None] | None = None
         self._version = max((data.version for data in own.values()), default=0)
         self._text = ""
@@ -107,9 +109,7 @@ class SubscriptionGuard:
         if found and self._mode == "refuse":
             mend = "stop that member before, or roll out with consumer.subscription_guard = 'roll-out'"
             raise ConfigError("consumer.subscription_guard", f"group {self._group}: {_joined(found)}: {mend}")
-        if self._silent:
-            names = ", ".join(f"{name} ({why})" for name, why in sorted(self._silent.items()))
-            self._observe(SubscriptionsDiffer(self._group, f"not asked what they subscribe: {names}"))
+        self._tell_silent()
         if self._mode == "roll-out":
             self._adopt()
         elif found:
@@ -118,7 +118,11 @@ class SubscriptionGuard:
 
     async def agreed(self) -> None:
         """After the first heartbeat: return when every member that can tell pulls the union, or after a limit."""
-        if self._mode != "roll-out" or not self._said:
+        if self._mode != "roll-out":
+            return
+        # Once more: one that joined at the same time was asked by neither side. From now on each is seen by the other.
+        await self._catch_up(await self._asked.others())
+        if not self._said:
             return
         deaf = [name for name, said in self._said.items() if said.pulls is None and differences(self._own, said)]
         if deaf:
@@ -134,10 +138,15 @@ class SubscriptionGuard:
                 return
             await asyncio.sleep(_LOOK)
             present = await self._asked.others()
-            self._learn(present, await self._asked.ask(present & (set(behind) | (present - self._said.keys()))))
             for name in set(behind) - present:
-                self._said.pop(name, None)
-            self._adopt()
+                del self._said[name]
+            await self._catch_up(present, behind)
+
+    async def _catch_up(self, present: set[str], behind: Iterable[str] = ()) -> None:
+        """Ask those that have not said yet what they want, and those that were behind."""
+        if asked := self._unknown(present) | present.intersection(behind):
+            self._learn(present, await self._asked.ask(asked))
+        self._adopt()
 
     def unknown_elsewhere(self) -> list[str]:
         """Our topics that some member does not subscribe: its share of their queues waits."""
@@ -151,25 +160,33 @@ class SubscriptionGuard:
             return
         now = self._loop.time()
         self._seen.update(dict.fromkeys(members, now))
-        unknown = self._unknown(members)
+        unknown = {name for name in self._unknown(members) if self._not_before.get(name, now) <= now}
         gone = [name for name in self._said if now - self._seen.setdefault(name, now) > LINGER]
         for name in gone:
             del self._said[name], self._seen[name]
         for name in self._silent.keys() - members:
             del self._silent[name]
+            self._not_before.pop(name, None)
         if gone:
             self._adopt()
         if unknown and (self._looking is None or self._looking.done()):
             self._looking = self._tasks.start(self._look(unknown), f"subscriptions of {self._group}")
 
     async def _look(self, unknown: set[str]) -> None:
-        for _ in range(_TRIES):
+        for pause in _PAUSES:
             self._learn(unknown, await self._asked.ask(unknown))
             self._adopt()
             unknown = {name for name in unknown if name in self._silent}
             if not unknown:
                 return
-            await asyncio.sleep(_AGAIN)
+            await asyncio.sleep(pause)
+        self._not_before.update(dict.fromkeys(unknown, self._loop.time() + _LONG_PAUSE))
+        self._tell_silent()
+
+    def _tell_silent(self) -> None:
+        if self._silent:
+            names = ", ".join(f"{name} ({why})" for name, why in sorted(self._silent.items()))
+            self._observe(SubscriptionsDiffer(self._group, f"not asked what they subscribe: {names}"))
 
     def _unknown(self, members: Iterable[str]) -> set[str]:
         return {name for name in members if name not in self._said and name != self._asked.me}
@@ -194,28 +211,21 @@ class SubscriptionGuard:
 
     def _adopt(self) -> None:
         """Pull and tell what all members want."""
-        before, found = self.pulled, self._differences()
-        union = self._union() if found else {}
+        before, found = self.pulled or {}, self._differences()
+        union = self._union() if found else self._own
+        own = self._own.items()
         self._brokers.carried = (
-            {topic: data if topic in self._fixed else union[topic] for topic, data in self._own.items()}
-            if found
-            else {}
+            {topic: data if topic in self._fixed else union[topic] for topic, data in own} if found else {}
         )
         self.others = Others(self._own, list(self._said.values()))
-        after = self.pulled
-        if (
-            before is not None
-            and after is not None
-            and (grown := [topic for topic in after if after[topic] != before[topic]])
-        ):
-            self._start_over(grown)
-        wanted = list(union.values()) or list(self._own.values())
-        if {data.topic: shown(data) for data in wanted} != {
-            data.topic: shown(data) for data in self.told if data.topic != self._retry.topic
-        }:
+        after = self.pulled or {}
+        if changed := [topic for topic in after if after[topic] != before.get(topic)]:
+            self._start_over(changed)
+        told = [data for data in self.told if data.topic != self._retry.topic]
+        if {data.topic: shown(data) for data in told} != {topic: shown(data) for topic, data in union.items()}:
             # A broker takes the subscription of the newest version, from any member.
             self._version = max(self._version + 1, int(self._now() * 1000))
-            self.told = (*(replace(data, version=self._version) for data in wanted), self._retry)
+            self.told = (*(replace(data, version=self._version) for data in union.values()), self._retry)
             self._brokers.heartbeat_soon()
         self._tell(found)
 
