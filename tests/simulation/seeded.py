@@ -134,15 +134,15 @@ def _return(result: Any) -> Any:
     return result
 
 
-def simulate(seed: int, workload: str | None = None) -> Result:
-    """Run one seed; without a workload, the one that it draws."""
-    return run_simulated(lambda: Run(seed, workload or workload_of(seed)).run())
+def simulate(seed: int, workload: str | None = None, **consumer: Any) -> Result:
+    """Run one seed; without a workload, the one that it draws. `consumer`: options that are not the defaults."""
+    return run_simulated(lambda: Run(seed, workload or workload_of(seed), **consumer).run())
 
 
 class Run:
     """One simulation."""
 
-    def __init__(self, seed: int, workload: str) -> None:
+    def __init__(self, seed: int, workload: str, **consumer: Any) -> None:
         self._workload = workload
         self._handlers = handlers = Handlers(seed, workload)
         self._world = world = World(
@@ -152,6 +152,7 @@ class Run:
             block=handlers.block,
             # A peaceful hand-over waits 1 s for the commit of the member before, which has to hear of it first.
             latency=Random(f"{seed}/latency").choice((0.0, 0.002, 0.02, 0.02 if workload in PEACES else 0.2)),
+            consumer=consumer,
         )
         self._random = world.random("faults")
         self._brokers = [Broker(world) for _ in range(brokers_of(workload, Random(f"{seed}/count")))]

@@ -144,7 +144,7 @@ class SubscriptionGuard:
 
     async def _catch_up(self, present: set[str], behind: Iterable[str] = ()) -> None:
         """Ask those that have not said yet what they want, and those that were behind."""
-        if asked := self._unknown(present) | present.intersection(behind):
+        if asked := (self._unknown(present) - self._silent.keys()) | present.intersection(behind):
             self._learn(present, await self._asked.ask(asked))
         self._adopt()
 
