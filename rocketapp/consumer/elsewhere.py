@@ -76,6 +76,8 @@ class Elsewhere:
         self._loop = asyncio.get_running_loop()
         self._waiting: Counter[MessageQueue] = Counter()
         self._stopped = False
+        self.handed_over: int = 0
+        """Messages that other members have done."""
 
     def __repr__(self) -> str:
         return f"<Elsewhere {self._group}: {self._waiting.total()} waiting>"
@@ -137,6 +139,7 @@ class Elsewhere:
                 member = takers[turn % len(takers)]
                 refusal = await self._offer(message, member)
                 if refusal is None:
+                    self.handed_over += 1
                     return
                 problem = f"member {member} does not take it: {refusal.why}"
                 if self._stopped or (not refusal.may_run and until is not None and self._loop.time() >= until):

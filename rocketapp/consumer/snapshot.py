@@ -27,6 +27,8 @@ def of_group(
             for each in group.stats.handlers
         ),
         unmatched={topic: stats.unmatched for topic, stats in group.stats.unmatched.items()},
+        roll_out=group.guard.text,
+        handed_over=group.elsewhere.handed_over,
         queues=tuple(_of_queue(group, queue, owned[queue], reasons.get(queue, "")) for queue in sorted(owned)),
         unassigned=group.rebalancer.problem,
         has_assigned=group.rebalancer.has_been_complete,

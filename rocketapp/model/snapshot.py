@@ -70,6 +70,10 @@ class GroupSnapshot:
     """By topic the messages whose tag no handler takes, since the start."""
     queues: tuple[QueueSnapshot, ...]
     """In their order."""
+    roll_out: str = ""
+    """Which members subscribe otherwise, and what is pulled meanwhile; empty when all members subscribe alike."""
+    handed_over: int = 0
+    """Messages that no handler here takes and another member has done, since the start."""
     unassigned: str = ""
     """Why queues of a topic could not be assigned at the last rebalance; empty when all were."""
     has_assigned: bool = True

@@ -56,6 +56,8 @@ def _group(parts: Sequence[GroupSnapshot]) -> GroupSnapshot:
         queues=tuple(sorted((queue for part in parts for queue in part.queues), key=lambda one: one.queue)),
         unassigned=next((part.unassigned for part in parts if part.unassigned), ""),
         has_assigned=all(part.has_assigned for part in parts),
+        roll_out=next((part.roll_out for part in parts if part.roll_out), ""),
+        handed_over=sum(part.handed_over for part in parts),
     )
 
 

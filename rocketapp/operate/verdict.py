@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from rocketapp.operate.view import Now, Seen, Stall
-from rocketapp.plugin import LoopFailed, StandingStill
+from rocketapp.plugin import LoopFailed, RollOut, StandingStill
 from rocketapp.plugins.log_lines import line_of
 
 LATE: Final = 5.0
@@ -47,7 +47,7 @@ class Verdict:
 def judge(now: Now) -> Verdict:
     """What is the matter at this moment."""
     late = [finding for one in now.processes if (finding := _late(one)) is not None]
-    found = [*late, *_starts(now), *_unassigned(now), *_stalls(now)]
+    found = [*late, *_starts(now), *_unassigned(now), *_stalls(now), *_roll_outs(now)]
     if now.is_draining:
         found.insert(0, Finding(text="draining: handlers that run may finish, and nothing new is started"))
     has_started = bool(now.processes) and all(one.has_started and _has_assigned(one) for one in now.processes)
@@ -131,6 +131,17 @@ def _stalls(now: Now) -> Iterator[Finding]:
             text += f" (and {len(stalls) - 1} more of its queues)"
         mend = mend_of(first.reason, first.queue.topic)
         yield Finding(text=text, mend=mend, seconds=longest, needs_person=longest >= now.patience)
+
+
+def _roll_outs(now: Now) -> Iterator[Finding]:
+    """Groups whose members subscribe differently: each once, as the first process says it."""
+    views = [one.view for one in now.processes if one.view is not None]
+    told: dict[str, str] = {}
+    for group in (group for view in views for group in view.snapshot.groups if group.roll_out):
+        told.setdefault(group.group, group.roll_out)
+    mend = "it ends by itself when all members run one version; what they do not take is handed over meanwhile"
+    for group_name, text in told.items():
+        yield Finding(text=line_of(RollOut(group_name, text)).text, mend=mend)
 
 
 def _of(one: Seen, text: str) -> str:

@@ -40,7 +40,7 @@ REASONS = {
 }
 """By the file that says them, the words of reasons."""
 FOUND_IN = {
-    "operate/verdict.py": ["judge", "_late", "_starts", "_unassigned"],
+    "operate/verdict.py": ["judge", "_late", "_roll_outs", "_starts", "_unassigned"],
     "operate/cluster.py": ["group", "_of_broker", "standing"],
     "cli/commands/doctor.py": ["_ask_app"],
 }

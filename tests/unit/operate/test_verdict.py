@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from rocketapp.model.event import LoopBlocked, LoopFailed
+from rocketapp.model.event import LoopBlocked, LoopFailed, RollOut
 from rocketapp.operate.verdict import judge, mend_of
 from rocketapp.operate.view import Now, Seen
 from rocketapp.plugins.log_lines import line_of
-from tests.unit.operate.views import now_of, seen, stall, unassigned
+from tests.unit.operate.views import now_of, seen, snapshot_of, stall, unassigned
 
 BLOCKED = LoopBlocked(6.0, "app.py:12", "app:settle", is_over=False, stack="settle app.py:12")
 
@@ -129,3 +131,15 @@ def test_a_group_whose_rebalance_fails_is_not_ready_in_the_words_of_the_log(prob
 )
 def test_each_reason_has_its_mend(reason: str, mend: str) -> None:
     assert mend in mend_of(reason, "orders")
+
+
+def test_a_roll_out_is_told_once_and_leaves_the_app_ready() -> None:
+    (group,) = snapshot_of().groups
+    rolled = replace(
+        snapshot_of(), groups=(replace(group, roll_out="member m subscribes orders with a, this app with b"),)
+    )
+    verdict = judge(now_of(seen(snapshot=rolled), seen(snapshot=rolled)))
+    (finding,) = verdict.findings
+    assert finding.text == line_of(RollOut("shop", "member m subscribes orders with a, this app with b")).text
+    assert verdict.is_ready
+    assert not finding.needs_person
