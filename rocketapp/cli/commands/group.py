@@ -56,9 +56,7 @@ def show_command(*, group: str, name_server: str | None, as_json: bool) -> int:
         ]
         print_table(("MEMBER", "ADDRESS", "LANGUAGE", "VERSION", "SUBSCRIBES"), members)
     if found.differ:
-        say(
-            "the members subscribe differently: a roll-out that is not over, or members that lose messages to each other"
-        )
+        say("the members subscribe differently: a roll-out that is not over, or messages are lost between them")
     if found.subscriptions:
         print_table(
             ("TOPIC, AS BROKERS KNOW IT", "TAGS"), [(data.topic, data.expression) for data in found.subscriptions]

@@ -135,11 +135,10 @@ def test_each_reason_has_its_mend(reason: str, mend: str) -> None:
 
 def test_a_roll_out_is_told_once_and_leaves_the_app_ready() -> None:
     (group,) = snapshot_of().groups
-    rolled = replace(
-        snapshot_of(), groups=(replace(group, roll_out="member m subscribes orders with a, this app with b"),)
-    )
+    text = "member m subscribes orders with a, this app with b"
+    rolled = replace(snapshot_of(), groups=(replace(group, roll_out=text),))
     verdict = judge(now_of(seen(snapshot=rolled), seen(snapshot=rolled)))
     (finding,) = verdict.findings
-    assert finding.text == line_of(RollOut("shop", "member m subscribes orders with a, this app with b")).text
+    assert finding.text == line_of(RollOut("shop", text)).text
     assert verdict.is_ready
     assert not finding.needs_person
