@@ -12,7 +12,7 @@ from rocketapp.cli.failure import discard_stdout
 
 
 def say(text: str, *, flush: bool = False, colour: bool = False) -> None:
-    """Print one line, or several. `colour`: with its colours, also where stdout is no terminal."""
+    """Print one line, or several. `colour`: with its colours, also where stdout is not a terminal."""
     try:
         if colour:
             click.echo(text, color=True)
