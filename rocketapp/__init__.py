@@ -4,11 +4,13 @@ Each name is imported at its first use. A process that needs only a few of them 
 parent of workers) starts faster.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from rocketapp.lazy_names import imported
 
+# As typing.TYPE_CHECKING, without the import: until the command line is reached, Ctrl-C shows a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import typing
+
     from rocketapp.app.app import RocketApp
     from rocketapp.app.call.context import Context
     from rocketapp.app.publish.topic_publisher import TopicPublisher
@@ -100,7 +102,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "typing.Any":
     return imported(__name__, globals(), _HOMES, name)
 
 

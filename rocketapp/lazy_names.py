@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+
+TYPE_CHECKING = False  # see the package's __init__
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
 
 
 def imported(package: str, names: dict[str, Any], homes: Mapping[str, str], name: str) -> Any:

@@ -41,7 +41,7 @@ def test_the_public_names_are_these_and_no_others() -> None:
     assert rocketapp.__all__ == sorted(rocketapp.__all__)
     visible = {name for name in dir(rocketapp) if not name.startswith(("_", "@"))}  # pytest adds names with @
     submodules = {path.stem for path in Path(rocketapp.__path__[0]).iterdir()}
-    assert visible - submodules - PUBLIC == {"TYPE_CHECKING", "Any", "imported"}
+    assert visible - submodules - PUBLIC == {"TYPE_CHECKING", "imported"}
 
 
 def test_the_names_of_the_testing_room_are_these_and_no_others() -> None:

@@ -13,6 +13,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import rocketapp
 from rocketapp import Message, RocketApp
 from rocketapp.testing import TestApp
 from tests.unit.cpu import cheapest
@@ -39,6 +40,14 @@ def cpu_of(*command: str) -> float:
 )
 def test_python_has_imported_it_before_one_notices(command: list[str], most: float) -> None:
     assert cheapest(lambda: cpu_of(*command), within=most) < most
+
+
+def test_the_package_itself_imports_next_to_nothing() -> None:
+    """Ctrl-C shows a traceback until the command line takes it."""
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import rocketapp; print('typing' in sys.modules)"
+    folder = str(Path(rocketapp.__file__).parent.parent)
+    words = [sys.executable, "-I", "-S", "-c", code, folder]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def start_with(published: int, subscribed: int) -> float:
