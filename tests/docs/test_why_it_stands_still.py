@@ -39,19 +39,15 @@ REASONS = {
     "plugins/log_lines.py": [" stands still: ", "moves again", " has blocked the event loop for "],
 }
 """By the file that says them, the words of reasons."""
-FOUND_IN = {
-    "operate/verdict.py": ["judge", "_late", "_roll_outs", "_starts", "_unassigned"],
-    "operate/cluster.py": ["group", "_of_broker", "standing"],
-    "cli/commands/doctor.py": ["_ask_app"],
-}
-"""By file, the functions that make findings."""
+FOUND_IN = "operate/verdict.py", "operate/cluster.py", "cli/commands/doctor.py"
+"""The files that make findings."""
 _SHORT = 9
 """Pieces of a sentence with fewer characters say nothing by themselves."""
 
 
-def words_in(function: ast.AST) -> Iterator[str]:
-    """The literal pieces of the texts and mends that a function makes."""
-    for node in ast.walk(function):
+def words_in(module: ast.AST) -> Iterator[str]:
+    """The literal pieces of the texts and mends that a module makes."""
+    for node in ast.walk(module):
         made: ast.AST | None = None
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             made = node.value if node.targets[0].id in ("text", "mend", "waiting", "reason") else None
@@ -63,14 +59,8 @@ def words_in(function: ast.AST) -> Iterator[str]:
 
 
 def findings() -> Iterator[tuple[str, str]]:
-    for file, names in FOUND_IN.items():
-        functions = {
-            node.name: node
-            for node in ast.walk(ast.parse((CODE / file).read_text()))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        }
-        for name in names:
-            yield from ((f"{file}:{name}", words) for words in words_in(functions[name]))
+    for file in FOUND_IN:
+        yield from ((file, words) for words in words_in(ast.parse((CODE / file).read_text())))
 
 
 def said(words: str) -> bool:
