@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from rocketapp.admin.cluster import at_once
 from rocketapp.client.calls.clients import member_list
 from rocketapp.client.calls.offsets import max_offset, query
 from rocketapp.client.instance import ClientInstance
@@ -92,10 +93,14 @@ class ClusterLook:
         try:
             connection = await self._client.connection(address)
             state.members.update(await self._members(connection, state.group))
-            for queue in queues:
+
+            async def look(queue: MessageQueue) -> Behind:
                 committed = await query(connection, state.group, queue, self._timeout)
                 end = await max_offset(connection, queue, self._timeout)
-                state.queues.append(Behind(queue=queue, committed=committed, end=end))
+                return Behind(queue=queue, committed=committed, end=end)
+
+            # A thousand queues of a broker that is far away, one after the other, take a minute.
+            state.queues += await at_once(look, queues)
         except RocketAppError as error:
             text = f"broker {broker_name} cannot be asked: {error}"
             mend = "see that it runs and can be reached from here"

@@ -1,0 +1,24 @@
+"""What the cluster tells of a group."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rocketapp.admin.topics import create_topic
+from rocketapp.operate.cluster import ClusterLook
+from tests.unit.admin.stage import stage
+from tests.unit.scripted import in_virtual_time
+
+
+@in_virtual_time
+async def test_many_queues_of_a_broker_that_is_far_away_are_asked_for_at_once() -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=256)
+        for _ in range(3):
+            await on.client.send("orders", queue_id=255)
+        on.broker.network.slowness = 0.05
+        began = asyncio.get_running_loop().time()
+        state = await ClusterLook(on.cluster.client, 5.0).group("billing", ["orders"])
+        assert asyncio.get_running_loop().time() - began < 3.0
+        assert sorted(one.queue.queue_id for one in state.queues) == list(range(256))
+        assert [one.end for one in state.queues if one.queue.queue_id == 255] == [3]
