@@ -48,7 +48,7 @@ class Child:
         self._descriptors = tuple(descriptors)
         self._on_report = on_report
         self._process: subprocess.Popen[bytes] | None = None
-        self._heard = b""
+        self._heard = self._unsaid = b""
         self._reports = -1
         self._gone: asyncio.Future[int] | None = None
         self._reaper: asyncio.TimerHandle | None = None
@@ -79,19 +79,37 @@ class Child:
             os.close(writing)
         self._reports = reading
         self._gone = loop.create_future()
+        assert self._process.stdin is not None
+        os.set_blocking(self._process.stdin.fileno(), False)
         os.set_blocking(self._reports, False)
         loop.add_reader(self._reports, self._read)
         self.tell(spec)
         self._reaper = loop.call_later(REAP_INTERVAL, self._reap)
 
     def tell(self, fields: Mapping[str, Any]) -> None:
-        """Write one JSON line to its stdin. A child that is gone is found by `ended`."""
-        assert self._process is not None and self._process.stdin is not None, "start comes first"
-        if not self.is_alive:
+        """Write one JSON line to its stdin. A child that is gone is found by `ended`.
+
+        Never waits: what a frozen child does not read is written when it goes on.
+        """
+        assert self._gone is not None, "start comes first"
+        if self.is_alive:
+            is_waiting = bool(self._unsaid)
+            self._unsaid += json.dumps(fields).encode() + b"\n"
+            if not is_waiting:
+                self._say()
+
+    def _say(self) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        loop, descriptor = asyncio.get_running_loop(), self._process.stdin.fileno()
+        try:
+            while self._unsaid:
+                self._unsaid = self._unsaid[os.write(descriptor, self._unsaid) :]
+        except BlockingIOError:
+            loop.add_writer(descriptor, self._say)
             return
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(json.dumps(fields).encode() + b"\n")
-            self._process.stdin.flush()
+        except BrokenPipeError:
+            self._unsaid = b""
+        loop.remove_writer(descriptor)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal unless it has ended."""
@@ -149,8 +167,8 @@ class Child:
         loop.remove_reader(self._reports)
         os.close(self._reports)
         if self._process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):
-                self._process.stdin.close()
+            loop.remove_writer(self._process.stdin.fileno())
+            self._process.stdin.close()
         self._gone.set_result(code)
 
     def _hear_the_rest(self) -> None:
