@@ -32,6 +32,8 @@ from rocketapp.user_line import line_of_frame
 
 GRACE = 1.5
 """Seconds that the loop gets to notice that its time is over, before the thread ends the process."""
+AT_ONCE = 0.25
+"""Seconds within which a second signal, before the drain has begun, is the same request: supervisors signal twice."""
 NUDGE_INTERVAL = 0.25
 TICK_INTERVAL = 0.1
 """Seconds of computing between two signals of the timer."""
@@ -71,7 +73,8 @@ class ProcessStop:
         self.last_words: Callable[[], None] = last_words
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cutting = frozenset(cutting)
-        self._is_signalled = False
+        self._signalled_at = float("-inf")
+        """When the first signal came that another one may follow to cut the drain."""
         self.drains: Callable[[str], None] = lambda reason: None
         """Hears, on the loop, that the drain begins, and why."""
         self._is_told = False
@@ -124,8 +127,11 @@ class ProcessStop:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         # Between any two bytecodes of the main thread: no logging, no lock that it may hold.
-        first = not (self._is_signalled and number in self._cutting)
-        self._is_signalled |= number != signal.SIGHUP
+        now = time.monotonic()
+        is_same = not self.requested.is_set() and now - self._signalled_at < AT_ONCE
+        first = is_same or self._signalled_at == float("-inf") or number not in self._cutting
+        if self._signalled_at == float("-inf") and number != signal.SIGHUP:
+            self._signalled_at = now
         self._news.put(_Limit(self.drain_timeout + GRACE if first else GRACE))
         assert self._loop is not None, "listen comes first"
         with contextlib.suppress(RuntimeError):  # the loop is closed already: the end is near anyway

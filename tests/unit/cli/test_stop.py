@@ -134,6 +134,22 @@ def test_what_ignores_a_hangup_goes_on_ignoring_it(loop: str) -> None:
     script.ends_before_the_drain_timeout(0)
 
 
+def test_two_signals_at_once_are_one_request(loop: str) -> None:
+    """A supervisor may signal the process and its group; `timeout` of coreutils does."""
+    script = Script(DRAIN, "waits for the cut", loop)
+    script.signal(signal.SIGSTOP)
+    script.signal(signal.SIGINT)
+    script.signal(signal.SIGTERM)
+    script.signal(signal.SIGCONT)
+    script.expect("draining")
+    with pytest.raises(subprocess.TimeoutExpired):
+        script.process.wait(0.3)
+    script.signal(signal.SIGTERM)
+    script.expect("cut")
+    script.expect("end")
+    script.ends_before_the_drain_timeout(0)
+
+
 def test_a_blocked_loop_is_ended_after_a_second_signal(loop: str) -> None:
     script = Script(DRAIN, "blocked", loop)
     script.signal(signal.SIGTERM)
