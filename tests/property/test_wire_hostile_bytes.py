@@ -30,6 +30,7 @@ from rocketapp.wire.record import (
 from rocketapp.wire.requests import (
     admin,
     clients,
+    direct,
     locks,
     messages,
     offsets,
@@ -102,6 +103,7 @@ DECODERS: list[Callable[[bytes], Any]] = [
     routes.decode_topic_list,
     clients.Heartbeat.decode,
     clients.decode_members,
+    direct.DirectResult.decode,
     locks.LockBody.decode,
     locks.decode_locked,
     admin.decode_topic_config,
@@ -209,6 +211,7 @@ def test_the_right_names_with_the_wrong_values(value: object) -> None:
             admin.UpdateTopicRequest,
             admin.ConsumerGroupRequest,
             admin.RunningInfoRequest,
+            direct.DirectRequest,
             messages.QueryRequest,
             messages.ViewRequest,
             reset_offset.ResetOffsetRequest,

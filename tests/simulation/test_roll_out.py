@@ -287,3 +287,68 @@ async def test_a_fresh_group_starts_at_once() -> None:
     assert stage.now - began < 0.5
     assert alone.told(events.RollOut) == alone.told(events.SubscriptionsDiffer) == []
     await stage.end()
+
+
+@scenario
+async def test_a_handler_that_takes_longer_than_brokers_wait_is_called_once() -> None:
+    stage = Groups(ORDERS)
+    await stage.begin()
+    await stage.send_tags("ab", 1)
+    calls: list[int] = []
+
+    async def slowly(message: Message) -> None:
+        if message.tag == "c":
+            calls.append(number_of(message.body))
+            await asyncio.sleep(35)
+
+    old = await stage.member(orders="a || b")
+    new = await stage.member(orders="b || c", handle=slowly)
+    sent = await stage.send_tags("c", 8)
+    await stage.all_taken(sent, 120)
+    assert sorted(calls) == sorted(number for _, number in sent)
+    assert new.consumer.counters.retried == 0
+    assert any("it has not ended yet" in event.reason for event in old.told(events.StandingStill))
+    snapshot = old.consumer.snapshot("")
+    await stage.until(lambda: old.consumer.snapshot("").handed_over == 4, 30)
+    assert "this app with a || b" in snapshot.roll_out
+    await stage.end()
+
+
+@scenario
+async def test_messages_of_one_key_keep_their_order_over_hand_overs() -> None:
+    stage = Groups(Topic(name="orders", keyed=True), latency=0.002)
+    await stage.begin()
+    await stage.sender.send("orders", "k", tag="b")
+    order: list[int] = []
+
+    async def note(message: Message) -> None:
+        await asyncio.sleep(0.01)
+        order.append(number_of(message.body))
+
+    await stage.member(orders="a || b", handle=note)
+    new = await stage.member(orders="b || c", handle=note)
+    await stage.until(lambda: order)
+    order.clear()
+    sent = [await stage.sender.send("orders", "k", tag="c") for _ in range(9)]
+    await stage.until(lambda: len(order) >= len(sent))
+    assert order == sent
+    assert len(new.taken) >= 9
+    await stage.end()
+
+
+@scenario
+async def test_a_leaving_member_does_not_wait_for_what_others_do_not_take() -> None:
+    stage = Groups(ORDERS)
+    await stage.begin()
+    await stage.send_tags("ab", 1)
+    old = await stage.member(orders="a || b")
+    new = await stage.member(orders="b || c")
+    new.consumer.pause("orders", "stock is counted")
+    sent = await stage.send_tags("c", 8)
+    await asyncio.sleep(2)
+    began = stage.now
+    assert await old.leave()
+    assert stage.now - began < 10
+    new.consumer.resume("orders")
+    await stage.all_taken(sent, 60)  # what had waited comes by the retry topic
+    await stage.end()

@@ -20,6 +20,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
+from rocketapp.wire.requests.direct import DirectResult
 from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullRequest
 from rocketapp.wire.requests.send import SendRequest
 
@@ -41,6 +42,8 @@ class Client:
         self.asked.append(command)
         if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
             return Command.response(command, 0, body=b'{"properties":{}}')
+        if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+            return Command.response(command, 0, body=DirectResult("CR_SUCCESS").encode())
         return None
 
     async def ask(self, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> Command:

@@ -17,6 +17,7 @@ from rocketapp.wire.requests.admin import (
     decode_kv_table,
     decode_topic_config,
 )
+from rocketapp.wire.requests.direct import DirectResult
 from rocketapp.wire.requests.offsets import CommitRequest
 from rocketapp.wire.requests.routes import decode_topic_list
 from rocketapp.wire.requests.statistics import (
@@ -240,3 +241,23 @@ async def test_all_topics_in_one_table() -> None:
         assert {"orders", "TBW102"} <= msgspec.json.decode(answer.body)["topicConfigTable"].keys()
         answer = await client.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER)
         assert "orders" not in decode_topic_list(answer.body)
+
+
+@in_virtual_time
+async def test_a_member_is_handed_the_record_of_a_message_and_its_answer_is_forwarded() -> None:
+    async with running() as broker:
+        member, asking = await broker.client("m"), await broker.client("other")
+        await member.heartbeat("billing", "orders")
+        await asking.send("orders", b"hello")
+        (message,) = await asking.messages("orders")
+        place = message.offset_message_id
+        question = {"consumerGroup": "billing", "clientId": "m", "msgId": place, "queueOffset": "0"}
+        answer = await asking.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, question)
+        assert (answer.code, DirectResult.decode(answer.body)) == (ResponseCode.SUCCESS, DirectResult("CR_SUCCESS"))
+        given = member.asked[-1]
+        assert (given.fields or {})["queueOffset"] == "0"
+        assert [one.body for one in decode_records(given.body, None)] == [b"hello"]
+        for wrong, remark in (({"clientId": "gone"}, "not online"), ({"msgId": place[:-2] + "FF"}, "no message")):
+            refused = await asking.ask(RequestCode.CONSUME_MESSAGE_DIRECTLY, question | wrong)
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+            assert remark in (refused.remark or "")

@@ -161,12 +161,26 @@ def test_what_is_not_offered_is_refused_by_name(code: int) -> None:
     story()
 
 
-NAMES = ["topic", "queueId", "consumerGroup", "queueOffset", "offset", "group", "a", "b", "e", "i", "perm", "timestamp"]
+NAMES = [
+    "topic",
+    "msgId",
+    "queueId",
+    "consumerGroup",
+    "queueOffset",
+    "offset",
+    "group",
+    "a",
+    "b",
+    "e",
+    "i",
+    "perm",
+    "timestamp",
+]
 VALUES = st.sampled_from(
     ["", "-1", "0", "1", "9" * 30, "orders", "TBW102", "\x00", "../x", "true", "\ud800", "%RETRY%"]
 )
 CODES = [10, 11, 14, 15, 17, 21, 28, 29, 30, 31, 32, 33, 34, 35, 36, 38, 41, 42, 43, 46, 105, 106, 200, 201, 202, 203,
-         204, 206, 207, 208, 215, 216, 224, 300, 304, 305, 307, 310, 320, 343, 351, 352, 361]  # fmt: skip
+         204, 206, 207, 208, 215, 216, 224, 300, 304, 305, 307, 309, 310, 320, 343, 351, 352, 361]  # fmt: skip
 
 
 @settings(max_examples=60, deadline=None)
