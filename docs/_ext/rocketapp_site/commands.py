@@ -18,12 +18,17 @@ def leaves() -> dict[str, click.Context]:
 
 
 def usage_of(context: click.Context) -> str:
-    """Usage and options of one command."""
-    usage = context.command.get_usage(context).partition(": ")[2]
+    """Usage, options and an example of one command."""
+    usage = " ".join(context.command.get_usage(context).partition(": ")[2].split())
+    example = (context.command.epilog or "").removeprefix("Example: ")
     options = [one for one in context.command.params if isinstance(one, click.Option)]
     rows = [_row(record) for option in options if (record := option.get_help_record(context))]
-    table = ["| Option | Means |", "| --- | --- |", *rows]
-    return "\n\n".join([f"```text\n{' '.join(usage.split())}\n```", *(["\n".join(table)] if rows else [])])
+    parts = [f"```text\n{usage}\n```"]
+    if rows:
+        parts.append("\n".join(["| Option | Means |", "| --- | --- |", *rows]))
+    if example:
+        parts.append(f"```console\n$ {example}\n```")
+    return "\n\n".join(parts)
 
 
 def help_of(context: click.Context) -> str:

@@ -77,7 +77,7 @@ def _below_first_paragraph(text: str, heading: str, made: Mapping[str, str]) -> 
             parts.insert(2, made[name])
             sections[number] = "\n\n".join(part.rstrip("\n") for part in parts) + "\n\n"
             missing.remove(name)
-    return "".join(sections), missing
+    return re.sub(r"\n{3,}(?=#|\Z)", "\n\n", "".join(sections)), missing
 
 
 def _begins(heading: str, name: str) -> bool:
