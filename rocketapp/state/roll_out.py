@@ -25,7 +25,7 @@ class Said:
     client_id: str
     wants: Wants
     pulls: Mapping[str, str] | None = None
-    """By topic the expression that it pulls; None: it takes part in no roll-out."""
+    """By topic the expression that it pulls, of topics whose pulls it can widen; None: it takes part in no roll-out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,15 @@ def _both(one: SubscriptionData, other: SubscriptionData) -> SubscriptionData:
     return SubscriptionData(one.topic, expression, tags, max(one.version, other.version))
 
 
-def passes_over(union: Wants, said: Said) -> list[str]:
-    """The topics of this member of which it would pass over messages that others want."""
-    pulls = said.pulls if said.pulls is not None else {topic: shown(data) for topic, data in said.wants.items()}
-    return [topic for topic in said.wants if topic in union and pulls.get(topic) != shown(union[topic])]
+def not_yet_pulled(union: Wants, said: Said) -> list[str]:
+    """The topics of which this member does not pull yet what all want, and will."""
+    return [topic for topic, pulled in (said.pulls or {}).items() if topic in union and pulled != shown(union[topic])]
+
+
+def passed_over(union: Wants, said: Said) -> list[str]:
+    """The topics of which this member pulls only what it wants itself: in its queues the rest is lost."""
+    wants = said.wants.items()
+    return [topic for topic, data in wants if shown(data) != shown(union[topic]) and topic not in (said.pulls or {})]
 
 
 class Others:

@@ -83,7 +83,11 @@ def test_a_java_member_is_handed_what_only_it_wants(
     said = Commands(cluster.name_server).run("check", "changed", code=1).out
     assert consumer.client_id in said
     new = run_app(source)
-    new.wait_for(lambda: "cannot take part in the roll-out" in new.stderr, within=20, what="Java is named")
+    new.wait_for(
+        lambda: f"{consumer.client_id} cannot pull more of {topic} than it wants" in new.stderr,
+        within=20,
+        what="Java is named",
+    )
     new.wait_for(lambda: len(java.members(group)["ids"]) == 2, within=20, what="both are members")
     java.send(topic, *everywhere("ab"))
     wait_until(

@@ -153,10 +153,30 @@ async def test_a_member_without_the_guard_is_named_and_does_not_hold_up_the_star
     new = await stage.member(orders="b || c")
     assert stage.now - began < 2
     (problem,) = new.told(events.SubscriptionsDiffer)
-    assert f"{old.client.client_id} cannot take part in the roll-out" in problem.problem
+    assert f"member {old.client.client_id} cannot pull more of orders than it wants" in problem.problem
     # What it alone wants comes to it all the same: the new one pulls it, and the broker tells it what both want.
     sent = await stage.send_tags("ab")
     await stage.all_taken(sent)
+    await stage.end()
+
+
+@scenario
+async def test_a_frozen_member_holds_up_a_start_for_seconds_and_is_named() -> None:
+    stage = Groups(ORDERS)
+    await stage.begin()
+    await stage.send_tags("ab", 1)
+    old = await stage.member(orders="a || b")
+    old.freeze()
+    began = stage.now
+    new = await stage.member(orders="b || c")
+    assert stage.now - began < 6
+    (problem,) = new.told(events.SubscriptionsDiffer)
+    assert problem.problem.startswith(f"not asked what they subscribe: {old.client.client_id} (")
+    old.thaw()
+    await stage.until(lambda: new.told(events.RollOut), 60, every=0.5)
+    sent = await stage.send_tags("abc")
+    await stage.all_taken(sent, 60)
+    assert old.unmatched() == new.unmatched() == 0
     await stage.end()
 
 

@@ -19,7 +19,17 @@ from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import Observe, RollOut, SubscriptionsDiffer
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.state.roll_out import Difference, Others, Said, Wants, differences, passes_over, shown, united
+from rocketapp.state.roll_out import (
+    Difference,
+    Others,
+    Said,
+    Wants,
+    differences,
+    not_yet_pulled,
+    passed_over,
+    shown,
+    united,
+)
 from rocketapp.tasks import Tasks
 
 LINGER = 30.0
@@ -88,7 +98,8 @@ class SubscriptionGuard:
         """By topic the expression of our pulls; None when we take part in no roll-out."""
         if self._mode != "roll-out":
             return None
-        return {topic: shown(self._brokers.carried.get(topic, data)) for topic, data in self._own.items()}
+        own = {topic: data for topic, data in self._own.items() if topic not in self._fixed}
+        return {topic: shown(self._brokers.carried.get(topic, data)) for topic, data in own.items()}
 
     @property
     def text(self) -> str:
@@ -124,11 +135,7 @@ class SubscriptionGuard:
         await self._catch_up(await self._asked.others())
         if not self._said:
             return
-        deaf = [name for name, said in self._said.items() if said.pulls is None and differences(self._own, said)]
-        if deaf:
-            names = ", ".join(sorted(deaf))
-            problem = f"{names} cannot take part in the roll-out: what only others want is lost in their queues"
-            self._observe(SubscriptionsDiffer(self._group, problem))
+        self._tell_narrow()
         until = self._loop.time() + self._limit
         while behind := self._behind():
             if self._loop.time() >= until:
@@ -141,6 +148,16 @@ class SubscriptionGuard:
             for name in set(behind) - present:
                 del self._said[name]
             await self._catch_up(present, behind)
+
+    def _tell_narrow(self) -> None:
+        """Name the queues in which messages are passed over all the same."""
+        union, mine = self._union(), Said("this app", self._own, self.pulled)
+        for said in (mine, *self._said.values()):
+            if topics := passed_over(union, said):
+                who = "this app" if said is mine else f"member {said.client_id}"
+                lost = "what only others want is lost in its queues"
+                problem = f"{who} cannot pull more of {', '.join(topics)} than it wants: {lost}"
+                self._observe(SubscriptionsDiffer(self._group, problem))
 
     async def _catch_up(self, present: set[str], behind: Iterable[str] = ()) -> None:
         """Ask those that have not said yet what they want, and those that were behind."""
@@ -207,7 +224,7 @@ class SubscriptionGuard:
 
     def _behind(self) -> list[str]:
         union = self._union()
-        return [name for name, said in self._said.items() if said.pulls is not None and passes_over(union, said)]
+        return [name for name, said in self._said.items() if not_yet_pulled(union, said)]
 
     def _adopt(self) -> None:
         """Pull and tell what all members want."""

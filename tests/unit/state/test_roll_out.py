@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.subscription import SubscriptionData, parse_tags
-from rocketapp.state.roll_out import Others, Said, differences, passes_over, shown, united
+from rocketapp.state.roll_out import Others, Said, differences, not_yet_pulled, passed_over, shown, united
 
 
 def wants(**topics: str) -> dict[str, SubscriptionData]:
@@ -52,11 +52,22 @@ def test_messages_that_another_member_wants_have_takers() -> None:
     assert others.takers("u", b"x") == others.takers("u", None) == ["all"]
 
 
-def test_a_member_passes_over_what_it_does_not_pull() -> None:
+@pytest.mark.parametrize(
+    ("pulls", "later", "never"),
+    [
+        ({"t": "a || b || c"}, [], []),
+        ({"t": "a || b"}, ["t"], []),
+        ({}, [], ["t"]),
+        (None, [], ["t"]),
+    ],
+    ids=["it has", "it will", "not this topic", "no roll-out"],
+)
+def test_what_a_member_pulls_shows_what_it_passes_over(
+    pulls: dict[str, str] | None, later: list[str], never: list[str]
+) -> None:
     union = united([wants(t="b||c", u="*"), wants(t="a||b")])
-    assert passes_over(union, said(t="a||b", pulls={"t": "a || b"})) == ["t"]
-    assert passes_over(union, said(t="a||b")) == ["t"]
-    assert passes_over(union, said(t="a||b", pulls={"t": "a || b || c"})) == []
+    assert not_yet_pulled(union, said(t="a||b", pulls=pulls)) == later
+    assert passed_over(union, said(t="a||b", pulls=pulls)) == never
 
 
 _TAGS = st.lists(st.sampled_from("abcd"), max_size=3).map(lambda tags: " || ".join(tags) or "*")
