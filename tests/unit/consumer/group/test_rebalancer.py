@@ -289,6 +289,22 @@ def test_storms_of_joins_and_leaves_lose_nothing_and_never_overlap(orderly: bool
 
 
 @in_virtual_time
+async def test_a_member_that_no_broker_tells_the_group_has_assigned_nothing_yet_and_says_why() -> None:
+    cluster, queues = await with_queues(4)
+    cluster.refuse(RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+    member = await cluster.member(consumed(Handler())).start()
+    await asyncio.sleep(60)
+    said = member.consumer.snapshot("")
+    assert (said.has_assigned, bool(said.unassigned), owned(member)) == (False, True, set())
+    cluster.behave()
+    await eventually(lambda: owned(member) == set(queues))
+    said = member.consumer.snapshot("")
+    assert (said.has_assigned, said.unassigned) == (True, "")
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_no_answer_is_no_reason_to_give_anything_up() -> None:
     cluster, queues = await with_queues(4, 10)
     handler = Handler()
