@@ -32,7 +32,7 @@ _EXECUTORS = (AsyncWorkers._drain.__code__, SerialOnLoop.run.__code__)
 
 
 class BlockedLoop:
-    """Watches one event loop on behalf of all consumers of an app."""
+    """Watches one event loop on behalf of an app and all its consumers."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class BlockedLoop:
     ) -> None:
         """`now`: seconds of a clock; `computed`: seconds for which this process has computed."""
         self._observe, self._after, self._now, self._computed = observe, after, now, computed
-        self._consumers: set[int] = set()
+        self._members: set[int] = set()
         self._stopped = threading.Event()
         self._ticked = 0.0
         self._found: LoopBlocked | None = None
@@ -52,15 +52,15 @@ class BlockedLoop:
         self._timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
-        return f"<BlockedLoop of {len(self._consumers)} consumers>"
+        return f"<BlockedLoop of {len(self._members)} members>"
 
-    def join(self, consumer: object) -> None:
-        """This consumer starts on the running loop; the first one starts the watch.
+    def join(self, member: object) -> None:
+        """This app or consumer starts on the running loop; the first one starts the watch.
 
         A loop whose time is not the clock's, as that of a simulation, is not watched.
         """
-        loop, is_first = asyncio.get_running_loop(), not self._consumers
-        self._consumers.add(id(consumer))
+        loop, is_first = asyncio.get_running_loop(), not self._members
+        self._members.add(id(member))
         if not is_first or abs(loop.time() - self._now()) > 1.0:
             return
         self._stopped, self._found = threading.Event(), None
@@ -69,10 +69,10 @@ class BlockedLoop:
         arguments = self._stopped, loop, threading.get_ident()
         threading.Thread(target=self._watch, args=arguments, name="blocked loop", daemon=True).start()
 
-    def leave(self, consumer: object) -> None:
-        """This consumer has stopped; the last one stops the watch."""
-        self._consumers.discard(id(consumer))
-        if not self._consumers:
+    def leave(self, member: object) -> None:
+        """It has stopped; the last one stops the watch."""
+        self._members.discard(id(member))
+        if not self._members:
             self._stopped.set()
             if self._timer is not None:
                 self._timer.cancel()

@@ -64,7 +64,8 @@ class Operation:
     ) -> None:
         """`durations`: measure handlers and sends.
 
-        `viewed` is called on the loop with each view; `blocked` from a thread, when the loop is found blocked.
+        `viewed` is called on the loop with each view; `blocked` from a thread, when the loop is found blocked, and
+        on the loop when that is over.
         """
         self._name, self._viewed, self._tell_blocked, self._now = name, viewed, blocked, now
         self._clock = SystemClock()
@@ -137,6 +138,7 @@ class Operation:
             return
         if isinstance(event, LoopBlocked):
             self._blocked = None
+            self._tell_blocked(event)
         elif not isinstance(event, _FAILURES):
             return
         kept = self._retries if isinstance(event, Retried) else self._failures

@@ -38,7 +38,7 @@ class Verdict:
     """What is said of an app."""
 
     is_alive: bool
-    """The event loop of each process runs."""
+    """The event loop of each process runs, as far as it has started."""
     is_ready: bool
     findings: tuple[Finding, ...]
     """Those that need a person first."""
@@ -46,14 +46,16 @@ class Verdict:
 
 def judge(now: Now) -> Verdict:
     """What is the matter at this moment."""
-    late = [finding for one in now.processes if (finding := _late(one)) is not None]
-    found = [*late, *_starts(now), *_unassigned(now), *_stalls(now), *_roll_outs(now)]
+    late = [(one, finding) for one in now.processes if (finding := _late(one)) is not None]
+    found = [*(finding for _, finding in late), *_starts(now), *_unassigned(now), *_stalls(now), *_roll_outs(now)]
     if now.is_draining:
         found.insert(0, Finding(text="draining: handlers that run may finish, and nothing new is started"))
     has_started = bool(now.processes) and all(one.has_started and _has_assigned(one) for one in now.processes)
     found.sort(key=lambda one: (not one.needs_person, -one.seconds))
     is_ready = has_started and not now.is_draining and not any(one.needs_person for one in found)
-    return Verdict(is_alive=not late, is_ready=is_ready, findings=tuple(found))
+    # A start may compute for long, and would compute as long again in a process that takes its place.
+    is_alive = all(one.view is None for one, _ in late)
+    return Verdict(is_alive=is_alive, is_ready=is_ready, findings=tuple(found))
 
 
 def _late(one: Seen) -> Finding | None:

@@ -94,6 +94,10 @@ class Wiring:
     def clock(self) -> Clock:
         return self.own.clock()
 
+    @property
+    def blocked_loop(self) -> BlockedLoop:
+        return self.own.blocked_loop()
+
     def client(self, *, config: ClientConfig) -> ClientInstance:
         """The view of one cluster."""
         return self.own.client(config=config)

@@ -207,6 +207,8 @@ class Lifecycle:
         )
         for change in self._early_changes:
             named_by(change, self._plans())
+        # Consumers watch it as well, but what runs before them and after them may block, and an app may have none.
+        assembly.wiring.blocked_loop.join(self)
         self._user_code = UserCode(self._app, plugins, assembly.surface, patience=self._settings.app.drain_timeout)
         wrapped = fold_publish(self._producer, plugins, assembly.surface)
         await assembly.wiring.start_resources()
@@ -332,6 +334,7 @@ class Lifecycle:
                 await self._assembly.wiring.stop_resources()
             except Exception as error:
                 log.error("a resource of the container did not close: %s", error, exc_info=error)
+            self._assembly.wiring.blocked_loop.leave(self)
             self._assembly.wiring.release()
         end(self._app)
         declared_of(self._app).settings_in_use = None

@@ -159,7 +159,7 @@ class ParentDesk:
             self.viewed(view.app)
         elif report.kind == "blocked":
             blocked = msgspec.json.decode(report.said, type=LoopBlocked)
-            self._workers[number] = replace(known, blocked=blocked, blocked_at=now)
+            self._workers[number] = replace(known, blocked=None if blocked.is_over else blocked, blocked_at=now)
         elif report.kind == "described":
             self._description.hear(report)
 

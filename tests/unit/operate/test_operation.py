@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from rocketapp.model.event import Event, LoopBlocked, Observe, Retried, TopicMissing
 from rocketapp.operate.operation import MOST_FAILURES, Operation
@@ -71,6 +72,16 @@ def test_a_blocked_loop_is_known_at_once_and_a_failure_when_it_is_over() -> None
     found = texts(app, LoopBlocked(6.5, "app.py:12", "app:settle"))
     assert app.operation.seen().blocked is None
     assert "blocked the event loop for 6.5 s" in found[0]
+
+
+def test_a_parent_hears_of_a_block_and_of_its_end_before_the_first_view() -> None:
+    told: list[LoopBlocked] = []
+    app = App()
+    app.operation = Operation(blocked=told.append)
+    app.observe = app.operation.observe_events(app=app)
+    for event in (BLOCKED, replace(BLOCKED, is_over=True)):
+        app.observe(event)
+    assert [event.is_over for event in told] == [False, True]
 
 
 def test_a_view_that_takes_long_is_taken_less_often_and_never_so_late_that_the_loop_counts_as_blocked() -> None:

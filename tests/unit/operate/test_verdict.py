@@ -44,6 +44,12 @@ def test_a_blocked_loop_is_neither_alive_nor_ready_and_named_in_the_words_of_the
     )
 
 
+def test_a_start_that_blocks_the_loop_is_named_and_is_no_reason_to_end_the_process() -> None:
+    verdict = judge(now_of(Seen(name="", view=None, age=6.0, blocked=BLOCKED, has_started=False)))
+    assert (verdict.is_alive, verdict.is_ready) == (True, False)
+    assert [one.text.startswith("app:settle has blocked") for one in verdict.findings] == [True]
+
+
 @pytest.mark.parametrize(
     ("now", "text", "is_alive"),
     [

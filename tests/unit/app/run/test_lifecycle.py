@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from dependency_injector import providers
 
 from rocketapp import (
     ConfigError,
@@ -22,15 +23,17 @@ from rocketapp import (
     TransportError,
     hookimpl,
 )
+from rocketapp.app.run.container import Container
 from rocketapp.app.settings.settings import Settings
 from rocketapp.config.app import AppConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.producer import ProducerConfig
+from rocketapp.consumer.blocked_loop import BlockedLoop
 from rocketapp.hooks.surface import Surface
-from rocketapp.model.event import LoopFailed
+from rocketapp.model.event import Event, LoopBlocked, LoopFailed
 from rocketapp.model.stats import HandlerStats
 from tests.unit.app.given import line_of
-from tests.unit.app.parts import QUEUE, Diary, container_of, lifecycle_of
+from tests.unit.app.parts import QUEUE, Diary, Noted, container_of, lifecycle_of
 
 
 def app_of(diary: Diary, **more: Any) -> RocketApp:
@@ -542,3 +545,27 @@ async def test_plugins_see_the_app_and_its_events_and_cannot_disturb_it(caplog: 
     await lifecycle.stop(asyncio.Event())
     assert ticked.is_set(), "each periodic call comes a last time at the end"
     assert caplog.text.count("a plugin failed at a periodic call: ZeroDivisionError") == 1
+
+
+@pytest.mark.parametrize("when", ["startup", "shutdown"])
+async def test_what_blocks_the_loop_before_and_after_consumers_is_named(when: str) -> None:
+    told: list[LoopBlocked] = []
+
+    class Watching:
+        @hookimpl
+        def observe_events(self, app: Surface) -> Callable[[Event], None]:
+            return lambda event: told.append(event) if isinstance(event, LoopBlocked) else None
+
+    class Quick(Noted):
+        blocked_loop = providers.Singleton(BlockedLoop, Container.observe, after=0.1)
+
+    app = RocketApp("shop", container=Quick(diary=Diary()), plugins=[Watching()])
+
+    async def block() -> None:
+        threading.Event().wait(0.4)
+
+    (app.on_startup if when == "startup" else app.on_shutdown)(block)
+    lifecycle = lifecycle_of(app)
+    await lifecycle.start()
+    await lifecycle.stop(asyncio.Event())
+    assert told[0].place == f"test_lifecycle.py:{block.__code__.co_firstlineno + 1}"
