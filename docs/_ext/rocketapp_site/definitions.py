@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, is_typeddict
 
 
 class Definition(NamedTuple):
@@ -36,10 +36,21 @@ def definition_of(module: str, name: str) -> Definition:
 
 
 def attribute_docs(kind: type) -> dict[str, str]:
-    """The texts below the attributes of a class, by attribute."""
-    node = definition_of(kind.__module__, kind.__qualname__).node
+    """The texts below the attributes of a class, by attribute.
+
+    Those of a TypedDict that it extends are among them: at run time that is not one of its bases.
+    """
+    return _attribute_docs(definition_of(kind.__module__, kind.__qualname__), above=is_typeddict(kind))
+
+
+def _attribute_docs(definition: Definition, *, above: bool) -> dict[str, str]:
+    node = definition.node
     assert isinstance(node, ast.ClassDef)
-    return {name: doc for one, doc in _statements(node.body) for name in _defined_by(one) if doc}
+    docs = {name: doc for one, doc in _statements(node.body) for name in _defined_by(one) if doc}
+    for base in node.bases if above else ():
+        if isinstance(base, ast.Name) and base.id != "TypedDict":
+            docs |= _attribute_docs(definition_of(definition.module, base.id), above=True)
+    return docs
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, str]]:

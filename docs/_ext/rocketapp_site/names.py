@@ -40,9 +40,14 @@ def members_of(kind: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for base in _ours(kind):
         for name, value in vars(base).items():
-            if not name.startswith("_") and name not in found and (_is_method(value) or _is_property(value)):
+            if _is_told(name, value) and name not in found and (_is_method(value) or _is_property(value)):
                 found[name] = value
     return found
+
+
+def _is_told(name: str, value: Any) -> bool:
+    """Names of Python's own protocols are told where there is something to say of them."""
+    return not name.startswith("_") or (name in ("__call__", "__aenter__", "__aexit__") and bool(value.__doc__))
 
 
 def _is_event(value: object) -> bool:
