@@ -82,13 +82,21 @@ def _both(one: SubscriptionData, other: SubscriptionData) -> SubscriptionData:
 
 def not_yet_pulled(union: Wants, said: Said) -> list[str]:
     """The topics of which this member does not pull yet what all want, and will."""
-    return [topic for topic, pulled in (said.pulls or {}).items() if topic in union and pulled != shown(union[topic])]
+    pulls = (said.pulls or {}).items()
+    return [topic for topic, pulled in pulls if topic in union and not _covers(pulled, union[topic])]
 
 
 def passed_over(union: Wants, said: Said) -> list[str]:
     """The topics of which this member pulls only what it wants itself: in its queues the rest is lost."""
     wants = said.wants.items()
     return [topic for topic, data in wants if shown(data) != shown(union[topic]) and topic not in (said.pulls or {})]
+
+
+def _covers(pulled: str, wanted: SubscriptionData) -> bool:
+    """Whether pulls of this expression bring all that is wanted: one may still count a member that has just left."""
+    if wanted.expression_type != TAGS or not wanted.tags:
+        return pulled == shown(wanted)
+    return pulled == ALL_TAGS or wanted.tags.issubset(pulled.split(" || "))
 
 
 class Others:

@@ -77,7 +77,10 @@ class SubscriptionGuard:
         self._silent: dict[str, str] = {}
         self._not_before: dict[str, float] = {}
         """By member that does not answer the loop's time when it is asked again."""
-        self._looking: asyncio.Task[None] | None = None
+        self._absent: set[str] = set()
+        """Members that the last list did not name: they are asked again when they are back, perhaps as another app."""
+        self._asking: set[str] = set()
+        """Members that are being asked, beside each other: one that does not answer must not keep others waiting."""
         self._version = max((data.version for data in own.values()), default=0)
         self._text = ""
         self.others: Others = Others(own, ())
@@ -178,18 +181,29 @@ class SubscriptionGuard:
         now = self._loop.time()
         self._seen.update(dict.fromkeys(members, now))
         unknown = {name for name in self._unknown(members) if self._not_before.get(name, now) <= now}
-        gone = [name for name in self._said if now - self._seen.setdefault(name, now) > LINGER]
+        unknown |= self._absent & members
+        self._absent = self._said.keys() - members
+        gone = [name for name in self._absent if now - self._seen.setdefault(name, now) > LINGER]
         for name in gone:
-            del self._said[name], self._seen[name]
+            del self._said[name]
+        self._seen = {name: at for name, at in self._seen.items() if name in members or name in self._said}
         for name in self._silent.keys() - members:
             del self._silent[name]
             self._not_before.pop(name, None)
         if gone:
             self._adopt()
-        if unknown and (self._looking is None or self._looking.done()):
-            self._looking = self._tasks.start(self._look(unknown), f"subscriptions of {self._group}")
+        if unknown := unknown - self._asking:
+            self._asking |= unknown
+            self._tasks.start(self._look(frozenset(unknown)), f"subscriptions of {self._group}")
 
-    async def _look(self, unknown: set[str]) -> None:
+    async def _look(self, members: frozenset[str]) -> None:
+        try:
+            await self._ask_again(members)
+        finally:
+            self._asking -= members
+
+    async def _ask_again(self, members: frozenset[str]) -> None:
+        unknown = set(members)
         for pause in _PAUSES:
             self._learn(unknown, await self._asked.ask(unknown))
             self._adopt()
