@@ -32,7 +32,7 @@ class ConsoleSpans:
 
 
 def line_of(span: ReadableSpan) -> str:
-    """One line a span. A trace ends at an outbox: what it sends begins another."""
+    """One line a span; those of one order have the same trace, from its first message to the carrier."""
     said = span.attributes or {}
     outcome = said.get("rocketapp.outcome", "")
     trace_id = f"{span.context.trace_id:032x}" if span.context is not None else ""

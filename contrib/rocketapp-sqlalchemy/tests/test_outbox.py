@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from opentelemetry import trace
 from sqlalchemy import Engine, event, select, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
@@ -144,6 +145,20 @@ async def test_nothing_overtakes_a_message_that_is_not_sent_yet(database: Databa
     await running(relay_of(database, sent), lambda: len(sent) == 3)
     assert sent == ["1", "2", "3"]
     assert failures == ["2"] * 3
+
+
+async def test_what_is_sent_belongs_to_the_trace_of_what_wrote_it(database: Database, engine: Engine) -> None:
+    writing = trace.SpanContext(7, 8, is_remote=False, trace_flags=trace.TraceFlags(trace.TraceFlags.SAMPLED))
+    with trace.use_span(trace.NonRecordingSpan(writing)):
+        written(database, engine, "of a trace")
+    written(database, engine, "of none")
+    traces: dict[str, int] = {}
+
+    async def sent(topic: str, body: bytes, **options: Any) -> None:
+        traces[body.decode()] = trace.get_current_span().get_span_context().trace_id
+
+    await running(relay_of(database, sent), lambda: len(traces) == 2)
+    assert traces == {"of a trace": 7, "of none": 0}
 
 
 async def test_a_lower_number_that_is_committed_later_is_not_overtaken(database: Database, engine: Engine) -> None:

@@ -22,6 +22,7 @@ from rocketapp.plugin import PluginError, Surface, Tasks, hookimpl
 from rocketapp_sqlalchemy.database import Database
 from rocketapp_sqlalchemy.relay import WRITTEN, Relay
 from rocketapp_sqlalchemy.tables import OutboxMessage
+from rocketapp_sqlalchemy.traces import context_of_writer
 
 SLOTS: Final = 16
 """The most messages that are sent at one time, over all relays. A database keeps to the number it began with."""
@@ -80,7 +81,8 @@ class Outbox:
         encode = self._database.encode or _encode
         encoded, marks = encode(body, options.get("content_type"))
         stored = dict(options)
-        stored["properties"] = {**marks, **options.get("properties", {}), OUTBOX_ID: message_id}
+        given = options.get("properties", {})
+        stored["properties"] = {**context_of_writer(), **marks, **given, OUTBOX_ID: message_id}
         row = OutboxMessage()
         row.slot = zlib.crc32((options.get("order_key") or message_id).encode()) % SLOTS
         row.topic, row.body, row.options = topic, encoded, stored

@@ -18,6 +18,7 @@ from rocketapp import SendRefused
 from rocketapp_sqlalchemy import rows as statements
 from rocketapp_sqlalchemy.rows import Row
 from rocketapp_sqlalchemy.sent import Sent
+from rocketapp_sqlalchemy.traces import trace_of
 
 log: logging.Logger = logging.getLogger("rocketapp_sqlalchemy")
 WRITTEN: Final = "rocketapp_sqlalchemy.outbox"
@@ -137,7 +138,7 @@ class Relay:
     async def _send(self, row: Row, visit: _Visit) -> bool:
         """Whether it is sent. What has an order with it must not overtake it when it is perhaps sent later."""
         try:
-            with self._sent.sending(row.id):
+            with self._sent.sending(row.id), trace_of(row.options.get("properties", {})):
                 await self._publish(row.topic, row.body, timeout=_SEND_TIMEOUT, **row.options)
         except Exception as error:
             if isinstance(error, TypeError | ValueError) or (isinstance(error, SendRefused) and error.is_permanent):
