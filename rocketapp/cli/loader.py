@@ -33,6 +33,8 @@ def put_current_directory_on_path() -> None:
 
 def load_app(target: str) -> RocketApp:
     """The RocketApp that APP names. Raises CommandError (from the error behind it) with exit code 2."""
+    if not target.strip():
+        raise CommandError("APP is empty: give module:attribute, module:factory() or module")
     match = _TARGET.fullmatch(target.strip())
     if match is None or target.endswith(".py") or "/" in match["module"]:
         raise CommandError(f"{target}: write APP as module:attribute, module:factory() or module{_as_module(target)}")

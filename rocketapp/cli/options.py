@@ -40,8 +40,28 @@ def json_lines_option(command: F) -> F:
 def refuse_empty(given: Mapping[str, str | None]) -> None:
     """Refuse empty values: an unset shell variable would silently select the default."""
     for option, value in given.items():
-        if value == "":
+        if value is not None and not value.strip(" ;"):
             raise CommandError(f"{option} is empty: leave it out, or give it a value")
+
+
+class _Name(click.ParamType):  # type: ignore[type-arg]  # older clicks have it without
+    """A name that RocketMQ may have: others would be sent to a broker that has no answer to them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from rocketapp.model.names import RESERVED_GROUPS, group_problem, topic_problem
+
+        text = str(value)
+        # Of RocketMQ's own groups there is something to see, although an app may not use them.
+        problem = topic_problem(text) if self.name == "topic" or text in RESERVED_GROUPS else group_problem(text)
+        if problem is not None:
+            self.fail(problem, param, ctx)
+        return text
+
+
+TOPIC, GROUP = _Name("topic"), _Name("group")
 
 
 class Seconds(click.FloatRange):

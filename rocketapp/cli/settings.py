@@ -30,6 +30,8 @@ def read_settings(
 
     Without an app, tables of plugins are unknown and are skipped. `code`: `code_of` an app that is in another process.
     """
+    if file == "":
+        raise CommandError("--settings is empty: leave it out, or give it a value")
     from rocketapp.app.settings.sources import CODE, load_settings
     from rocketapp.errors import RocketAppError
 

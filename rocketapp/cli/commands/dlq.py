@@ -12,6 +12,7 @@ from rocketapp.cli.commands.dlq_try import try_command
 from rocketapp.cli.commands.message import json_of, print_message
 from rocketapp.cli.completing import groups
 from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.options import GROUP, refuse_empty
 from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import print_table
 from rocketapp.errors import did_you_mean
@@ -31,7 +32,7 @@ command.add_command(replay_command)
 
 
 @command.command("list", epilog="Example: rocketapp dlq list billing --limit 10")
-@click.argument("group", required=False, shell_complete=groups)
+@click.argument("group", type=GROUP, required=False, shell_complete=groups)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Most dead letters to show.")
 @cluster_options
 def list_command(*, group: str | None, limit: int, name_server: str | None, as_json: bool) -> int:
@@ -71,13 +72,14 @@ def _list_groups(name_server: str | None, *, as_json: bool) -> int:
 
 
 @command.command("show", epilog="Example: rocketapp dlq show billing broker-a:0:17")
-@click.argument("group", shell_complete=groups)
+@click.argument("group", type=GROUP, shell_complete=groups)
 @click.argument("which")
 @cluster_options
 def show_command(*, group: str, which: str, name_server: str | None, as_json: bool) -> int:
     """Show one dead letter with all properties. WHICH is its place or a message id."""
     from rocketapp.admin.dead_letters import find
 
+    refuse_empty({"WHICH": which})
     found = ask_cluster(name_server, lambda cluster: find(cluster, group, which))
     if found is None:
         raise CommandError(f"group {group} has no dead letter {which}: see rocketapp dlq list {group}", FAILED)

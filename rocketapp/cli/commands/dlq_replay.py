@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ import click
 from rocketapp.cli.asking import cluster_options, run_on, settings_for
 from rocketapp.cli.completing import groups
 from rocketapp.cli.failure import DONE, FAILED, CommandError
-from rocketapp.cli.options import Seconds
+from rocketapp.cli.options import GROUP, Seconds, refuse_empty
 from rocketapp.cli.output import print_json, say
 from rocketapp.cli.processes.endings import ended_like_ctrl_c
 from rocketapp.errors import did_you_mean
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
     from rocketapp.producer.producer import Producer
 
+_PLACE = re.compile(r".+:\d+:\d+")
 PRODUCER_GROUP = "rocketapp-replay"
 
 
 @click.command("replay", epilog="Example: rocketapp dlq replay billing --rate 200")
-@click.argument("group", shell_complete=groups)
+@click.argument("group", type=GROUP, shell_complete=groups)
 @click.option("--rate", type=Seconds(), default=100.0, show_default=True, help="Messages a second; 0 for no limit.")
 @click.option(
     "--to",
@@ -57,6 +59,12 @@ def replay_command(
     """Send the dead letters of GROUP out again, each once. Ended in any way, the same command goes on."""
     from rocketapp.admin.replay_state import ReplayStateError, StateFile
 
+    refuse_empty({"--state": state_file})
+    if state_file and Path(state_file).is_dir():
+        raise CommandError(f"--state {state_file}: it is a folder: name a file in it")
+    for place in skipped:
+        if not _PLACE.fullmatch(place):
+            raise CommandError(f"--skip {place}: write a place as rocketapp dlq list shows it, broker-a:0:17")
     settings = settings_for(name_server)
     folder = Path(settings.broker.dir)
     file = StateFile(Path(state_file) if state_file else folder.with_name(f"{folder.name}.replay-{group}.json"))

@@ -10,7 +10,7 @@ import click
 from rocketapp.cli.asking import run_on
 from rocketapp.cli.completing import groups
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, user_place
-from rocketapp.cli.options import app_options, json_option, name_server_option, refuse_empty
+from rocketapp.cli.options import GROUP, app_options, json_option, name_server_option, refuse_empty
 from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import printable
 
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 @app_options
 @click.argument("which")
 @click.option(
-    "--group", shell_complete=groups, help="Whose dead letter it is. Default: the app's group, if it has one only."
+    "--group",
+    type=GROUP,
+    shell_complete=groups,
+    help="Whose dead letter it is. Default: the app's group, if it has one only.",
 )
 @name_server_option
 @json_option
@@ -49,7 +52,7 @@ def try_command(
     from rocketapp.cli.loader import load_app
     from rocketapp.cli.settings import read_settings, subscriptions_of
 
-    refuse_empty({"--name-server": name_server, "--group": group})
+    refuse_empty({"--name-server": name_server, "WHICH": which})
     try:
         loaded = load_app(app)
         read = read_settings({"client": {"name_server": name_server}} if name_server else {}, file=settings, app=loaded)

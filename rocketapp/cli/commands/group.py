@@ -9,6 +9,7 @@ import click
 from rocketapp.cli.asking import ask_cluster, cluster_options, json_time, local_time
 from rocketapp.cli.completing import groups
 from rocketapp.cli.failure import DONE
+from rocketapp.cli.options import GROUP
 from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import print_table
 
@@ -37,7 +38,7 @@ def list_command(*, every: bool, name_server: str | None, as_json: bool) -> int:
 
 
 @command.command("show", epilog="Example: rocketapp group show billing")
-@click.argument("group", shell_complete=groups)
+@click.argument("group", type=GROUP, shell_complete=groups)
 @cluster_options
 def show_command(*, group: str, name_server: str | None, as_json: bool) -> int:
     """Show the members of GROUP, what it subscribes, and its lag in each queue."""

@@ -11,6 +11,7 @@ from rocketapp.cli.asking import ask_cluster, cluster_options
 from rocketapp.cli.commands.tail import as_json_line, as_text_line
 from rocketapp.cli.completing import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.options import TOPIC, refuse_empty
 from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import printable
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 @click.option("--key", help="Messages with this key, instead of one with an ID.")
 @click.option(
     "--topic",
+    type=TOPIC,
     shell_complete=topics,
     help="Look only here. Default: in every topic, retries and dead letters among them.",
 )
@@ -33,6 +35,7 @@ def command(
     """Show the message with this ID, the producer's or the broker's, and its copies; or those with a key."""
     from rocketapp.admin.messages import find_by_id, find_by_key
 
+    refuse_empty({"ID": message_id, "--key": key})
     if message_id and not key:
         found = ask_cluster(name_server, lambda cluster: find_by_id(cluster, message_id, topic=topic))
         what = f"the id {message_id}"

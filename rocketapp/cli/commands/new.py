@@ -21,7 +21,7 @@ TEMPLATES = ("app", "plugin", "pipeline")
 
 
 @click.command("new", epilog="Example: rocketapp new shop --defaults")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("directory", metavar="DIR", type=click.Path())
 @click.option("--template", type=click.Choice(TEMPLATES), help="What to make; default: app.")
 @click.option("--defaults", is_flag=True, help="Ask nothing: the names come from DIR.")
 @click.option(
@@ -30,9 +30,10 @@ TEMPLATES = ("app", "plugin", "pipeline")
     help="Where the project takes rocketapp from: a version, a wheel or a folder. Default: where this one came from.",
 )
 @click.option("--update", is_flag=True, help="Bring a project in DIR to this rocketapp's version of its template.")
-def command(*, folder: Path, template: str | None, defaults: bool, source: str | None, update: bool) -> int:
+def command(*, directory: str, template: str | None, defaults: bool, source: str | None, update: bool) -> int:
     """Make a project in DIR, with tests that pass."""
-    refuse_empty({"DIR": str(folder), "--source": source})
+    refuse_empty({"DIR": directory, "--source": source})
+    folder = Path(directory)
     if find_spec("copier") is None:
         from rocketapp.cli.projects.extras import missing
 

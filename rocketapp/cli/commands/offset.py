@@ -10,6 +10,7 @@ import click
 from rocketapp.cli.asking import ask_cluster, cluster_options
 from rocketapp.cli.completing import groups, topics
 from rocketapp.cli.failure import DONE, CommandError
+from rocketapp.cli.options import GROUP, TOPIC
 from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import print_table
 from rocketapp.errors import did_you_mean
@@ -25,9 +26,12 @@ def command() -> None:
 
 
 @command.command("show", epilog="Example: rocketapp offset show billing --topic orders")
-@click.argument("group", shell_complete=groups)
+@click.argument("group", type=GROUP, shell_complete=groups)
 @click.option(
-    "--topic", shell_complete=topics, help="Only this one. Default: every topic in which the group has offsets."
+    "--topic",
+    type=TOPIC,
+    shell_complete=topics,
+    help="Only this one. Default: every topic in which the group has offsets.",
 )
 @cluster_options
 def show_command(*, group: str, topic: str | None, name_server: str | None, as_json: bool) -> int:
@@ -62,8 +66,8 @@ def show_command(*, group: str, topic: str | None, name_server: str | None, as_j
 
 
 @command.command("reset", epilog="Example: rocketapp offset reset billing orders --to first --dry-run")
-@click.argument("group", shell_complete=groups)
-@click.argument("topic", shell_complete=topics)
+@click.argument("group", type=GROUP, shell_complete=groups)
+@click.argument("topic", type=TOPIC, shell_complete=topics)
 @click.option(
     "--to", "target", required=True, metavar="WHERE", help="first, last, an offset, or a time: 2026-01-31T08:00+01:00."
 )
@@ -124,11 +128,13 @@ def parse_target(text: str) -> Target:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        moment = moment if moment.tzinfo is not None else moment.astimezone()
+        moment.timestamp()
+    except (ValueError, OverflowError):
         raise CommandError(
             f"--to {text}: write first, last, an offset such as 1200, or a time such as 2026-01-31T08:00+01:00"
         ) from None
-    return moment if moment.tzinfo is not None else moment.astimezone()
+    return moment
 
 
 def _shown(one: QueueOffset) -> dict[str, Any]:

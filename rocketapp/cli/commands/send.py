@@ -68,6 +68,8 @@ def command(
 
     if not body:
         raise CommandError(f"send {topic}: an empty message cannot be stored: give a BODY, or - to read lines of stdin")
+    refuse_empty({"--name-server": name_server, "--tag": tag, "--delay": delay, "--order-key": order_key})
+    _check(tag, keys)
     like = Outgoing(
         topic=_legal_topic(topic),
         body=b"",
@@ -77,7 +79,6 @@ def command(
         order_key=order_key,
         delay_level=parse_delay(delay) if delay else 0,
     )
-    refuse_empty({"--name-server": name_server})
     settings = read_settings({"client": {"name_server": name_server}} if name_server else {})
     if body == "-" and sys.stdin is None:
         raise CommandError(f"send {topic} -: stdin is closed: give it lines to send, or a BODY in place of -")
@@ -95,9 +96,19 @@ def _legal_topic(topic: str) -> str:
     return topic
 
 
+def _check(tag: str | None, keys: Sequence[str]) -> None:
+    """Raises CommandError for what a producer would refuse, and for a tag that nothing could subscribe."""
+    if tag is not None and "|" in tag:
+        raise CommandError(f"--tag {tag}: a message has one tag, and subscriptions join several by ||: leave the | out")
+    for key in keys:
+        refuse_empty({"--key": key})
+        if " " in key:
+            raise CommandError(f"--key {key}: keys are joined by blanks: leave the blank out, or repeat --key")
+
+
 def _property(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
-    if not key or not equals:
+    if not key or not equals or not value:
         raise CommandError(f"--property {text}: write KEY=VALUE")
     return key, value
 

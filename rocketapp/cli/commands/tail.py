@@ -36,13 +36,13 @@ def command(*, topic: str, tag: str, begin: str, count: int | None, as_json: boo
 
     if (problem := topic_problem(topic)) is not None:
         raise CommandError(problem)
+    refuse_empty({"--name-server": name_server, "--tag": tag})
     try:
         tags = parse_tags(tag)
     except ValueError as error:
         raise CommandError(f"--tag {tag}: {error}") from error
     if any("|" in one for one in tags):
         raise CommandError(f"--tag {tag}: no message has such a tag: write || between tags, as in 'a || b'")
-    refuse_empty({"--name-server": name_server})
     settings = read_settings({"client": {"name_server": name_server}} if name_server else {})
     show = as_json_line if as_json else as_text_line
     try:

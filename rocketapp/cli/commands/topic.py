@@ -9,6 +9,7 @@ import click
 from rocketapp.cli.asking import ask_cluster, cluster_options, json_time, local_time
 from rocketapp.cli.completing import topics
 from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.options import TOPIC
 from rocketapp.cli.output import print_json, say
 from rocketapp.cli.tables import print_table
 
@@ -45,7 +46,7 @@ def list_command(*, every: bool, name_server: str | None, as_json: bool) -> int:
 
 
 @command.command("show", epilog="Example: rocketapp topic show orders")
-@click.argument("topic", shell_complete=topics)
+@click.argument("topic", type=TOPIC, shell_complete=topics)
 @cluster_options
 def show_command(*, topic: str, name_server: str | None, as_json: bool) -> int:
     """Show the queues of TOPIC with what they hold, and the groups that consume it."""
@@ -69,7 +70,7 @@ def show_command(*, topic: str, name_server: str | None, as_json: bool) -> int:
 
 
 @command.command("create", epilog="Example: rocketapp topic create orders --queues 16")
-@click.argument("topic")
+@click.argument("topic", type=TOPIC)
 @click.option("--queues", type=click.IntRange(1, 65535), default=8, show_default=True, help="Queues on each broker.")
 @click.option("--broker", metavar="NAME", help="Only on this broker. Default: on every one.")
 @cluster_options

@@ -34,6 +34,8 @@ class Watched:
     def __init__(self, folders: Sequence[str], settings: str | None) -> None:
         """`folders`: without any, the current one. Raises CommandError for one that is not there."""
         for folder in folders:
+            if not folder:
+                raise CommandError("--reload-dir is empty: leave it out, or give it a value")
             if not Path(folder).is_dir():
                 raise CommandError(f"--reload-dir {folder}: no such folder")
         self._folders = [Path(folder).resolve() for folder in folders or (".",)]

@@ -107,7 +107,8 @@ def _explained(folder: Path) -> Iterator[None]:
     except (copier.errors.CopierError, ValueError) as error:
         raise CommandError(f"{folder}: {one_line(str(error))}") from error
     except OSError as error:
-        raise CommandError(f"{error.filename or folder}: {(error.strerror or str(error)).lower()}") from error
+        problem = (error.strerror or str(error)).lower()
+        raise CommandError(f"{error.filename or folder}: {problem}: choose another folder") from error
 
 
 def _check_folder(folder: Path) -> None:

@@ -77,6 +77,22 @@ def test_tables_and_json_say_the_same(ask: Ask) -> None:
         (["message"], 2, "message: give either an ID or --key"),
         (["message", "7F000001000C06D1C4A40D4E5C5E0000"], 1, "is stored in any topic"),
         (["dlq", "replay", "g", "--state", "missing/state.json"], 2, "give another with --state"),
+        (["dlq", "replay", "g", "--state", "/"], 2, "--state /: it is a folder: name a file in it"),
+        (["dlq", "replay", "g", "--state", ""], 2, "--state is empty"),
+        (["dlq", "replay", "a/b"], 2, "group 'a/b': only letters, digits"),
+        (["dlq", "replay", "g", "--skip", "17"], 2, "--skip 17: write a place as rocketapp dlq list shows it"),
+        (["dlq", "list", ""], 2, "a group needs a name"),
+        (["dlq", "show", "g", ""], 2, "WHICH is empty"),
+        (["topic", "show", ""], 2, "a topic needs a name"),
+        (["topic", "show", "注文"], 2, "topic '注文': only letters, digits"),
+        (["topic", "show", "x" * 300], 2, "has 300 characters, at most 127"),
+        (["group", "show", ""], 2, "a group needs a name"),
+        (["offset", "show", "g", "--topic", ""], 2, "a topic needs a name"),
+        (["offset", "reset", "a b", "TBW102", "--to", "first"], 2, "group 'a b': only letters, digits"),
+        (["offset", "reset", "g", "TBW102", "--to", "0001-01-01"], 2, "--to 0001-01-01: write first, last, an offset"),
+        (["offset", "reset", "g", "TBW102", "--to", "first", "--queue", "0", "--queue", "99"], 2, "--queue 99: topic"),
+        (["message", ""], 2, "ID is empty"),
+        (["message", "--key", ""], 2, "--key is empty"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
@@ -155,7 +171,7 @@ def test_a_target_is_read(text: str) -> None:
     assert target == shown[text] if text in shown else target.tzinfo is not None
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-1", "1.5", "٣"])
+@pytest.mark.parametrize("text", ["", "soon", "-1", "1.5", "٣", "0001-01-01", "99999-01-01"])
 def test_what_is_no_target_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(CommandError, match="write first, last, an offset"):
         parse_target(text)
