@@ -92,7 +92,7 @@ async def opened(
     """The chain of the app's only handler; its store is open."""
     plugin, plugins = Idempotency(), Plugins()
     plugins.register(plugin)
-    subscription, binding = bound(app)
+    subscription, binding, _ = bound(app)
     call = fold(binding.call(subscription, NOWHERE), subscription, plugins)
     await plugin.app_startup(_Surface(app, store or MemoryStore(100), IdempotencyConfig(**options)))  # type: ignore[arg-type]
     try:
