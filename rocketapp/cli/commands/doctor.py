@@ -97,7 +97,8 @@ def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
     from rocketapp.operate.running import read_address
     from rocketapp.operate.verdict import Finding
 
-    given = settings.app.http
+    # Port 0 is a free one: the run has left its number in the folder.
+    given = "" if settings.app.http.endswith(":0") else settings.app.http
     address = given or read_address(Path(settings.broker.dir), app.name)
     if not address:
         return

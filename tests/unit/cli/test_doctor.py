@@ -32,6 +32,19 @@ def test_a_running_app_of_this_folder_is_found_and_well(start: Start, write_app:
     run.stops()
 
 
+def test_a_free_port_in_the_settings_is_the_one_that_the_running_app_got(
+    start: Start, write_app: WriteApp, folder: Path
+) -> None:
+    write_app(APP)
+    (folder / "settings.toml").write_text('[app]\nhttp = "127.0.0.1:0"\n')
+    run = start("run", "app")
+    run.says("shop started")
+    doctor = start("doctor", "app")
+    doctor.ends(0)
+    assert "shop: nothing stands still\n" in doctor.out
+    run.stops()
+
+
 def test_without_the_app_the_cluster_says_that_nothing_consumes(start: Start, write_app: WriteApp) -> None:
     write_app(APP)
     broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
