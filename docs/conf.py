@@ -18,8 +18,15 @@ author = "The rocketapp developers"
 release = version = version_of("rocketapp")
 extensions = ["myst_parser", "rocketapp_site.site"]
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "contrib/*.md", "contrib/*/*.md", "templates/README.md", "CHANGELOG.md"]
-exclude_patterns = [".*", "**/.*", "**/src", "**/tests", "rocketapp", "benchmarks", "example_app", "build", "dist"]
+include_patterns = [
+    "docs/**.md",
+    "contrib/*.md",
+    "contrib/*/*.md",
+    "example_app/README.md",
+    "templates/README.md",
+    "CHANGELOG.md",
+]
+exclude_patterns = [".*", "**/.*", "**/src", "**/tests", "rocketapp", "benchmarks", "build", "dist"]
 myst_heading_anchors = 4
 nitpicky = True
 smartquotes = False

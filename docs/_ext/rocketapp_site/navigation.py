@@ -26,7 +26,7 @@ TREES: Mapping[str, Sequence[Group]] = {
             others="docs/",
         ),
         Group("Understand", ("docs/explanation/index",)),
-        Group("Beside rocketapp", ("contrib/README", "templates/README", "CHANGELOG")),
+        Group("Beside rocketapp", ("example_app/README", "contrib/README", "templates/README", "CHANGELOG")),
     ),
     "docs/how-to/index": (
         Group(
