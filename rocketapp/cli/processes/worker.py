@@ -93,7 +93,8 @@ class Worker:
                     await self._report_until(stop, exit_when_idle)
                 await stop.requested.wait()
         finally:
-            clean: bool = await self._lifecycle.stop(stop.cut)
+            async with scope(*([self._report_drain()] if always_report else [])):
+                clean: bool = await self._lifecycle.stop(stop.cut)
             if self._crashes is not None:
                 self._crashes.close()
         return clean
@@ -126,6 +127,12 @@ class Worker:
             self._tell(await self._status(look=exit_when_idle is not None))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.requested.wait(), interval)
+
+    async def _report_drain(self) -> None:
+        """A drain may take longer than a watchdog waits for a sign of life."""
+        while True:
+            self._tell(Report("status", self.summary, reasons=("it drains",)))
+            await asyncio.sleep(STATUS_INTERVAL)
 
     async def _status(self, *, look: bool) -> Report:
         """Counters; and with `look`, at the price of questions to brokers, whether there is anything left to do."""

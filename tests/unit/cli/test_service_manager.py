@@ -140,6 +140,28 @@ def test_the_watchdog_ends_the_one_worker_whose_loop_is_blocked(
     run.stops()
 
 
+def test_the_watchdog_leaves_a_worker_alone_that_drains(
+    start: Start, write_app: WriteApp, systemd: Manager, broker: str
+) -> None:
+    write_app(
+        """
+@app.subscribe("orders", start="first")
+async def settle(message):
+    note("begins", os.getpid())
+    await asyncio.sleep(5)
+    note("finished")
+"""
+    )
+    environment = {**systemd.environment, "WATCHDOG_USEC": "2000000"}
+    run = start("run", "app", "--workers", "2", "--name-server", broker, environment=environment)
+    worker = int(run.says(r"begins (\d+)", within=40)[1])
+    run.says(rf"started, process {worker}\b")
+    os.kill(worker, signal.SIGTERM)
+    run.says("finished")
+    run.says(r"worker \d ended before the others")
+    assert "the watchdog ends it" not in run.err
+
+
 @pytest.mark.parametrize("first", ["workers", "parent"])
 def test_a_signal_to_every_process_at_once_does_not_cut_the_drain(
     start: Start, write_app: WriteApp, folder: Path, broker: str, first: str
