@@ -39,11 +39,28 @@ class Difference:
     ours: str
 
     def __str__(self) -> str:
-        theirs = f"subscribes {self.topic} with {self.theirs}" if self.theirs else f"does not subscribe {self.topic}"
-        ours = f"this app with {self.ours}" if self.ours else "this app does not subscribe it"
+        return self.told()
+
+    def told(self, more: int = 0) -> str:
+        """In words. `more`: as many other members do the same."""
+        who, verb = f"member {self.client_id}", "subscribes"
+        if more:
+            who, verb = f"{who} and {more} more", "subscribe"
         if not self.theirs:
-            ours = f"this app does, with {self.ours}"
-        return f"member {self.client_id} {theirs}, {ours}"
+            verb = f"do{'es' * (not more)} not subscribe"
+            return f"{who} {verb} {self.topic}, this app does, with {self.ours}"
+        ours = f"with {self.ours}" if self.ours else "does not subscribe it"
+        return f"{who} {verb} {self.topic} with {self.theirs}, this app {ours}"
+
+
+def summary(found: Sequence[Difference], most: int) -> str:
+    """Members that differ in the same way are told together; `most` ways, and how many more there are."""
+    ways: dict[tuple[str, str, str], list[Difference]] = {}
+    for one in found:
+        ways.setdefault((one.topic, one.theirs, one.ours), []).append(one)
+    told = [alike[0].told(len(alike) - 1) for alike in ways.values()]
+    rest = f" and {len(told) - most} more" if len(told) > most else ""
+    return "; ".join(told[:most]) + rest
 
 
 def shown(data: SubscriptionData | None) -> str:

@@ -193,7 +193,7 @@ async def test_a_start_that_refuses_or_warns_names_the_member_the_topic_and_both
     await stage.begin()
     await stage.send_tags("ab", 1)
     old = await stage.member(orders="a || b")
-    words = f"member {old.client.client_id} subscribes orders with a || b, this app with b || c"
+    words = f"member {old.client.client_id} and 1 more subscribe orders with a || b, this app with b || c"
     same = await stage.member(orders="b||a", guard=guard)
     assert same.told(events.SubscriptionsDiffer) == []
     if guard == "refuse":

@@ -28,6 +28,7 @@ from rocketapp.state.roll_out import (
     not_yet_pulled,
     passed_over,
     shown,
+    summary,
     united,
 )
 from rocketapp.tasks import Tasks
@@ -41,7 +42,7 @@ _PAUSES = 1.0, 2.0, 4.0
 _LONG_PAUSE = 300.0
 """The same after that: a broker waits in one of its few threads for a member that does not answer."""
 _SHOWN = 4
-"""Differences that one line names."""
+"""Ways of differing that one line names."""
 
 
 class SubscriptionGuard:
@@ -122,13 +123,13 @@ class SubscriptionGuard:
         found = self._differences()
         if found and self._mode == "refuse":
             mend = "stop that member before, or roll out with consumer.subscription_guard = 'roll-out'"
-            raise ConfigError("consumer.subscription_guard", f"group {self._group}: {_joined(found)}: {mend}")
+            raise ConfigError("consumer.subscription_guard", f"group {self._group}: {summary(found, _SHOWN)}: {mend}")
         self._tell_silent()
         if self._mode == "roll-out":
             self._adopt()
         elif found:
             lost = "what only one side wants is lost in queues of the other"
-            self._observe(SubscriptionsDiffer(self._group, f"{_joined(found)}: {lost}"))
+            self._observe(SubscriptionsDiffer(self._group, f"{summary(found, _SHOWN)}: {lost}"))
 
     async def agreed(self) -> None:
         """After the first heartbeat: return when every member that can tell pulls the union, or after a limit."""
@@ -266,12 +267,7 @@ class SubscriptionGuard:
             pulled = ", ".join(
                 f"{topic} with {expression}" for topic, expression in sorted((self.pulled or {}).items())
             )
-            text = f"{_joined(found)}; it pulls {pulled}"
+            text = f"{summary(found, _SHOWN)}; it pulls {pulled}"
         if text != self._text:
             self._text = text
             self._observe(RollOut(self._group, text))
-
-
-def _joined(found: list[Difference]) -> str:
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return "; ".join(map(str, found[:_SHOWN])) + more

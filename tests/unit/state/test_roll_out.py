@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.subscription import SubscriptionData, parse_tags
-from rocketapp.state.roll_out import Others, Said, differences, not_yet_pulled, passed_over, shown, united
+from rocketapp.state.roll_out import Others, Said, differences, not_yet_pulled, passed_over, shown, summary, united
 
 
 def wants(**topics: str) -> dict[str, SubscriptionData]:
@@ -33,6 +33,16 @@ def test_a_difference_names_the_member_the_topic_and_both_sides(
     mine: dict[str, str], theirs: dict[str, str], told: list[str]
 ) -> None:
     assert [str(one) for one in differences(wants(**mine), said(**theirs))] == told
+
+
+def test_members_that_differ_alike_are_told_together() -> None:
+    mine = wants(t="b", u="*")
+    found = [one for name in "xyz" for one in differences(mine, said(name, t="a"))]
+    assert summary(found, 2) == (
+        "member x and 2 more subscribe t with a, this app with b; "
+        "member x and 2 more do not subscribe u, this app does, with *"
+    )
+    assert summary(found, 1).endswith("this app with b and 1 more")
 
 
 def test_another_kind_of_expression_differs_and_is_not_united() -> None:
