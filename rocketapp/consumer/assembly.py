@@ -131,8 +131,10 @@ class Group:
                 owned.pull_anew()
 
     def _new_direct(self) -> DirectCalls:
+        # What a plugin consumes is not done when its handler returns.
+        tables = {topic: table for topic, table in self.concurrently.tables.items() if topic not in self.plugged}
         return DirectCalls(
-            tables=self.concurrently.tables,
+            tables=tables,
             new_completion=self._new_completion,
             pausing=self.pausing,
             record=self.concurrently.record,

@@ -4,12 +4,14 @@ Each message gets a process queue of its own. It is judged like any other: one t
 by us, and the answer comes when it is done or a broker has stored its copy. Of a topic that is consumed in order the
 owner of the queue has to try again in place, so a failure is its answer.
 
-The same message may be offered again while its handler still runs, or after: it is called once.
+A member offers a message again when it has missed the answer, while its handler still runs or soon after: it is called
+once. A tool asks because it wants a call, and after a while an offer is no repetition: offsets may have been reset.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,10 +28,12 @@ from rocketapp.wire.record import Message, decode_record, decode_records
 from rocketapp.wire.requests.direct import LATER, SUCCESS, DirectRequest, DirectResult
 
 _KEPT = 10_000
-"""Messages whose end is remembered."""
+"""Messages whose end is remembered, at most."""
+_REMEMBERED = 60.0
+"""Seconds for which it is: a member that has missed an answer offers the message again within a third of it."""
 DONE = DirectResult(SUCCESS)
-Key = tuple[str, str, int, int]
-"""Broker, topic, queue id and offset."""
+Key = tuple[str, str, int, int, str]
+"""Broker, topic, queue id, offset, and the message's own id: a topic that is made anew counts from 0 again."""
 
 
 class _InOrder(ByOffset):
@@ -65,7 +69,8 @@ class DirectCalls:
         self._record = record
         self._loop = asyncio.get_running_loop()
         self._running: dict[Key, asyncio.Future[DirectResult]] = {}
-        self._done: OrderedDict[Key, None] = OrderedDict()
+        self._done: OrderedDict[Key, float] = OrderedDict()
+        """The loop's time when they were done, the oldest first."""
         self._stopped = False
 
     def __repr__(self) -> str:
@@ -75,12 +80,12 @@ class DirectCalls:
         """Take nothing more; what was taken goes on."""
         self._stopped = True
 
-    def take(self, message: Message) -> asyncio.Future[DirectResult] | str:
-        """What becomes of the message, later; or why it is not taken."""
+    def take(self, message: Message, *, by_member: bool) -> asyncio.Future[DirectResult] | str:
+        """What becomes of the message, later; or why it is not taken. `by_member`: a tool asks otherwise."""
         queue = message.queue
         assert queue is not None
-        key = (queue.broker_name, queue.topic, queue.queue_id, message.offset)
-        if key in self._done:
+        key = (queue.broker_name, queue.topic, queue.queue_id, message.offset, message.message_id)
+        if by_member and self._loop.time() - self._done.get(key, -math.inf) < _REMEMBERED:
             answer: asyncio.Future[DirectResult] = self._loop.create_future()
             answer.set_result(DONE)
             return answer
@@ -102,8 +107,9 @@ class DirectCalls:
     def _ended(self, key: Key) -> None:
         answer = self._running.pop(key)
         if not answer.cancelled() and answer.result() == DONE:
-            self._done[key] = None
-            if len(self._done) > _KEPT:
+            now = self._done[key] = self._loop.time()
+            self._done.move_to_end(key)
+            while len(self._done) > _KEPT or now - next(iter(self._done.values())) >= _REMEMBERED:
                 self._done.popitem(last=False)
 
     def _submit(

@@ -84,7 +84,7 @@ class PushConsumer:
             message = message_of(request, record)
         except ProtocolError as error:
             return str(error)
-        return self._group.direct.take(message)
+        return self._group.direct.take(message, by_member=request.queue_offset >= 0)
 
     def members_changed(self) -> None:
         """A broker says that a member joined or left; the embedded one also that a topic has been created."""

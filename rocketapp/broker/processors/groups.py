@@ -153,7 +153,9 @@ class GroupProcessor:
         record = self._core.store.record_at(parse_offset_id(request.offset_message_id)[2])
         if record is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no message is stored at {request.offset_message_id}")
-        question = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, dict(command.fields or {}), record)
+        # A tool need not know our name, and the member sends the message back to us when it fails.
+        fields = {**(command.fields or {}), "brokerName": self._core.config.name}
+        question = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, record)
         return self._ask_member(connection, command, request.group, request.client_id, question)
 
     def _ask_member(
