@@ -19,7 +19,7 @@ from rocketapp.consumer.group.guard import SubscriptionGuard
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.stall_reasons import OF_ELSEWHERE, StallReasons
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError
+from rocketapp.errors import BrokerError, ConnectionLostError, RequestTimeoutError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import ALL_TAGS, Subscription
 from rocketapp.wire.codes import ResponseCode
@@ -128,27 +128,33 @@ class Elsewhere:
         """Return when a member has done the message, or when none wants it any more."""
         topic, tag = message.topic, message.raw_tag()
         known = self._topics.get(topic)
-        until = None if known is not None and known.needs_lock else self._loop.time() + PATIENCE
-        pause, turn, waits = _FIRST_PAUSE, message.offset, False
+        in_order = known is not None and known.needs_lock
+        until = None if in_order else self._loop.time() + PATIENCE
+        pause, turn, waits, perhaps_at_it = _FIRST_PAUSE, message.offset, False, ""
         try:
             while True:
                 takers = self._guard.others.takers(topic, tag)
                 if not takers:
                     self._stats.count_unmatched(topic, 1)
                     return
-                member = takers[turn % len(takers)]
+                # In order: as long as it may be at it, no other one is asked, though its broker does not see it.
+                member = perhaps_at_it if in_order and perhaps_at_it in takers else takers[turn % len(takers)]
                 refusal = await self._offer(message, member)
                 if refusal is None:
                     self.handed_over += 1
                     return
                 problem = f"member {member} does not take it: {refusal.why}"
-                if self._stopped or (not refusal.may_run and until is not None and self._loop.time() >= until):
-                    raise NotTakenError(problem)
                 waits = self._wait(message, problem, is_new=not waits)
-                if not refusal.may_run:
-                    turn += 1
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
+                if refusal.may_run:
+                    # Waited for like a handler here, during a stop too.
+                    perhaps_at_it = member
+                    await asyncio.sleep(_FIRST_PAUSE)
+                    continue
+                if self._stopped or (until is not None and self._loop.time() >= until):
+                    raise NotTakenError(problem)
+                turn += 1
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
             if waits:
                 self._wait_no_more(message)
@@ -163,7 +169,7 @@ class Elsewhere:
         try:
             connection = await self._brokers.connection(queue.broker_name)
             answer = await direct.consume(connection, request, ANSWER_TIMEOUT)
-        except RequestTimeoutError as error:
+        except (RequestTimeoutError, ConnectionLostError) as error:
             return _Refusal(str(error), may_run=True)
         except BrokerError as error:
             may_run = error.code == ResponseCode.CONSUME_MSG_TIMEOUT

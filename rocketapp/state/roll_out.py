@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from rocketapp.model.subscription import ALL_TAGS, SubscriptionData
 
@@ -121,7 +122,8 @@ class Others:
 
     def __init__(self, mine: Wants, others: Sequence[Said]) -> None:
         self._by_topic: dict[str, tuple[dict[bytes, list[str]], list[str]]] = {}
-        for said in others:
+        # Sorted: every owner of a queue asks the same member first, which calls its handler once.
+        for said in sorted(others, key=attrgetter("client_id")):
             for topic, data in said.wants.items():
                 own = mine.get(topic)
                 if data.expression_type != TAGS or (own is not None and shown(own) == shown(data)):

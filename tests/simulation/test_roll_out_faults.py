@@ -8,8 +8,10 @@ import pytest
 
 from rocketapp.client import instance
 from rocketapp.model import event as events
+from rocketapp.wire.record import Message
 from tests.simulation.stage import scenario
 from tests.simulation.test_roll_out import ORDERS, Groups, Wanting
+from tests.simulation.world import Topic, number_of
 
 
 @scenario
@@ -75,4 +77,54 @@ async def test_a_member_that_comes_back_under_its_old_name_is_asked_again() -> N
     sent = await stage.send_tags("ac")
     await stage.all_taken(sent)
     assert first.unmatched() == 0
+    await stage.end()
+
+
+class Slow:
+    """A handler that takes its time, and notes how many of its calls run at once."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds, self.running, self.most, self.ended = seconds, 0, 0, [0]
+
+    async def __call__(self, message: Message) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        await asyncio.sleep(self.seconds)
+        self.running -= 1
+        self.ended.append(number_of(message.body))
+
+
+@scenario
+async def test_a_member_that_stops_waits_for_what_another_one_does_for_it_as_for_its_own_handlers() -> None:
+    stage, slow = Groups(ORDERS), Slow(25.0)
+    await stage.begin()
+    await stage.send_tags("ab", 1)
+    old = await stage.member(orders="a || b")
+    new = await stage.member(orders="b || c", handle=slow)
+    sent = await stage.send_tags("c", 8)
+    await asyncio.sleep(1)
+    assert await old.leave()
+    await stage.all_taken(sent, 90)
+    await asyncio.sleep(60)
+    assert sorted(number for tag, number in new.taken if tag == "c") == sorted(number for _, number in sent)
+    await stage.end()
+
+
+@scenario
+async def test_in_order_no_other_member_is_asked_while_one_that_is_not_seen_may_be_at_it() -> None:
+    stage, slow = Groups(Topic(name="orders", orderly=True), latency=0.05), Slow(5.0)
+    await stage.begin()
+    await stage.send_tags("a", 1)
+    await stage.member(orders="a")
+    others = [await stage.member(orders="b", handle=slow) for _ in range(2)]
+    # The queue of this key is one of the first member.
+    sent = [await stage.sender.send("orders", "D", tag="b") for _ in range(4)]
+    await stage.until(lambda: slow.running)
+    at_it, _ = others  # the first message of a queue is offered to the first of them
+    stage.world.network.hold(at_it.name)
+    stage.world.network.cut(at_it.name)
+    await asyncio.sleep(3)
+    stage.world.network.release(at_it.name)
+    await stage.until(lambda: set(slow.ended) >= set(sent), 120)
+    assert slow.most == 1
     await stage.end()
