@@ -156,7 +156,8 @@ def _explain(error: BaseException, fail: Callable[..., None]) -> int:
     if isinstance(error, CommandError):
         fail(error.text, error.__cause__, traceback=error.traceback, code=error.code)
         return error.code
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+    if type(error).__name__ == "NoArgsIsHelpError":  # older clicks have none
+        assert isinstance(error, click.ClickException)
         click.echo(error.format_message(), err=True)
         return USAGE
     if isinstance(error, click.ClickException):

@@ -82,6 +82,10 @@ class Edits:
         """Watch until cancelled. At an edit these children drain; one that takes longer than its limit is killed."""
         from watchfiles import awatch
 
+        chatty = logging.getLogger("watchfiles.main")
+        if chatty.level == logging.NOTSET:  # it counts at INFO what the line below names
+            chatty.setLevel(logging.WARNING)
+
         def counts(_change: object, path: str) -> bool:
             return self._watched.has(path)
 

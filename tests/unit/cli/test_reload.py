@@ -63,6 +63,7 @@ def test_an_edit_starts_the_app_again_after_a_drain_and_the_broker_goes_on(
     run.stops()
     assert run.summary == (2, 0, 0, 0)
     assert restarts(run) == ["part.py"]
+    assert "watchfiles" not in run.err  # the line with the files says it
     assert run.err.count("embedded broker serves on") == 1
 
 
