@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from rocketapp.config.broker import BrokerConfig
 
 
-@click.command("broker", epilog="Example: rocketapp broker --listen 127.0.0.1:9876")
+@click.command(
+    "broker", short_help="Run the embedded broker alone.", epilog="Example: rocketapp broker --listen 127.0.0.1:9876"
+)
 @click.option("--dir", "directory", metavar="DIR", help="Directory of the store; default .rocketapp.")
 @click.option("--memory", is_flag=True, help="Keep everything in memory; nothing is left at the end.")
 @click.option("--listen", metavar="H:P", help="Address to serve on; default 127.0.0.1:9876, port 0 takes a free one.")

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from rocketapp.model.subscription import Subscription, SubscriptionData
 
 
-@click.command("check", epilog="Example: rocketapp check app:app")
+@click.command(
+    "check", short_help="Compare APP with the members of its groups.", epilog="Example: rocketapp check app:app"
+)
 @name_server_option
 @json_option
 @app_options

@@ -10,7 +10,9 @@ from rocketapp.cli.output import say
 SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion", epilog="Example: rocketapp completion bash")
+@click.command(
+    "completion", short_help="Print what makes a shell complete commands.", epilog="Example: rocketapp completion bash"
+)
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(*, shell: str) -> int:
     """Print the completion script of SHELL: source it, or keep it where the shell looks for such scripts."""

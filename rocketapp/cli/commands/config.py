@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 HIDDEN = "********"
 
 
-@click.command("config", epilog="Example: rocketapp config app:app")
+@click.command(
+    "config", short_help="Show every setting of APP and its source.", epilog="Example: rocketapp config app:app"
+)
 @json_option
 @app_options
 def command(*, app: str, settings: str | None, traceback: bool, as_json: bool) -> int:

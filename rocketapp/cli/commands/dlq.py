@@ -31,7 +31,11 @@ command.add_command(try_command)
 command.add_command(replay_command)
 
 
-@command.command("list", epilog="Example: rocketapp dlq list billing --limit 10")
+@command.command(
+    "list",
+    short_help="Show dead letters, or how many there are.",
+    epilog="Example: rocketapp dlq list billing --limit 10",
+)
 @click.argument("group", type=GROUP, required=False, shell_complete=groups)
 @click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Most dead letters to show.")
 @cluster_options
@@ -71,7 +75,11 @@ def _list_groups(name_server: str | None, *, as_json: bool) -> int:
     return DONE
 
 
-@command.command("show", epilog="Example: rocketapp dlq show billing broker-a:0:17")
+@command.command(
+    "show",
+    short_help="Show one dead letter with all properties.",
+    epilog="Example: rocketapp dlq show billing broker-a:0:17",
+)
 @click.argument("group", type=GROUP, shell_complete=groups)
 @click.argument("which")
 @cluster_options

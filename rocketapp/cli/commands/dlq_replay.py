@@ -31,7 +31,11 @@ _PLACE = re.compile(r".+:\d+:\d+")
 PRODUCER_GROUP = "rocketapp-replay"
 
 
-@click.command("replay", epilog="Example: rocketapp dlq replay billing --rate 200")
+@click.command(
+    "replay",
+    short_help="Send the dead letters of a group out again.",
+    epilog="Example: rocketapp dlq replay billing --rate 200",
+)
 @click.argument("group", type=GROUP, shell_complete=groups)
 @click.option("--rate", type=Seconds(), default=100.0, show_default=True, help="Messages a second; 0 for no limit.")
 @click.option(

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from rocketapp.wire.message import Message
 
 
-@click.command("try", epilog="Example: rocketapp dlq try app:app broker-a:0:17")
+@click.command(
+    "try",
+    short_help="Try a dead letter with the code of APP.",
+    epilog="Example: rocketapp dlq try app:app broker-a:0:17",
+)
 @app_options
 @click.argument("which")
 @click.option(

@@ -20,7 +20,11 @@ MOST_LINES = 40
 _YAML = (".yaml", ".yml")
 
 
-@click.command("docs", epilog="Example: rocketapp docs app:app --output asyncapi.json --html asyncapi.html")
+@click.command(
+    "docs",
+    short_help="Describe APP as an AsyncAPI document.",
+    epilog="Example: rocketapp docs app:app --output asyncapi.json --html asyncapi.html",
+)
 @click.option(
     "--format", "form", type=click.Choice(["json", "yaml"]), help="Default: what the file's name says, else json."
 )

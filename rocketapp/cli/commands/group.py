@@ -22,7 +22,9 @@ def command() -> None:
     """Show consumer groups."""
 
 
-@command.command("list", epilog="Example: rocketapp group list --json")
+@command.command(
+    "list", short_help="Show the groups with members and lag.", epilog="Example: rocketapp group list --json"
+)
 @click.option("--all", "every", is_flag=True, help="The groups of RocketMQ itself too.")
 @cluster_options
 def list_command(*, every: bool, name_server: str | None, as_json: bool) -> int:
@@ -37,7 +39,9 @@ def list_command(*, every: bool, name_server: str | None, as_json: bool) -> int:
     return DONE
 
 
-@command.command("show", epilog="Example: rocketapp group show billing")
+@command.command(
+    "show", short_help="Show the members and the lag of one group.", epilog="Example: rocketapp group show billing"
+)
 @click.argument("group", type=GROUP, shell_complete=groups)
 @cluster_options
 def show_command(*, group: str, name_server: str | None, as_json: bool) -> int:

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from rocketapp.wire.record import Message
 
 
-@click.command("message", epilog="Example: rocketapp message --key order-17 --topic orders")
+@click.command(
+    "message",
+    short_help="Show messages by their id or a key.",
+    epilog="Example: rocketapp message --key order-17 --topic orders",
+)
 @click.argument("message_id", metavar="[ID]", required=False)
 @click.option("--key", help="Messages with this key, instead of one with an ID.")
 @click.option(

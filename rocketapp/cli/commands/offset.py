@@ -25,7 +25,11 @@ def command() -> None:
     """Show and reset the offsets of a group."""
 
 
-@command.command("show", epilog="Example: rocketapp offset show billing --topic orders")
+@command.command(
+    "show",
+    short_help="Show what a group has committed.",
+    epilog="Example: rocketapp offset show billing --topic orders",
+)
 @click.argument("group", type=GROUP, shell_complete=groups)
 @click.option(
     "--topic",
@@ -65,7 +69,11 @@ def show_command(*, group: str, topic: str | None, name_server: str | None, as_j
     return DONE
 
 
-@command.command("reset", epilog="Example: rocketapp offset reset billing orders --to first --dry-run")
+@command.command(
+    "reset",
+    short_help="Move a group to other offsets.",
+    epilog="Example: rocketapp offset reset billing orders --to first --dry-run",
+)
 @click.argument("group", type=GROUP, shell_complete=groups)
 @click.argument("topic", type=TOPIC, shell_complete=topics)
 @click.option(

@@ -36,7 +36,7 @@ class ShownPlugin:
     """Why it cannot be used; empty when it can."""
 
 
-@click.command("plugins", epilog="Example: rocketapp plugins app:app")
+@click.command("plugins", short_help="Show the plugins in their order.", epilog="Example: rocketapp plugins app:app")
 @click.argument("app", required=False, shell_complete=apps)
 @click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")
 @json_option

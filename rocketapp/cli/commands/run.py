@@ -85,7 +85,11 @@ class RunOptions:
         return {"log_level": of_all[-1] if of_all else None, "log_levels": of_one or None}
 
 
-@click.command("run", epilog="Example: rocketapp run app:app --workers 4 --http 127.0.0.1:8080")
+@click.command(
+    "run",
+    short_help="Consume messages with APP until a signal.",
+    epilog="Example: rocketapp run app:app --workers 4 --http 127.0.0.1:8080",
+)
 @click.argument("app", shell_complete=apps)
 @click.option("--name-server", metavar="H:P[;H:P]", help="The cluster. Default: the settings', or an embedded broker.")
 @click.option("--embedded", metavar="DIR", help="Use an embedded broker in DIR, also when the settings name a cluster.")

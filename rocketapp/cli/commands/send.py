@@ -37,7 +37,11 @@ CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
 """How much of stdin is read before it is sent."""
 
 
-@click.command("send", epilog="Example: rocketapp send orders hello --tag paid --key order-17")
+@click.command(
+    "send",
+    short_help="Send messages to a topic.",
+    epilog="Example: rocketapp send orders hello --tag paid --key order-17",
+)
 @click.argument("topic", shell_complete=topics)
 @click.argument("body", required=False)
 @click.option("--tag", help="What subscriptions select by.")

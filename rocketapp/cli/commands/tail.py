@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from rocketapp.wire.record import Message
 
 
-@click.command("tail", epilog="Example: rocketapp tail orders --from first --count 10")
+@click.command(
+    "tail",
+    short_help="Show the messages of a topic as they come.",
+    epilog="Example: rocketapp tail orders --from first --count 10",
+)
 @click.argument("topic", shell_complete=topics)
 @click.option("--tag", default="*", help="Only these: 'paid || refunded'.")
 @click.option("--from", "begin", type=click.Choice(["first", "last"]), default="last", help="Default: last.")

@@ -25,7 +25,7 @@ def command() -> None:
     """Show and create topics."""
 
 
-@command.command("list", epilog="Example: rocketapp topic list --all")
+@command.command("list", short_help="Show the topics with their queues.", epilog="Example: rocketapp topic list --all")
 @click.option("--all", "every", is_flag=True, help="Retries, dead letters and system topics too.")
 @cluster_options
 def list_command(*, every: bool, name_server: str | None, as_json: bool) -> int:
@@ -45,7 +45,9 @@ def list_command(*, every: bool, name_server: str | None, as_json: bool) -> int:
     return DONE
 
 
-@command.command("show", epilog="Example: rocketapp topic show orders")
+@command.command(
+    "show", short_help="Show what one topic holds, and its groups.", epilog="Example: rocketapp topic show orders"
+)
 @click.argument("topic", type=TOPIC, shell_complete=topics)
 @cluster_options
 def show_command(*, topic: str, name_server: str | None, as_json: bool) -> int:
@@ -69,7 +71,7 @@ def show_command(*, topic: str, name_server: str | None, as_json: bool) -> int:
     return DONE
 
 
-@command.command("create", epilog="Example: rocketapp topic create orders --queues 16")
+@command.command("create", short_help="Create a topic.", epilog="Example: rocketapp topic create orders --queues 16")
 @click.argument("topic", type=TOPIC)
 @click.option("--queues", type=click.IntRange(1, 65535), default=8, show_default=True, help="Queues on each broker.")
 @click.option("--broker", metavar="NAME", help="Only on this broker. Default: on every one.")

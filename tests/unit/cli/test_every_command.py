@@ -187,6 +187,14 @@ def test_its_help_says_what_it_does_and_has_an_example_that_it_takes(
         assert context.params
 
 
+@pytest.mark.parametrize("group", ["", "topic", "group", "offset", "dlq"])
+def test_what_a_list_of_commands_says_of_each_is_whole(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command([*group.split(), "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "Commands:" in shown
+    assert "..." not in shown.partition("Commands:")[2]
+
+
 @every
 def test_it_prints_json_when_it_prints_data(name: str) -> None:
     assert has_json(name) is (name not in PRINTS_NO_DATA)
