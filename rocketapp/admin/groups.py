@@ -27,6 +27,7 @@ _SYSTEM = frozenset(
     | RESERVED_GROUPS
 )
 _SYSTEM_BEGINS = ("CID_RMQ_SYS_", "CID_ONS", "CID_SYS_RMQ_", "CID_HOUSEKEEPING")
+BROADCASTING = "BROADCASTING"
 ANSWER_TIMEOUT = 3.0
 """Seconds that a member may take to say what it subscribes."""
 
@@ -95,6 +96,12 @@ async def live_members(cluster: AdminCluster, group: str) -> tuple[Connection, .
     """The members that any broker knows, each once. Raises TransportError when one of them does not answer."""
     answers = await cluster.from_all(lambda connection, timeout: admin.members(connection, group, timeout))
     return _members([answer for answer in answers.values() if answer is not None])
+
+
+async def is_broadcasting(cluster: AdminCluster, group: str) -> bool:
+    """Whether members say that each of them gets every message: their offsets are their own, and not the broker's."""
+    answers = await cluster.from_all(lambda connection, timeout: admin.members(connection, group, timeout))
+    return any(answer is not None and answer.message_model == BROADCASTING for answer in answers.values())
 
 
 async def ask_member(cluster: AdminCluster, group: str, client_id: str) -> tuple[str, RunningInfo | None]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Literal
 
 from rocketapp.admin.cluster import AdminCluster, at_once
-from rocketapp.admin.groups import live_members
+from rocketapp.admin.groups import is_broadcasting, live_members
 from rocketapp.admin.reading import limits
 from rocketapp.client.calls import admin, offsets
 from rocketapp.errors import BrokerError, RocketAppError
@@ -42,6 +42,20 @@ class LiveGroupError(RocketAppError):
         return (
             f"group {self.group} has live members ({names}{more}), which would commit over it, "
             f"and broker {self.broker} cannot move them: stop them, then reset"
+        )
+
+
+class BroadcastGroupError(RocketAppError):
+    """The group's members keep their offsets themselves."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(group)
+        self.group: str = group
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.group} is broadcasting: each member keeps its offsets in a file of its own, and what is set "
+            "here would change nothing"
         )
 
 
@@ -114,8 +128,11 @@ async def plan_reset(
 ) -> Plan:
     """What setting the queues of a topic to `target` means for each; `only`: the queues with these ids.
 
-    Raises NoRouteError for an unknown topic, ValueError for an offset that a queue does not hold.
+    Raises NoRouteError for an unknown topic, ValueError for an offset that a queue does not hold, and
+    BroadcastGroupError.
     """
+    if await is_broadcasting(cluster, group):
+        raise BroadcastGroupError(group)
     shown = [one for one in await show_offsets(cluster, group, topic) if not only or one.queue.queue_id in only]
     if isinstance(target, datetime):
         wanted = await _at_time(cluster, [one.queue for one in shown], target.timestamp())

@@ -10,7 +10,15 @@ import pytest
 from rocketapp.admin.dead_letters import as_delivered, counts, find, newest, replayed_properties
 from rocketapp.admin.groups import list_groups, show_group
 from rocketapp.admin.messages import find_by_id, find_by_key
-from rocketapp.admin.offsets import LiveGroupError, Target, UnfinishedResetError, apply, plan_reset, show_offsets
+from rocketapp.admin.offsets import (
+    BroadcastGroupError,
+    LiveGroupError,
+    Target,
+    UnfinishedResetError,
+    apply,
+    plan_reset,
+    show_offsets,
+)
 from rocketapp.admin.topics import create_topic, list_topics, show_topic
 from rocketapp.errors import NoRouteError, RequestTimeoutError
 from rocketapp.wire import properties as names
@@ -191,6 +199,19 @@ def test_members_that_a_broker_would_only_tell_are_not_overruled(option: str) ->
             assert 222 not in server.codes()
 
     story()
+
+
+@in_virtual_time
+async def test_a_group_that_keeps_its_offsets_itself_is_not_said_to_be_moved() -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=1)
+        server = await ScriptedServer(on.broker.network, "10.0.0.9:10911").start()
+        told = ConsumerConnection((Connection("client", "10.0.0.7:1", "JAVA", 399),), (), "", "BROADCASTING", "")
+        server.answers[203] = lambda command: Command.response(command, 0, body=told.encode())
+        on.cluster.masters["broker-a"] = server.address
+        refused = await outcome(plan_reset(on.cluster, "billing", "orders", "first"))
+        assert isinstance(refused, BroadcastGroupError)
+        assert "what is set here would change nothing" in str(refused)
 
 
 @in_virtual_time
