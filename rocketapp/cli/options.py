@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -44,7 +44,13 @@ def refuse_empty(given: Mapping[str, str | None]) -> None:
             raise CommandError(f"{option} is empty: leave it out, or give it a value")
 
 
-class _Name(click.ParamType):  # type: ignore[type-arg]  # older clicks have it without
+if TYPE_CHECKING:
+    _Text = click.ParamType[str]
+else:
+    _Text = click.ParamType  # of older clicks it takes no argument
+
+
+class _Name(_Text):
     """A name that RocketMQ may have: others would be sent to a broker that has no answer to them."""
 
     def __init__(self, name: str) -> None:
