@@ -54,9 +54,9 @@ class GroupState:
 class ClusterLook:
     """Questions to one cluster."""
 
-    def __init__(self, client: ClientInstance, timeout: float) -> None:
-        """`timeout`: seconds for each question."""
-        self._client, self._timeout = client, timeout
+    def __init__(self, client: ClientInstance, timeout: float, *, runs: bool = False) -> None:
+        """`timeout`: seconds for each question. `runs`: the app itself has answered, so that it need not be started."""
+        self._client, self._timeout, self._runs = client, timeout, runs
 
     def __repr__(self) -> str:
         return f"<ClusterLook {self._client!r}>"
@@ -84,7 +84,7 @@ class ClusterLook:
         if by_broker and not state.members:
             waiting = f", and {state.lag} messages wait" if state.lag else ""
             text = f"group {group} has no members: nothing consumes its topics{waiting}"
-            mend = "start the app: rocketapp run"
+            mend = "its log says why it could not join" if self._runs else "start the app: rocketapp run"
             state.findings.append(Finding(text=text, mend=mend, needs_person=True))
         return state
 

@@ -142,7 +142,8 @@ async def _ask_clusters(
         named = replace(settings.client, name_server=declared.clusters[cluster]) if cluster else settings.client
         try:
             async with connected(replace(settings, client=named)) as client:
-                await _look(found, ClusterLook(client, settings.client.request_timeout), own, settings)
+                look = ClusterLook(client, settings.client.request_timeout, runs=bool(found.asked))
+                await _look(found, look, own, settings)
         except CommandError as error:
             found.findings.append(Finding(text=error.text, needs_person=True))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from rocketapp.admin.topics import create_topic
 from rocketapp.operate.cluster import ClusterLook
 from tests.unit.admin.stage import stage
@@ -22,3 +24,14 @@ async def test_many_queues_of_a_broker_that_is_far_away_are_asked_for_at_once() 
         assert asyncio.get_running_loop().time() - began < 3.0
         assert sorted(one.queue.queue_id for one in state.queues) == list(range(256))
         assert [one.end for one in state.queues if one.queue.queue_id == 255] == [3]
+
+
+@in_virtual_time
+@pytest.mark.parametrize(("runs", "mend"), [(False, "start the app: rocketapp run"), (True, "its log says why")])
+async def test_a_group_without_members_is_mended_by_starting_the_app_unless_it_runs(runs: bool, mend: str) -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=2)
+        state = await ClusterLook(on.cluster.client, 5.0, runs=runs).group("billing", ["orders"])
+        (finding,) = state.findings
+        assert finding.text == "group billing has no members: nothing consumes its topics"
+        assert mend in finding.mend
