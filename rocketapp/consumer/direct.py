@@ -5,7 +5,7 @@ by us, and the answer comes when it is done or a broker has stored its copy. Of 
 owner of the queue has to try again in place, so a failure is its answer.
 
 A member offers a message again when it has missed the answer, while its handler still runs or soon after: it is called
-once. A tool asks because it wants a call, and after a while an offer is no repetition: offsets may have been reset.
+once. A tool asks because it wants a call, and after a while an offer means a new call: offsets may have been reset.
 """
 
 from __future__ import annotations
