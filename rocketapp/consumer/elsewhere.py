@@ -83,13 +83,14 @@ class Elsewhere:
         return f"<Elsewhere {self._group}: {self._waiting.total()} waiting>"
 
     def split(self, topic: str, messages: Sequence[Message]) -> list[tuple[bool, Sequence[Message]]]:
-        """Messages that no handler here takes, in their order: runs that another member wants, and runs of the rest."""
-        takers = self._guard.others
-        if not takers:
+        """Messages that no handler here takes, in order: runs that another member may want, and runs of the rest."""
+        takers, unwanted = self._guard.others, self._guard.unwanted
+        if unwanted is None:
             return [(False, messages)]
         runs: list[tuple[bool, list[Message]]] = []
         for message in messages:
-            is_wanted = bool(takers.takers(topic, message.raw_tag()))
+            tag = message.raw_tag()
+            is_wanted = bool(takers.takers(topic, tag)) or not unwanted.is_known(topic, tag)
             if runs and runs[-1][0] is is_wanted:
                 runs[-1][1].append(message)
             else:
@@ -126,7 +127,7 @@ class Elsewhere:
 
     async def _hand_over(self, message: Message) -> None:
         """Return when a member has done the message, or when none wants it any more."""
-        topic, tag = message.topic, message.raw_tag()
+        topic, tag, unwanted = message.topic, message.raw_tag(), self._guard.unwanted
         known = self._topics.get(topic)
         in_order = known is not None and known.needs_lock
         until = None if in_order else self._loop.time() + PATIENCE
@@ -134,6 +135,9 @@ class Elsewhere:
         try:
             while True:
                 takers = self._guard.others.takers(topic, tag)
+                if not takers and unwanted is not None and not unwanted.is_known(topic, tag):
+                    await unwanted.settle(topic, tag)
+                    continue
                 if not takers:
                     self._stats.count_unmatched(topic, 1)
                     return

@@ -16,6 +16,7 @@ from dataclasses import replace
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.group.asked_members import Asked, AskedMembers
 from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.group.unwanted import Unwanted
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import Observe, RollOut, SubscriptionsDiffer
 from rocketapp.model.subscription import SubscriptionData
@@ -86,6 +87,8 @@ class SubscriptionGuard:
         self._text = ""
         self.others: Others = Others(own, ())
         """Who wants what we have no handler for."""
+        self.unwanted: Unwanted | None = Unwanted(self._ask_newcomers) if self._mode == "roll-out" else None
+        """What no member wants; None: nothing is handed over, so it does not matter."""
         self.told: tuple[SubscriptionData, ...] = (*self._own.values(), retry)
         """What heartbeats tell: without a roll-out what our handlers want, otherwise what all members want."""
 
@@ -169,6 +172,9 @@ class SubscriptionGuard:
             self._learn(present, await self._asked.ask(asked))
         self._adopt()
 
+    async def _ask_newcomers(self) -> None:
+        await self._catch_up(await self._asked.others())
+
     def unknown_elsewhere(self) -> list[str]:
         """Our topics that some member does not subscribe: its share of their queues waits."""
         return sorted({one.topic for one in self._differences() if not one.theirs})
@@ -180,6 +186,8 @@ class SubscriptionGuard:
         if self._mode != "roll-out" or not members:
             return
         now = self._loop.time()
+        if self.unwanted is not None and not members <= self._seen.keys():
+            self.unwanted.forget()
         self._seen.update(dict.fromkeys(members, now))
         unknown = {name for name in self._unknown(members) if self._not_before.get(name, now) <= now}
         unknown |= self._absent & members
@@ -264,10 +272,10 @@ class SubscriptionGuard:
     def _tell(self, found: list[Difference]) -> None:
         text = ""
         if found:
-            pulled = ", ".join(
-                f"{topic} with {expression}" for topic, expression in sorted((self.pulled or {}).items())
-            )
-            text = f"{summary(found, _SHOWN)}; it pulls {pulled}"
+            pulled, topics = self.pulled or {}, sorted({one.topic for one in found if one.ours})
+            parts = [f"{topic} with {pulled[topic]}" for topic in topics if topic in pulled]
+            more = f" and {len(parts) - _SHOWN} more" if len(parts) > _SHOWN else ""
+            text = summary(found, _SHOWN) + (f"; it pulls {', '.join(parts[:_SHOWN])}{more}" if parts else "")
         if text != self._text:
             self._text = text
             self._observe(RollOut(self._group, text))

@@ -52,8 +52,9 @@ class WorkersOfHandlers:
             workers.halt()
 
     def one(self, handler: Handler) -> Workers:
-        """Workers of one more handler."""
-        return self._of(handler)
+        """Workers of one more async handler, which runs no code of the user: what it has in hand ends no process."""
+        self._all.append(AsyncWorkers(handler, self.tasks))
+        return self._all[-1]
 
     def _of(self, handler: Handler) -> Workers:
         workers: Workers
