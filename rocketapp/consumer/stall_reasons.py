@@ -32,6 +32,9 @@ that wait to be sent back, of a paused topic of which one message is tried, what
 said of messages that wait for another member, and of those that wait while suspects have their turn.
 """
 
+CONSEQUENCE = "flow control"
+"""A kind that often follows from another reason, which is therefore told and shown before it."""
+
 
 class StallReasons:
     """The reasons of every queue that stands still."""
@@ -88,21 +91,23 @@ class StallReasons:
 
     def reasons(self) -> dict[MessageQueue, str]:
         """Every queue that stands still, and why: the reason that was reported, otherwise the oldest."""
-        return {
-            queue: _shown(next((each for each in reasons.values() if each.told), next(iter(reasons.values()))).text)
-            for queue, reasons in self._reasons.items()
-        }
+        return {queue: _shown(min(reasons.values(), key=_rank).text) for queue, reasons in list(self._reasons.items())}
 
     def _tell(self, queue: MessageQueue, reasons: dict[str, _Reason]) -> None:
-        """One reason at a time: a second one is reported when the first is gone."""
-        if any(reason.told for reason in reasons.values()):
+        """One reason at a time: a second one is reported when the first is gone, or may follow from it."""
+        told = [reason.kind for reason in reasons.values() if reason.told]
+        if any(kind != CONSEQUENCE for kind in told):
             return
         for reason in reasons.values():
-            if self._now() >= reason.tell_at:
+            if self._now() >= reason.tell_at and reason.kind not in told:
                 reason.told = True
                 self._told.add(queue)
                 self._observe(StandingStill(self._group, queue, _shown(reason.text)))
                 return
+
+
+def _rank(reason: _Reason) -> tuple[bool, bool]:
+    return not reason.told, reason.told and reason.kind == CONSEQUENCE
 
 
 def _shown(text: Text) -> str:

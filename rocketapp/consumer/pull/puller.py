@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
 from rocketapp.consumer.pull.flow_control import QueueFlow
-from rocketapp.consumer.stall_reasons import StallReasons, Text
+from rocketapp.consumer.stall_reasons import CONSEQUENCE, StallReasons, Text
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -281,7 +281,7 @@ class Puller:
             elif self._flow.may_pull():
                 return
             else:
-                self._stops(self._flow.reason, "flow control", _FLOW_PATIENCE)
+                self._stops(self._flow.reason, CONSEQUENCE, _FLOW_PATIENCE)
                 await self._flow.room()
                 self._moves()
                 if self._resumed is None:

@@ -30,6 +30,7 @@ from tests.unit.cli.processes import Command
 COMMON = {
     "ROCKETAPP_APP__READY_PATIENCE": "0.5",
     "ROCKETAPP_CONSUMER__HANDLER_WARNING": "1",
+    "ROCKETAPP_CONSUMER__CACHE_MAX_BYTES": "4096",
 }
 HANDLER = """
 app = RocketApp("{name}")
@@ -51,8 +52,6 @@ class Case(NamedTuple):
     words: str
     """What all three have to say."""
     options: str = ""
-    cache: int = 4096
-    """Bytes: so few that all queues wait for one handler."""
 
 
 CASES = {
@@ -73,7 +72,6 @@ CASES = {
     "full disk": Case(
         "while not os.path.exists('full'):\n        await asyncio.sleep(0.1)\n    raise ValueError",
         r"\d+ failed messages? waits? to be sent back: [^\n;(]*\w",
-        cache=1 << 20,
     ),
     "lost lock": Case("pass", r"no lock: another member holds its lock", ", orderly=True"),
 }
@@ -113,9 +111,8 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Sick]]:
     found: dict[str, Sick] = {}
     commands: list[Command] = []
 
-    def start(folder: Path, *arguments: str, cache: int = 4096) -> Command:
-        environment = {**COMMON, "ROCKETAPP_CONSUMER__CACHE_MAX_BYTES": str(cache)}
-        commands.append(Command(folder, *arguments, environment=environment))
+    def start(folder: Path, *arguments: str) -> Command:
+        commands.append(Command(folder, *arguments, environment=COMMON))
         return commands[-1]
 
     try:
@@ -132,7 +129,7 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Sick]]:
             (folder / "app.py").write_text(PRELUDE + source)
             if title == "lost lock":
                 asyncio.run(take_locks(address, name))
-            run = start(folder, "run", "app", "--http", "127.0.0.1:0", "--name-server", address, cache=case.cache)
+            run = start(folder, "run", "app", "--http", "127.0.0.1:0", "--name-server", address)
             found[title] = Sick(address, run, Http(run), folder)
         found["dead broker"].http.becomes("/ready", 200)
         brokers["dead broker"].signal(signal.SIGKILL)

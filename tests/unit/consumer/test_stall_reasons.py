@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from rocketapp.consumer.stall_reasons import OF_LOCK, StallReasons
+from rocketapp.consumer.stall_reasons import CONSEQUENCE, OF_LOCK, OF_RETRY, StallReasons
 from rocketapp.model.event import Moving, StandingStill
 from rocketapp.model.message_queue import MessageQueue
 from tests.unit.scripted import Events
@@ -90,6 +90,19 @@ def test_a_second_reason_is_told_when_the_first_is_gone() -> None:
     assert scene.events == [StandingStill("g", QUEUE, "paused")]
     scene.stall_reasons.moving(QUEUE)
     assert scene.events == [StandingStill("g", QUEUE, "paused"), StandingStill("g", QUEUE, "no lock")]
+
+
+def test_a_full_cache_does_not_hide_what_it_may_follow_from() -> None:
+    scene = Scene()
+    scene.stall_reasons.still(QUEUE, "flow control: full", kind=CONSEQUENCE)
+    scene.stall_reasons.still(QUEUE, "3 failed messages wait", kind="send back", place=OF_RETRY)
+    assert scene.stall_reasons.reasons() == {QUEUE: "3 failed messages wait"}
+    scene.stall_reasons.moving(QUEUE, place=OF_RETRY)
+    assert scene.stall_reasons.reasons() == {QUEUE: "flow control: full"}
+    assert scene.events == [
+        StandingStill("g", QUEUE, "flow control: full"),
+        StandingStill("g", QUEUE, "3 failed messages wait"),
+    ]
 
 
 def test_a_queue_that_was_told_to_stand_still_is_told_to_move_whichever_reason_went_last() -> None:
