@@ -128,3 +128,25 @@ async def test_in_order_no_other_member_is_asked_while_one_that_is_not_seen_may_
     await stage.until(lambda: set(slow.ended) >= set(sent), 120)
     assert slow.most == 1
     await stage.end()
+
+
+@scenario
+async def test_a_start_goes_on_waiting_for_a_member_while_the_broker_does_not_answer() -> None:
+    stage = Groups(ORDERS, latency=0.05)
+    await stage.begin()
+    await stage.send_tags("ab", 1)
+    old = await stage.member(orders="a || b")
+    new = Wanting(stage.world, "member-2", {"orders": "b || c"}, "roll-out", None)
+    stage.members.append(new)
+    joining = asyncio.ensure_future(new.join())
+    await stage.until(lambda: new.told(events.RollOut))
+    old.freeze()
+    await asyncio.sleep(5)
+    stage.broker.freeze()
+    await asyncio.sleep(6)
+    stage.broker.thaw()
+    await asyncio.sleep(1)
+    old.thaw()
+    await joining
+    assert old.consumer.running_info().pulled == {"orders": "a || b || c"}
+    await stage.end()

@@ -28,6 +28,7 @@ from rocketapp.state.roll_out import (
     differences,
     not_yet_pulled,
     passed_over,
+    shared,
     shown,
     summary,
     united,
@@ -152,8 +153,9 @@ class SubscriptionGuard:
                 return
             await asyncio.sleep(_LOOK)
             present = await self._asked.others()
-            for name in set(behind) - present:
-                del self._said[name]
+            if present:  # otherwise no broker answers, or one has forgotten all members for a moment
+                for name in set(behind) - present:
+                    del self._said[name]
             await self._catch_up(present, behind)
 
     def _tell_narrow(self) -> None:
@@ -234,7 +236,11 @@ class SubscriptionGuard:
     def _learn(self, members: Iterable[str], asked: Asked) -> None:
         now = self._loop.time()
         self._seen.update(dict.fromkeys(members, now))
-        self._said.update(asked.said)
+        kinds: dict[int, Wants] = {id(one): one for one in (self._own, *(said.wants for said in self._said.values()))}
+        for name, said in asked.said.items():
+            wants = shared(said.wants, kinds.values())
+            kinds[id(wants)] = wants
+            self._said[name] = replace(said, wants=wants)
         self._silent.update(asked.silent)
         for name in asked.said:
             self._silent.pop(name, None)
@@ -247,7 +253,8 @@ class SubscriptionGuard:
 
     def _behind(self) -> list[str]:
         union = self._union()
-        return [name for name, said in self._said.items() if not_yet_pulled(union, said)]
+        whole = {topic: shown(data) for topic, data in union.items()}
+        return [name for name, said in self._said.items() if said.pulls != whole and not_yet_pulled(union, said)]
 
     def _adopt(self) -> None:
         """Pull and tell what all members want."""

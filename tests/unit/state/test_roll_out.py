@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.subscription import SubscriptionData, parse_tags
-from rocketapp.state.roll_out import Others, Said, differences, not_yet_pulled, passed_over, shown, summary, united
+from rocketapp.state.roll_out import (
+    Others,
+    Said,
+    differences,
+    not_yet_pulled,
+    passed_over,
+    shared,
+    shown,
+    summary,
+    united,
+)
 
 
 def wants(**topics: str) -> dict[str, SubscriptionData]:
@@ -33,6 +43,13 @@ def test_a_difference_names_the_member_the_topic_and_both_sides(
     mine: dict[str, str], theirs: dict[str, str], told: list[str]
 ) -> None:
     assert [str(one) for one in differences(wants(**mine), said(**theirs))] == told
+
+
+def test_what_members_say_alike_is_kept_once() -> None:
+    mine, other = wants(t="a || b", u="*"), wants(t="a")
+    assert shared(wants(t="b||a", u="*"), [other, mine]) is mine
+    for differing in (wants(t="a || b"), wants(t="a || b", u="x"), wants(t="a || b", v="*")):
+        assert shared(differing, [other, mine]) is differing
 
 
 def test_members_that_differ_alike_are_told_together() -> None:
