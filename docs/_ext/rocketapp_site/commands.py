@@ -38,7 +38,8 @@ def help_of(context: click.Context) -> str:
 
 def _row(record: tuple[str, str]) -> str:
     names, meaning = record
-    meaning = re.sub(r"([\d.]+)<=x<=([\d.]+)", r"\1 to \2", re.sub(r"x>=([\d.]+)", r"at least \1", meaning))
+    meaning = re.sub(r"x>=([\d.]+?)(?:\.0)?(?=\D|$)", r"at least \1", meaning)
+    meaning = re.sub(r"([\d.]+)<=x<=([\d.]+)", r"\1 to \2", meaning)
     return f"| `{names.replace('|', chr(92) + '|')}` | {cell(meaning)} |"
 
 
