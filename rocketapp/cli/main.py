@@ -118,8 +118,8 @@ def run_command(arguments: list[str] | None = None) -> int:
     code = _run(words, fail)
     try:
         flush()
-    except OSError as error:  # a full disk behind stdout
-        fail(describe(error))
+    except CommandError as error:  # a full disk behind stdout
+        fail(str(error))
         return code or FAILED
     return code
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rocketapp.cli.failure import discard_stdout
+from rocketapp.cli.failure import FAILED, CommandError, discard_stdout
 
 
 def say(text: str, *, flush: bool = False, colour: bool = False) -> None:
@@ -20,6 +20,15 @@ def say(text: str, *, flush: bool = False, colour: bool = False) -> None:
             print(text, flush=flush)
     except BrokenPipeError:
         discard_stdout()
+    except OSError as error:
+        raise _unwritten(error) from error
+
+
+def _unwritten(error: OSError) -> CommandError:
+    """For stdout that leads to a full disk. What is buffered is dropped, or it would fail again at the end."""
+    discard_stdout()
+    problem = (error.strerror or str(error)).lower()
+    return CommandError(f"stdout cannot be written: {problem}: see where it is redirected to", FAILED)
 
 
 def print_json(document: Any) -> None:
@@ -43,8 +52,10 @@ def open_streams() -> None:
 
 
 def flush() -> None:
-    """Write what is buffered. Raises OSError when it cannot be written, but not for a reader that is gone."""
+    """Write what is buffered. Raises CommandError when it cannot be written, but not for a reader that is gone."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         discard_stdout()
+    except OSError as error:
+        raise _unwritten(error) from error

@@ -119,6 +119,11 @@ class Operation:
         took = self._now() - began
         self._next = began + min(LONGEST_INTERVAL, took / _SHARE) - INTERVAL / 2
 
+    def joined(self) -> None:
+        """Every group knows its queues: a view shows that at once, before others are told that the app consumes."""
+        self._next = float("-inf")
+        self.take()
+
     def seen(self) -> Seen:
         """What is known of this process now."""
         view, blocked, now = self._view, self._blocked, self._now()

@@ -214,7 +214,12 @@ async def _run_worker(
             if timer.observe(now(), idle=idle, summary=report.summary) >= options.exit_when_idle:
                 stop.request(f"idle for {options.exit_when_idle:g} s")
 
-    keeper = None
+    def joined() -> None:
+        if own is not None:
+            own.operation.joined()
+        manager.ready()
+
+    keeper, own = None, None
     try:
         if settings.app.http:
             from rocketapp.cli.processes.operation import OwnDesk, Served
@@ -224,7 +229,7 @@ async def _run_worker(
         if needs_cluster(app, settings, may_embed=not options.no_embedded):
             keeper = make_keeper(_common(options), settings, code=code_of(app))
             settings = with_name_server(settings, await keeper.start())
-        worker = Worker(app, settings, expected_members=1, tell=hear, joined=manager.ready, plugins=plugins)
+        worker = Worker(app, settings, expected_members=1, tell=hear, joined=joined, plugins=plugins)
         last_line.summary = lambda: worker.summary
         clean = await worker.run(stop, exit_when_idle=options.exit_when_idle, always_report=False)
     except Exception as error:

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, user_place
@@ -205,18 +205,24 @@ async def _work(
     from rocketapp.cli.processes.stop import end_now
     from rocketapp.cli.processes.worker import Worker
 
-    plugins: Sequence[object] = ()
+    operation = None
     if settings.app.http:
         from rocketapp.cli.processes.operation import watched_by_parent
 
-        plugins, lifeline.hear = watched_by_parent(app, settings, spec["name"], reporter.tell)
+        operation, lifeline.hear = watched_by_parent(app, settings, spec["name"], reporter.tell)
+
+    def joined() -> None:
+        if operation is not None:
+            operation.joined()
+        reporter.tell(Report("joined"))
+
     worker = Worker(
         app,
         settings,
         expected_members=spec["members"],
         tell=reporter.tell,
-        joined=lambda: reporter.tell(Report("joined")),
-        plugins=plugins,
+        joined=joined,
+        plugins=[] if operation is None else [operation],
     )
 
     def last_words() -> None:

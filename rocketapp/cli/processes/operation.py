@@ -202,8 +202,8 @@ def _seen(number: int, one: _Worker, now: float) -> Seen:
 
 def watched_by_parent(
     app: RocketApp, settings: Settings, name: str, tell_parent: Callable[[Report], None]
-) -> tuple[Sequence[object], Callable[[Mapping[str, Any]], None]]:
-    """The plugins of a worker whose parent serves `--http`, and what hears the parent."""
+) -> tuple[Operation, Callable[[Mapping[str, Any]], None]]:
+    """The plugin of a worker whose parent serves `--http`, and what hears the parent."""
 
     def tell(kind: str, said: str) -> None:
         tell_parent(Report(kind, said=said))
@@ -223,7 +223,7 @@ def watched_by_parent(
         viewed=lambda view: tell("view", encode(view)),
         blocked=lambda event: tell("blocked", msgspec.json.encode(event).decode()),
     )
-    return (plugin,), hear
+    return plugin, hear
 
 
 def check_names(snapshots: Sequence[AppSnapshot], topic: str, group: str) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.cli.processes.service_manager import ServiceManager, Silence
+from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import Start
 from tests.unit.cli.processes import Command, wait_until
 
@@ -89,6 +90,19 @@ def test_a_run_tells_that_it_consumes_and_that_it_drains(
     assert (stopping["STOPPING"], stopping["STATUS"]) == ("1", "draining: SIGTERM")
     assert int(stopping["EXTEND_TIMEOUT_USEC"]) > 5_000_000
     run.ends(0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_says_it_consumes_is_ready_for_who_asks_by_http(
+    start: Start, write_app: WriteApp, systemd: Manager, workers: int
+) -> None:
+    write_app(WAITS)
+    words = ["run", "app", "--workers", str(workers), "--http", "127.0.0.1:0"]
+    run = start(*words, environment=systemd.environment)
+    http = Http(run)
+    systemd.hears("READY")
+    assert http.get("/ready").text.startswith("ready")
+    run.stops()
 
 
 def test_a_run_that_cannot_start_is_never_ready(start: Start, write_app: WriteApp, systemd: Manager) -> None:
