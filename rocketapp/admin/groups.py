@@ -8,10 +8,12 @@ from functools import partial
 
 from rocketapp.admin.cluster import AdminCluster, at_once
 from rocketapp.client.calls import admin
+from rocketapp.consumer.group.asked_members import said_of
 from rocketapp.errors import BrokerError, NoRouteError, ProtocolError, RequestTimeoutError, did_you_mean
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import RESERVED_GROUPS
 from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.roll_out import differences
 from rocketapp.wire.requests.running_info import RunningInfo
 from rocketapp.wire.requests.statistics import Connection, ConsumedOffset, ConsumerConnection
 
@@ -45,17 +47,13 @@ class ShownGroup:
     offsets: dict[MessageQueue, ConsumedOffset]
     told: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By member: what it says itself that it subscribes, topic and tags. Members that do not answer are left out."""
+    differ: bool = False
+    """Whether members subscribe differently: then each change of heartbeat changes what the group gets."""
 
     @property
     def lag(self) -> int:
         """Messages that are stored and not committed."""
         return sum(lag_of(done) for done in self.offsets.values())
-
-    @property
-    def differ(self) -> bool:
-        """Whether members subscribe differently: then each change of heartbeat changes what the group gets."""
-        said = list(self.told.values())
-        return any(one != said[0] for one in said)
 
 
 def lag_of(done: ConsumedOffset) -> int:
@@ -80,8 +78,13 @@ async def show_group(cluster: AdminCluster, group: str) -> ShownGroup:
     if not found.members and not found.offsets:
         await refuse_unknown(cluster, group)
     told = await at_once(partial(ask_member, cluster, group), [member.client_id for member in found.members])
-    said = {client_id: info.subscriptions for client_id, info in told if info is not None}
-    return replace(found, told={name: {data.topic: data.expression for data in wants} for name, wants in said.items()})
+    infos = {client_id: info for client_id, info in told if info is not None}
+    said = [said_of(client_id, info) for client_id, info in infos.items()]
+    return replace(
+        found,
+        told={name: {data.topic: data.expression for data in info.subscriptions} for name, info in infos.items()},
+        differ=any(differences(said[0].wants, one) for one in said[1:]),
+    )
 
 
 async def refuse_unknown(cluster: AdminCluster, group: str) -> None:

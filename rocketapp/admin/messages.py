@@ -39,13 +39,17 @@ async def _at_place(cluster: AdminCluster, message_id: str) -> Message | None:
         _, port, physical_offset = parse_offset_id(message_id)
     except ProtocolError:
         return None
-    for name, address in cluster.masters.items():
-        if split_address(address)[1] == port and physical_offset >= 0:
-            connection = await cluster.connection(name)
-            body = await messages.view(connection, physical_offset, cluster.timeout)
-            found = _decoded(body, name, decode_record(body).topic) if body else []
-            if found and found[0].offset_message_id == message_id.upper():
-                return found[0]
+    if physical_offset < 0:
+        return None
+
+    async def ask(connection: Connection, timeout: float) -> bytes | None:
+        return await messages.view(connection, physical_offset, timeout)
+
+    among = [name for name, address in cluster.masters.items() if split_address(address)[1] == port]
+    for name, body in (await cluster.from_reachable(ask, among=among)).items():
+        found = _decoded(body, name, decode_record(body).topic) if body else []
+        if found and found[0].offset_message_id == message_id.upper():
+            return found[0]
     return None
 
 

@@ -90,10 +90,7 @@ def _show(found: Sequence[tuple[str, CheckedGroup]]) -> None:
     if not found:
         say("nothing is subscribed")
     for cluster, one in found:
-        count = len(one.members)
-        where = f" on cluster {cluster}" if cluster else ""
-        alike = "" if one.differences or not count else ", all subscribe alike"
-        say(f"group {one.group}{where}: {count} member{'' if count == 1 else 's'}{alike}")
+        say(headline(cluster, one))
         if one.differences:
             rows = [(each.client_id, each.topic, each.theirs or "-", each.ours or "-") for each in one.differences]
             print_table(("MEMBER", "TOPIC", "SUBSCRIBES", "THIS APP"), rows)
@@ -101,6 +98,16 @@ def _show(found: Sequence[tuple[str, CheckedGroup]]) -> None:
             say(f"member {client_id} does not say what it subscribes")
         for topic in one.missing:
             say(f"topic {topic} does not exist: it is consumed as soon as it is created")
+
+
+def headline(cluster: str, one: CheckedGroup) -> str:
+    """The group, how many members it has, and whether those that say what they subscribe agree with the app."""
+    count, telling = len(one.members), len(one.members) - len(one.not_asked)
+    where = f" on cluster {cluster}" if cluster else ""
+    alike = ""
+    if telling and not one.differences:
+        alike = ", all subscribe alike" if telling == count else f", {telling} of them known to subscribe alike"
+    return f"group {one.group}{where}: {count} member{'' if count == 1 else 's'}{alike}"
 
 
 def _document(cluster: str, one: CheckedGroup) -> dict[str, Any]:

@@ -21,10 +21,13 @@ from rocketapp.admin.offsets import (
 )
 from rocketapp.admin.topics import create_topic, list_topics, show_topic
 from rocketapp.errors import NoRouteError, RequestTimeoutError
+from rocketapp.model.subscription import SubscriptionData
+from rocketapp.transport.stream import split_address
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import CommitRequest
+from rocketapp.wire.requests.running_info import RunningInfo
 from rocketapp.wire.requests.statistics import Connection, ConsumerConnection
 from tests.unit.admin.stage import Stage, stage
 from tests.unit.scripted import ScriptedServer, in_virtual_time, outcome
@@ -112,6 +115,35 @@ async def test_a_group_is_shown_with_members_and_lag() -> None:
         assert shown.lag == 3
         assert [(one.name, len(one.members), one.lag) for one in await list_groups(on.cluster)] == [("billing", 1, 3)]
         assert isinstance(await outcome(show_group(on.cluster, "missing")), NoRouteError)
+
+
+@pytest.mark.parametrize(("theirs", "differ"), [("b||a", False), ("b || c", True)])
+def test_members_subscribe_differently_when_they_want_other_messages(theirs: str, differ: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        async with stage() as on:
+            server = await ScriptedServer(on.broker.network, "10.0.0.9:10911").start()
+            members = tuple(Connection(name, "10.0.0.7:1", "JAVA", 399) for name in ("one", "other"))
+            known = ConsumerConnection(members, (), "", "CLUSTERING", "")
+            wants = {"one": ("a || b", "%RETRY%billing"), "other": (theirs, "")}
+
+            def tell(command: Command) -> Command:
+                assert command.fields is not None
+                expression, retry = wants[command.fields["clientId"]]
+                tags = frozenset(tag.strip() for tag in expression.split("||"))
+                said = [SubscriptionData("orders", expression, tags)]
+                said += [SubscriptionData(retry, "*", frozenset())] if retry else []
+                return Command.response(command, 0, body=RunningInfo({}, tuple(said)).encode())
+
+            server.answers[203] = lambda command: Command.response(command, 0, body=known.encode())
+            server.answers[208] = lambda command: Command.response(command, 0, body=b'{"offsetTable":{}}')
+            server.answers[307] = tell
+            on.cluster.masters = {"broker-a": server.address}
+            shown = await show_group(on.cluster, "billing")
+            assert shown.told["other"] == {"orders": theirs}
+            assert shown.differ is differ
+
+    story()
 
 
 @in_virtual_time
@@ -244,6 +276,18 @@ async def test_a_message_is_found_at_its_place() -> None:
         (message,) = await find_by_id(on.cluster, answer.fields["msgId"])
         assert (message.body, str(message.queue)) == (b"hello", "orders@broker-a:2")
         assert await find_by_id(on.cluster, "7F000001000C06D1C4A40D4E5C5E0000") == []
+
+
+@in_virtual_time
+async def test_a_message_is_found_at_its_place_while_a_broker_of_the_same_port_is_away() -> None:
+    async with stage() as on:
+        answer = await on.client.send("orders", b"hello", queue_id=2)
+        assert answer.fields is not None
+        port = split_address(on.cluster.masters["broker-a"])[1]
+        on.cluster.masters = {"broker-0": f"10.0.0.9:{port}", **on.cluster.masters}
+        (message,) = await find_by_id(on.cluster, answer.fields["msgId"])
+        assert message.body == b"hello"
+        assert list(on.cluster.silent) == ["broker-0"]
 
 
 @in_virtual_time

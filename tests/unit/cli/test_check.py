@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rocketapp.admin.checking import CheckedGroup
+from rocketapp.cli.commands.check import headline
 from tests.peers.commands import Commands
 from tests.unit.cli.conftest import PRELUDE, Start
 from tests.unit.cli.processes import Command
@@ -70,6 +72,22 @@ def test_check_says_what_is_missing_and_who_subscribes_otherwise(
         f"rocketapp: consumer.subscription_guard: group shop: member {member} subscribes orders with paid || refunded, "
         "this app with paid || shipped: stop that member before, or roll out"
     ) in refused.err
+
+
+@pytest.mark.parametrize(
+    ("not_asked", "says"),
+    [
+        ((), "group shop: 2 members, all subscribe alike"),
+        (("b",), "group shop: 2 members, 1 of them known to subscribe alike"),
+        (("a", "b"), "group shop: 2 members"),
+    ],
+    ids=["all say", "one says", "none says"],
+)
+def test_members_that_do_not_say_what_they_subscribe_are_not_called_alike(
+    not_asked: tuple[str, ...], says: str
+) -> None:
+    group = CheckedGroup(group="shop", members=("a", "b"), differences=(), not_asked=not_asked, missing=())
+    assert headline("", group) == says
 
 
 @pytest.mark.parametrize(
