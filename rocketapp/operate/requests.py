@@ -8,7 +8,7 @@ machine alone, and never for a form of another site.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 from urllib.parse import parse_qs
@@ -17,14 +17,14 @@ from rocketapp.errors import RocketAppError
 from rocketapp.operate.durations import added
 from rocketapp.operate.page import CONTENT_POLICY, page
 from rocketapp.operate.together import together
-from rocketapp.operate.verdict import MOST, Verdict, judge
-from rocketapp.operate.view import Desk, Now, snapshots_of
+from rocketapp.operate.verdict import MOST, judge
+from rocketapp.operate.view import Desk, snapshots_of
 from rocketapp.plugin import AppSnapshot, Metric
 from rocketapp.plugins.prometheus import CONTENT_TYPE, exposition
 
 TEXT: Final = "text/plain; charset=utf-8"
 _READ = ("GET", "HEAD")
-_DESCRIBED = ("/docs", "/asyncapi.json")
+_CHANGES: Final = ("/pause", "/resume")
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """A proxy on this machine passes on what comes from elsewhere."""
 
@@ -54,37 +54,35 @@ class Response:
 
 def answer(request: Request, desk: Desk, host: str) -> Response:
     """`host`: the name or address of `--http`, under which the page may be opened as well."""
-    if request.path in ("/pause", "/resume"):
+    if request.path in _CHANGES:
         return _change(request, desk, host)
-    reads = {"/health": _health, "/ready": _ready, "/metrics": _metrics, "/": _page, "/doctor": _doctor}
-    read = reads.get(request.path)
-    is_described = request.path in _DESCRIBED
-    if read is None and not is_described:
-        return _text(404, "there are /, /health, /ready, /metrics, /doctor, /docs and /asyncapi.json")
+    read = _READS.get(request.path)
+    if read is None:
+        return _text(404, f"there are {', '.join(_READS)}")
     if request.method not in _READ:
         return _text(405, "GET is needed", Allow="GET, HEAD")
-    if (is_described or read in (_page, _doctor)) and (problem := _strange_host(request, host)):
+    if request.path not in _FOR_ALL and (problem := _strange_host(request, host)):
         return _text(403, problem)
-    if read is None:
-        return _described(request.path, desk)
-    now = desk.now()
-    return read(now, judge(now))
+    return read(desk)
 
 
-def _health(_now: Now, verdict: Verdict) -> Response:
+def _health(desk: Desk) -> Response:
+    verdict = judge(desk.now())
     if verdict.is_alive:
         return _text(200, "alive")
     return _text(503, "\n".join(["the event loop does not run", *(one.text for one in verdict.findings[:MOST])]))
 
 
-def _ready(_now: Now, verdict: Verdict) -> Response:
+def _ready(desk: Desk) -> Response:
+    verdict = judge(desk.now())
     lines = ["ready" if verdict.is_ready else "not ready", *(one.text for one in verdict.findings[:MOST])]
     if len(verdict.findings) > MOST:
         lines.append(f"and {len(verdict.findings) - MOST} more")
     return _text(200 if verdict.is_ready else 503, "\n".join(lines))
 
 
-def _metrics(now: Now, verdict: Verdict) -> Response:
+def _metrics(desk: Desk) -> Response:
+    now = desk.now()
     known = snapshots_of(now.processes) + ([] if now.gone is None else [now.gone])
     app = together(known) if known else AppSnapshot(cache_limit_bytes=0, groups=())
     own = (
@@ -93,7 +91,7 @@ def _metrics(now: Now, verdict: Verdict) -> Response:
             kind="gauge",
             unit="1",
             meaning="1 when /ready says so.",
-            samples=(({}, int(verdict.is_ready)),),
+            samples=(({}, int(judge(now).is_ready)),),
         ),
         Metric(
             name="rocketapp.processes",
@@ -115,35 +113,55 @@ def _metrics(now: Now, verdict: Verdict) -> Response:
     return Response(status=200, body=text.encode(), content_type=CONTENT_TYPE)
 
 
-def _page(now: Now, verdict: Verdict) -> Response:
+def _page(desk: Desk) -> Response:
+    now = desk.now()
     headers = {"Content-Security-Policy": CONTENT_POLICY, "Referrer-Policy": "same-origin"}
-    body = page(now, verdict).encode("utf-8", "replace")
+    body = page(now, judge(now)).encode("utf-8", "replace")
     return Response(status=200, body=body, content_type="text/html; charset=utf-8", headers=headers)
 
 
-def _doctor(now: Now, verdict: Verdict) -> Response:
+def _doctor(desk: Desk) -> Response:
     import msgspec
 
+    now = desk.now()
+    verdict = judge(now)
     said = {"app": now.app, "ready": verdict.is_ready, "findings": verdict.findings[:MOST]}
     return Response(status=200, body=msgspec.json.encode(said), content_type="application/json")
 
 
-def _described(path: str, desk: Desk) -> Response:
-    """What the app receives and sends; nothing of it is imported before it is asked for."""
-    try:
-        document = desk.describe()
-    except RocketAppError as error:
-        return _text(503, str(error))
-    if path == "/asyncapi.json":
-        return Response(status=200, body=document, content_type="application/json")
+def _docs(desk: Desk) -> Response:
+    """What the app receives and sends, for people; nothing of it is imported before it is asked for."""
+    described = _asyncapi(desk)
+    if described.status != 200:
+        return described
     import msgspec
 
     from rocketapp.asyncapi.page import CONTENT_POLICY as OF_DOCS
     from rocketapp.asyncapi.page import page_of
 
-    body = page_of(msgspec.json.decode(document)).encode()
+    body = page_of(msgspec.json.decode(described.body)).encode()
     headers = {"Content-Security-Policy": OF_DOCS}
     return Response(status=200, body=body, content_type="text/html; charset=utf-8", headers=headers)
+
+
+def _asyncapi(desk: Desk) -> Response:
+    try:
+        return Response(status=200, body=desk.describe(), content_type="application/json")
+    except RocketAppError as error:
+        return _text(503, str(error))
+
+
+_READS: Final[Mapping[str, Callable[[Desk], Response]]] = {
+    "/": _page,
+    "/health": _health,
+    "/ready": _ready,
+    "/metrics": _metrics,
+    "/doctor": _doctor,
+    "/docs": _docs,
+    "/asyncapi.json": _asyncapi,
+}
+_FOR_ALL: Final = frozenset({"/health", "/ready", "/metrics"})
+"""Probes and metrics; the others name handlers and failures."""
 
 
 def _change(request: Request, desk: Desk, host: str) -> Response:
