@@ -287,6 +287,7 @@ class Group:
             tasks=self.tasks,
             epochs=count(1),
             begun=self.begun,
+            taken=self.direct.running,
         )
 
     def _new_pull_context(self) -> PullContext:

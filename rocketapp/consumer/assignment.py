@@ -10,7 +10,7 @@ changes nothing. There is never more than one session, so never more than one pu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -76,6 +76,8 @@ class AssignmentContext:
     epochs: Iterator[int]
     begun: asyncio.Future[None]
     """Done when pulls may start."""
+    taken: Callable[[MessageQueue], list[asyncio.Future[Any]]]
+    """Calls that run here for messages of a queue which its owner has handed to us."""
 
 
 class Assignment:
@@ -200,6 +202,8 @@ class Assignment:
         lock = await self._beginning.locked() if self._way.needs_lock else None
         at_rest = True
         try:
+            if lock is not None:
+                await self._through_with_taken()
             if self._handed_over and lock is None:
                 await previous_owner_is_through(self._context.brokers, self.queue, self._ended)
                 self._handed_over = self.is_ending
@@ -216,6 +220,13 @@ class Assignment:
                 await self._context.leases.give_back(lock)
             elif lock is not None:
                 self._context.leases.drop(lock)
+
+    async def _through_with_taken(self) -> None:
+        """Its owner before may have died while we handle a message for it: two handlers must not overlap."""
+        while not self.is_ending and (running := self._context.taken(self.queue)):
+            text = "a message that its owner before has handed to us is still handled"
+            self._context.pull.stall_reasons.still(self.queue, text, kind="taken", patience=_TRY_AGAIN)
+            await self._wait(*running)
 
     async def _consume(self, process_queue: ProcessQueue[Message], lock: Lock | None) -> tuple[bool, Correction | None]:
         """Pull and deliver until the session ends.

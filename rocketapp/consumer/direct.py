@@ -80,6 +80,11 @@ class DirectCalls:
         """Take nothing more; what was taken goes on."""
         self._stopped = True
 
+    def running(self, queue: MessageQueue) -> list[asyncio.Future[Any]]:
+        """What runs of this queue; each is done when its call has ended."""
+        about = (queue.broker_name, queue.topic, queue.queue_id)
+        return [answer for key, answer in self._running.items() if key[:3] == about]
+
     def take(self, message: Message, *, by_member: bool) -> asyncio.Future[DirectResult] | str:
         """What becomes of the message, later; or why it is not taken. `by_member`: a tool asks otherwise."""
         queue = message.queue

@@ -150,3 +150,18 @@ async def test_a_start_goes_on_waiting_for_a_member_while_the_broker_does_not_an
     await joining
     assert old.consumer.running_info().pulled == {"orders": "a || b || c"}
     await stage.end()
+
+
+@scenario
+async def test_in_order_a_queue_is_not_begun_beside_a_message_of_it_that_was_taken_for_its_owner_before() -> None:
+    stage, slow = Groups(Topic(name="orders", orderly=True)), Slow(90.0)
+    await stage.begin()
+    await stage.send_tags("a", 1)
+    owner = await stage.member(orders="a")
+    await stage.member(orders="b", handle=slow)
+    sent = [await stage.sender.send("orders", "D", tag="b") for _ in range(2)]
+    await stage.until(lambda: slow.running)
+    owner.crash()
+    await stage.until(lambda: set(slow.ended) >= set(sent), 500)
+    assert slow.most == 1
+    await stage.end()
