@@ -50,6 +50,7 @@ def test_files_hold_the_folders_name_where_rocketapp_came_from_and_no_mark_of_th
         ".gitignore",
     }
     assert [file for file, text in texts.items() if re.search(r"\{\{|\{%|\baudit\b", text)] == []
+    assert {".rocketapp/", ".rocketapp.replay-*"} <= set(texts[project / ".gitignore"].splitlines())
     named = tomllib.loads((project / "pyproject.toml").read_text())["project"]["name"]
     assert named == (f"rocketapp-{NAME}" if template == "plugin" else NAME)
     beside = [f"-e {(ROOT / 'contrib/rocketapp-pyspark').as_uri()}"] if template == "pipeline" else []

@@ -86,7 +86,8 @@ def replay_command(
     elif not state.ends:
         say(f"group {group} has no dead letters{one.near}")
     else:
-        say(f"replayed {state.replayed} dead letters of group {group}; {file.path} says so")
+        letters = "dead letter" if state.replayed == 1 else "dead letters"
+        say(f"replayed {state.replayed} {letters} of group {group}; {file.path} says so")
     return DONE
 
 
