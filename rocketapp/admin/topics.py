@@ -48,12 +48,16 @@ class ShownTopic:
         return sum(held.max_offset - held.min_offset for held in self.offsets.values())
 
 
+async def kinds_of_topics(cluster: AdminCluster) -> dict[str, Kind]:
+    """What each topic is for, by its name, sorted."""
+    own = {*cluster.masters, *(broker.cluster for broker in await cluster.client.brokers())}
+    return {name: kind_of(name, own) for name in await cluster.topics()}
+
+
 async def list_topics(cluster: AdminCluster, *, every: bool = False) -> list[ListedTopic]:
     """The topics, sorted; `every`: those of retries, dead letters and the system too."""
-    names = await cluster.topics()
-    own = {*cluster.masters, *{broker.cluster for broker in await cluster.client.brokers()}}
-    chosen = [(name, kind_of(name, own)) for name in names]
-    chosen = [(name, kind) for name, kind in chosen if every or kind == "normal"]
+    kinds = await kinds_of_topics(cluster)
+    chosen = [(name, kind) for name, kind in kinds.items() if every or kind == "normal"]
 
     async def one(named: tuple[str, Kind]) -> ListedTopic | None:
         name, kind = named

@@ -34,9 +34,9 @@ def topics(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list
     """Those that users create: not those of retries, dead letters and the system."""
 
     async def names(cluster: AdminCluster) -> list[str]:
-        from rocketapp.admin.topics import kind_of
+        from rocketapp.admin.topics import kinds_of_topics
 
-        return [name for name in await cluster.topics() if kind_of(name, set(cluster.masters)) == "normal"]
+        return [name for name, kind in (await kinds_of_topics(cluster)).items() if kind == "normal"]
 
     return _beginning(incomplete, _asked(ctx, names))
 

@@ -162,6 +162,13 @@ FIGURES: Final = (
         _unmatched,
     ),
     Figure(
+        "rocketapp.group.handed_over",
+        "counter",
+        "{message}",
+        "Messages that no handler here takes and another member has done.",
+        _groups(lambda group: group.handed_over),
+    ),
+    Figure(
         "rocketapp.group.pulls",
         "counter",
         "{pull}",

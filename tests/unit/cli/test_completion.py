@@ -44,7 +44,7 @@ def test_apps_topics_and_groups_are_completed(start: Start, folder: Path) -> Non
     (folder / "shop").mkdir()
     (folder / "shop/__init__.py").write_text("app = RocketApp('shop')\n")
     address = start("broker", "--memory").says(r"serving on (\S+)")[1]
-    for topic in ("orders", "order-events", "stock"):
+    for topic in ("orders", "order-events", "stock", "DefaultCluster"):
         start("send", topic, "x", "--name-server", address).ends(0)
 
     def completed(words: str) -> list[str]:
@@ -60,6 +60,7 @@ def test_apps_topics_and_groups_are_completed(start: Start, folder: Path) -> Non
     assert completed("rocketapp run b") == ["billing", "billing:other"]
     assert completed("rocketapp doctor s") == ["shop"]
     assert completed(f"rocketapp topic show --name-server {address} ord") == ["order-events", "orders"]
+    assert completed(f"rocketapp topic show --name-server {address} Def") == []  # RocketMQ's own
     assert completed("rocketapp topic show ord") == []  # nothing names a cluster
 
 

@@ -39,6 +39,7 @@ def app(topic: str = "orders") -> AppSnapshot:
         pulls=9,
         handlers=(handler,),
         unmatched={"orders": 4},
+        handed_over=3,
         queues=(queue(0, end=30), queue(1, end=None, lease="held")),
     )
     return AppSnapshot(cache_limit_bytes=1000, groups=(group,))
@@ -77,6 +78,7 @@ def test_every_figure_is_there_with_its_labels() -> None:
         (("error_type", "SendUnknown"), ("messaging_destination_name", "parcels")): 12
     }
     assert found["rocketapp_group_unmatched_total"] == {(group[0], orders, group[1]): 4}
+    assert found["rocketapp_group_handed_over_total"] == {group: 3}
     assert found["rocketapp_group_pulls_total"] == {group: 9}
     assert found["rocketapp_group_queues"] == {group: 2}
     assert found["rocketapp_group_queues_standing_still"] == {group: 1}
