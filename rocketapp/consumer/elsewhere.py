@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from rocketapp.client.calls import direct
 from rocketapp.consumer.group.brokers import Brokers
@@ -26,6 +26,7 @@ from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.direct import SUCCESS, DirectRequest
 
+W = TypeVar("W")
 AT_ONCE = 8
 """Messages of one topic that are handed over at the same time: a broker waits in one of its few threads for each."""
 ANSWER_TIMEOUT = 12.0
@@ -148,7 +149,8 @@ class Elsewhere:
                     self.handed_over += 1
                     return
                 problem = f"member {member} does not take it: {refusal.why}"
-                waits = self._wait(message, problem, is_new=not waits)
+                self._wait(message, problem, is_new=not waits)
+                waits = True
                 if refusal.may_run:
                     # Waited for like a handler here, during a stop too.
                     perhaps_at_it = member
@@ -184,7 +186,7 @@ class Elsewhere:
             raise FailedElsewhereError(f"member {member}: {answer.remark or answer.result}")
         return None
 
-    def _wait(self, message: Message, problem: str, *, is_new: bool) -> bool:
+    def _wait(self, message: Message, problem: str, *, is_new: bool) -> None:
         queue = message.queue
         assert queue is not None
         self._waiting[queue] += is_new
@@ -193,7 +195,6 @@ class Elsewhere:
             f"{count} message{'s' * (count > 1)} that this app has no handler for wait{'s' * (count == 1)}: {problem}"
         )
         self._stall_reasons.still(queue, text, kind="elsewhere", patience=_TELL_AFTER, place=OF_ELSEWHERE)
-        return True
 
     def _wait_no_more(self, message: Message) -> None:
         queue = message.queue
@@ -202,6 +203,24 @@ class Elsewhere:
         if not self._waiting[queue]:
             del self._waiting[queue]
             self._stall_reasons.moving(queue, place=OF_ELSEWHERE)
+
+
+class Unmatched(Generic[W]):
+    """For one way of consuming: what becomes of messages that no handler here takes."""
+
+    def __init__(self, elsewhere: Elsewhere | None, make: Callable[[Handler], W]) -> None:
+        """`make(handler)`: what calls it in this way. Without `elsewhere` such messages are done."""
+        self._elsewhere, self._make = elsewhere, make
+        self._made: dict[str, W] = {}
+
+    def __call__(self, topic: str, messages: Sequence[Message]) -> list[tuple[W | None, Sequence[Message]]]:
+        """Runs of messages, in their order: what hands them to a member that wants them, or None for those done."""
+        if self._elsewhere is None:
+            return [(None, messages)]
+        runs = self._elsewhere.split(topic, messages)
+        if topic not in self._made and any(is_wanted for is_wanted, _ in runs):
+            self._made[topic] = self._make(self._elsewhere.handler(topic))
+        return [(self._made[topic] if is_wanted else None, run) for is_wanted, run in runs]
 
 
 def _as_here(topic: ConsumedTopic) -> Subscription:

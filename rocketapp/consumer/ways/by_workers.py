@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.elsewhere import Elsewhere
+from rocketapp.consumer.elsewhere import Elsewhere, Unmatched
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.ways.delivery import NewQueue
@@ -14,7 +13,7 @@ from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Workers
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.wire.record import Message, decode_records
+from rocketapp.wire.record import decode_records
 
 
 class WayByWorkers:
@@ -25,22 +24,8 @@ class WayByWorkers:
 
     def __init__(self, workers: WorkersOfHandlers, elsewhere: Elsewhere | None = None) -> None:
         """`elsewhere`: what becomes of messages that no handler takes; None: they are done."""
-        self._workers, self._elsewhere = workers, elsewhere
-        self._workers_elsewhere: dict[str, Workers] = {}
-
-    def unmatched(self, topic: str, messages: Sequence[Message]) -> list[tuple[Workers | None, Sequence[Message]]]:
-        """Messages that no handler takes: what hands them to other members that want them, or None."""
-        if self._elsewhere is None:
-            return [(None, messages)]
-        runs = self._elsewhere.split(topic, messages)
-        return [(self._handing_over(topic) if is_wanted else None, run) for is_wanted, run in runs]
-
-    def _handing_over(self, topic: str) -> Workers:
-        known = self._workers_elsewhere.get(topic)
-        if known is None and self._elsewhere is not None:
-            known = self._workers_elsewhere[topic] = self._workers.one(self._elsewhere.handler(topic))
-        assert known is not None
-        return known
+        self._workers = workers
+        self.unmatched: Unmatched[Workers] = Unmatched(elsewhere, workers.one)
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """With a span: one message that is not finished holds up the committed offset of all above it."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rocketapp.consumer.crashes import Crashes
+from rocketapp.consumer.elsewhere import Unmatched
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.suspect_line import SuspectLine
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
@@ -40,8 +41,7 @@ class KeyedContext:
     prompt: Prompt
     tasks: Tasks
     key_watches: KeyWatches
-    unmatched: Callable[[str, Sequence[Message]], list[tuple[Workers | None, Sequence[Message]]]]
-    """By topic: what becomes of messages that no handler takes; None: they are done."""
+    unmatched: Unmatched[Workers]
     crashes: Crashes | None = None
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.elsewhere import Elsewhere
+from rocketapp.consumer.elsewhere import Elsewhere, Unmatched
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.stall_reasons import StallReasons
@@ -54,13 +54,12 @@ class OrderlyWay:
         """
         self.waits: StallReasons = StallReasons(group, observe, asyncio.get_running_loop().time)
         """Queues that wait for a free call of their handler. They are pulled all the same."""
+        unmatched = Unmatched(elsewhere, self._executor)
         self._context = OrderlyContext(
-            stats, retries, prompt, tasks=Tasks(observe), waits=self.waits, unmatched=self._unmatched, crashes=crashes
+            stats, retries, prompt, tasks=Tasks(observe), waits=self.waits, unmatched=unmatched, crashes=crashes
         )
         self._threads = threads
         self._executors: list[SerialExecutor] = []
-        self._elsewhere = elsewhere
-        self._executors_elsewhere: dict[str, SerialExecutor] = {}
         self._tables = {
             topic.topic: TagTable((self._executor(each), each.subscription.tags) for each in topic.handlers)
             for topic in topics
@@ -72,17 +71,6 @@ class OrderlyWay:
         executor = SerialOnLoop(handler) if is_async else SerialInThreads(handler, self._threads)
         self._executors.append(rated_serial(executor))
         return self._executors[-1]
-
-    def _unmatched(
-        self, topic: str, messages: Sequence[Message]
-    ) -> list[tuple[SerialExecutor | None, Sequence[Message]]]:
-        """Messages that no handler takes: what hands them to other members that want them, or None."""
-        if self._elsewhere is None:
-            return [(None, messages)]
-        runs = self._elsewhere.split(topic, messages)
-        if topic not in self._executors_elsewhere and any(is_wanted for is_wanted, _ in runs):
-            self._executors_elsewhere[topic] = self._executor(self._elsewhere.handler(topic))
-        return [(self._executors_elsewhere[topic] if is_wanted else None, run) for is_wanted, run in runs]
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> OrderlyDelivery:
         """The delivery of a new session under this lock."""

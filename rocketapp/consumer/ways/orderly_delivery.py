@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from rocketapp.consumer.crashes import Crashes
+from rocketapp.consumer.elsewhere import Unmatched
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import first_of, last_of, messages_of
 from rocketapp.consumer.stall_reasons import StallReasons
@@ -47,8 +48,7 @@ class OrderlyContext:
     tasks: Tasks
     waits: StallReasons
     """Queues that wait for a free call of their handler."""
-    unmatched: Callable[[str, Sequence[Message]], list[tuple[SerialExecutor | None, Sequence[Message]]]]
-    """By topic: what becomes of messages that no handler takes; None: they are done."""
+    unmatched: Unmatched[SerialExecutor]
     crashes: Crashes | None = None
     """Where is noted down what is in hand; None: nowhere."""
     deliveries: dict[OrderlyDelivery, None] = field(default_factory=dict)
