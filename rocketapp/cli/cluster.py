@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from rocketapp.cli.failure import CommandError
 
 if TYPE_CHECKING:
+    from rocketapp.app.app import RocketApp
     from rocketapp.app.settings.settings import Settings
     from rocketapp.client.instance import ClientInstance
+    from rocketapp.model.subscription import Subscription
 
 
 async def find_name_server(settings: Settings) -> str:
@@ -54,3 +56,15 @@ async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
         yield client
     finally:
         await client.stop()
+
+
+def clusters_of(
+    app: RocketApp, settings: Settings, subscriptions: Sequence[Subscription]
+) -> Iterator[tuple[str, Settings, list[Subscription]]]:
+    """Each cluster that an app consumes from: its name, the settings that lead there, and what is subscribed there."""
+    from rocketapp.app.declare.phases import declared_of
+
+    declared = declared_of(app)
+    for cluster in dict.fromkeys(one.cluster for one in subscriptions):
+        client = replace(settings.client, name_server=declared.clusters[cluster]) if cluster else settings.client
+        yield cluster, replace(settings, client=client), [one for one in subscriptions if one.cluster == cluster]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -56,16 +55,12 @@ async def _check(
     """By the name of its cluster every group; the unnamed one is empty."""
     from rocketapp.admin.checking import check_groups
     from rocketapp.admin.cluster import AdminCluster
-    from rocketapp.app.declare.phases import declared_of
-    from rocketapp.cli.cluster import connected
+    from rocketapp.cli.cluster import clusters_of, connected
     from rocketapp.errors import RocketAppError
 
-    declared = declared_of(app)
     found: list[tuple[str, CheckedGroup]] = []
-    for cluster in dict.fromkeys(one.cluster for one in subscriptions):
-        own = [one for one in subscriptions if one.cluster == cluster]
-        named = replace(settings.client, name_server=declared.clusters[cluster]) if cluster else settings.client
-        async with connected(replace(settings, client=named)) as client:
+    for cluster, there, own in clusters_of(app, settings, subscriptions):
+        async with connected(there) as client:
             try:
                 checked = await check_groups(await AdminCluster.of(client), _wants(own))
             except RocketAppError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,17 +131,13 @@ def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
 async def _ask_clusters(
     found: Diagnosis, app: RocketApp, settings: Settings, subscriptions: Sequence[Subscription]
 ) -> None:
-    from rocketapp.app.declare.phases import declared_of
-    from rocketapp.cli.cluster import connected
+    from rocketapp.cli.cluster import clusters_of, connected
     from rocketapp.operate.cluster import ClusterLook
     from rocketapp.operate.verdict import Finding
 
-    declared = declared_of(app)
-    for cluster in dict.fromkeys(one.cluster for one in subscriptions):
-        own = [one for one in subscriptions if one.cluster == cluster]
-        named = replace(settings.client, name_server=declared.clusters[cluster]) if cluster else settings.client
+    for _, there, own in clusters_of(app, settings, subscriptions):
         try:
-            async with connected(replace(settings, client=named)) as client:
+            async with connected(there) as client:
                 look = ClusterLook(client, settings.client.request_timeout, runs=bool(found.asked))
                 await _look(found, look, own, settings)
         except CommandError as error:
