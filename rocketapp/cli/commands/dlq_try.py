@@ -61,18 +61,21 @@ def try_command(
         loaded = load_app(app)
         read = read_settings({"client": {"name_server": name_server}} if name_server else {}, file=settings, app=loaded)
         groups = sorted({one.group for one in subscriptions_of(loaded, read)})
-        chosen = _group(groups, group)
+        chosen = chosen_group(app, groups, group)
         return run_on(read, lambda cluster: _try(cluster, loaded, read, chosen, which, as_json=as_json))
     except CommandError as error:
         error.traceback = traceback
         raise
 
 
-def _group(groups: list[str], wanted: str | None) -> str:
+def chosen_group(app: str, groups: list[str], wanted: str | None) -> str:
+    """The group whose dead letter is tried: the one that is named, or the only one. Raises CommandError."""
+    if not groups:
+        raise CommandError(f"{app}: nothing is subscribed, so no handler could take it: see rocketapp routes {app}")
     if wanted is None and len(groups) != 1:
-        raise CommandError(f"the app has {len(groups)} groups: choose one with --group: {', '.join(groups)}")
+        raise CommandError(f"{app} has {len(groups)} groups: choose one with --group: {', '.join(groups)}")
     if wanted is not None and wanted not in groups:
-        raise CommandError(f"--group {wanted}: the app has no such group: it has {', '.join(groups)}")
+        raise CommandError(f"--group {wanted}: {app} has no such group: it has {', '.join(groups)}")
     return wanted or groups[0]
 
 

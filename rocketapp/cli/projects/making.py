@@ -67,7 +67,10 @@ def update(folder: Path, source: Source | None) -> list[str] | None:
         versions.read(bundle.resolve())
         template = versions.template
         if not folder_of(template).is_dir():
-            raise CommandError(f"{folder} was made of the template {template!r}, which this rocketapp does not have")
+            raise CommandError(
+                f"{folder} was made of the template {template!r}, which this rocketapp does not have: "
+                "run the rocketapp that made it, or a newer one"
+            )
         data = {} if source is None else _sources(template, source)
         if not versions.add(folder_of(template)) and not data:
             return None

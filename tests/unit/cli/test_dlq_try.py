@@ -10,7 +10,8 @@ import pytest
 
 from rocketapp import DeadLetter, Message, Outcomes, Policy, Retry, RocketApp, Skip, Stop
 from rocketapp.app.run.alone import handlers_alone
-from rocketapp.cli.commands.dlq_try import call_handler, judge
+from rocketapp.cli.commands.dlq_try import call_handler, chosen_group, judge
+from rocketapp.cli.failure import CommandError
 from rocketapp.testing.stage import settings_of
 
 
@@ -72,3 +73,20 @@ async def test_the_word_is_that_of_production(
         said = judge(found, message, *await call_handler(found, message))
     assert (said[0], said[2]) == (word, done)
     assert text in said[1]
+
+
+@pytest.mark.parametrize(
+    ("groups", "wanted", "says"),
+    [
+        ([], None, "app:app: nothing is subscribed, so no handler could take it: see rocketapp routes app:app"),
+        ([], "shop", "app:app: nothing is subscribed, so no handler could take it: see rocketapp routes app:app"),
+        (["a", "b"], None, "app:app has 2 groups: choose one with --group: a, b"),
+        (["a"], "b", "--group b: app:app has no such group: it has a"),
+    ],
+)
+def test_a_group_that_cannot_be_chosen_is_refused_with_the_mend(
+    groups: list[str], wanted: str | None, says: str
+) -> None:
+    with pytest.raises(CommandError) as refused:
+        chosen_group("app:app", groups, wanted)
+    assert str(refused.value) == says
