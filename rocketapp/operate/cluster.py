@@ -82,7 +82,7 @@ class ClusterLook:
             by_broker.setdefault(queue.broker_name, []).append(queue)
         await asyncio.gather(*(self._of_broker(state, name, some) for name, some in by_broker.items()))
         if by_broker and not state.members:
-            waiting = f", and {state.lag} messages wait" if state.lag else ""
+            waiting = f", and {_waiting(state.lag)}" if state.lag else ""
             text = f"group {group} has no members: nothing consumes its topics{waiting}"
             mend = "its log says why it could not join" if self._runs else "start the app: rocketapp run"
             state.findings.append(Finding(text=text, mend=mend, needs_person=True))
@@ -123,9 +123,11 @@ def standing(before: GroupState, after: GroupState, seconds: float) -> Iterator[
     for one in after.queues:
         known = earlier.get(one.queue)
         if known is not None and known.lag and one.committed == known.committed:
-            reason = (
-                f"{one.lag} messages wait from offset {one.committed} on, and nothing was committed for {seconds:g} s"
-            )
+            reason = f"{_waiting(one.lag)} from offset {one.committed} on, and nothing was committed for {seconds:g} s"
             text = line_of(StandingStill(after.group, one.queue, reason)).text
             mend = "the log of the member that owns it says why; with run --http this command does as well"
             yield Finding(text=text, mend=mend, seconds=seconds, needs_person=True)
+
+
+def _waiting(count: int) -> str:
+    return "1 message waits" if count == 1 else f"{count} messages wait"

@@ -8,6 +8,8 @@ import pytest
 
 from rocketapp.admin.topics import create_topic
 from rocketapp.operate.cluster import ClusterLook
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.requests.offsets import CommitRequest
 from tests.unit.admin.stage import stage
 from tests.unit.scripted import in_virtual_time
 
@@ -35,3 +37,17 @@ async def test_a_group_without_members_is_mended_by_starting_the_app_unless_it_r
         (finding,) = state.findings
         assert finding.text == "group billing has no members: nothing consumes its topics"
         assert mend in finding.mend
+
+
+@in_virtual_time
+@pytest.mark.parametrize(("count", "says"), [(1, "and 1 message waits"), (2, "and 2 messages wait")])
+async def test_what_waits_for_a_group_without_members_is_counted(count: int, says: str) -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=1)
+        request = CommitRequest("billing", "orders", 0, 0)
+        await on.client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, request.to_fields())
+        for _ in range(count):
+            await on.client.send("orders", queue_id=0)
+        state = await ClusterLook(on.cluster.client, 5.0).group("billing", ["orders"])
+        (finding,) = state.findings
+        assert finding.text == f"group billing has no members: nothing consumes its topics, {says}"
