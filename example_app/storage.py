@@ -27,9 +27,7 @@ def engine_of(file: Callable[[], str]) -> Engine:
     def connect() -> sqlite3.Connection:
         path = Path(file())
         path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(path, timeout=_BUSY)
-        connection.execute("PRAGMA journal_mode=WAL")  # readers do not wait for the writer
-        return connection
+        return sqlite3.connect(path, timeout=_BUSY)
 
     return create_engine("sqlite://", creator=connect, poolclass=NullPool)
 

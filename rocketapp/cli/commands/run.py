@@ -22,7 +22,7 @@ from rocketapp.cli.failure import DONE, CommandError
 from rocketapp.cli.loop import LOOPS
 from rocketapp.cli.options import Seconds, levels, refuse_empty
 from rocketapp.cli.output import say
-from rocketapp.cli.processes.reports import summary_line
+from rocketapp.cli.processes.reports import IdleTimer, Report, not_owned, summary_line
 from rocketapp.model.stats import HandlerStats
 
 if TYPE_CHECKING:
@@ -181,6 +181,18 @@ def _run(options: RunOptions, last_line: LastLine) -> int:
         stop.finished()
 
 
+def _tell_started(app: RocketApp, served: Served | None) -> None:
+    _log.info("%s started, process %d", app.name, os.getpid())
+    if served is not None:
+        served.started(app.name)
+
+
+def _end_when_idle(report: Report, timer: IdleTimer, limit: float, stop: ProcessStop) -> None:
+    is_idle = not report.reasons and not not_owned([report])
+    if timer.observe(asyncio.get_running_loop().time(), idle=is_idle, summary=report.summary) >= limit:
+        stop.request(f"idle for {limit:g} s")
+
+
 async def _run_worker(
     options: RunOptions,
     app: RocketApp,
@@ -194,7 +206,6 @@ async def _run_worker(
     from rocketapp.cli.processes.child_main import start_failure
     from rocketapp.cli.processes.keeper import STOP_TIMEOUT
     from rocketapp.cli.processes.parts import make_keeper
-    from rocketapp.cli.processes.reports import IdleTimer, Report, not_owned
     from rocketapp.cli.processes.stop import end_now
     from rocketapp.cli.processes.worker import Worker
     from rocketapp.cli.settings import code_of, needs_cluster
@@ -202,24 +213,20 @@ async def _run_worker(
     stop.listen()
     served: Served | None = None
     plugins: Sequence[object] = ()
-    timer, now = IdleTimer(), asyncio.get_running_loop().time
+    timer = IdleTimer()
 
     def hear(report: Report) -> None:
         if report.kind == "started":
-            _log.info("%s started, process %d", app.name, os.getpid())
-            if served is not None:
-                served.started(app.name)
+            _tell_started(app, served)
         if report.kind == "status" and options.exit_when_idle is not None:
-            idle = not report.reasons and not not_owned([report])
-            if timer.observe(now(), idle=idle, summary=report.summary) >= options.exit_when_idle:
-                stop.request(f"idle for {options.exit_when_idle:g} s")
+            _end_when_idle(report, timer, options.exit_when_idle, stop)
 
     def joined() -> None:
         if own is not None:
             own.operation.joined()
         manager.ready()
 
-    keeper, own = None, None
+    keeper = own = None
     try:
         if settings.app.http:
             from rocketapp.cli.processes.operation import OwnDesk, Served
