@@ -93,7 +93,7 @@ class Members:
         """Have the member of the group consume a message; or why not."""
         member = self._consumers.get(request.group)
         if member is None:
-            return f"this process is no member of group {request.group}"
+            return f"this process is not a member of group {request.group}"
         return member.consume_directly(request, record)
 
     def members_changed(self, group: str) -> None:
