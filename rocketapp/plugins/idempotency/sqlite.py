@@ -151,7 +151,7 @@ class SQLiteStore:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)
         try:
-            connection.execute("PRAGMA journal_mode=WAL")
+            _use_wal(connection)
             connection.execute("PRAGMA synchronous=NORMAL")
             connection.execute(_TABLE)
             connection.execute(_INDEX)
@@ -194,6 +194,16 @@ class SQLiteStore:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
             return  # the loop is closed, and the callers with it
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Readers then do not wait for the writer. The file keeps the mode."""
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+    except sqlite3.OperationalError as error:
+        # Refused at once, without waiting, while another process makes the same file. Without it marks are as safe.
+        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            raise
 
 
 def _time_of_day() -> float:

@@ -97,6 +97,21 @@ async def test_a_file_is_shared_and_survives_its_process(tmp_path: Path) -> None
     await again.close()
 
 
+async def test_a_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "marks.db"
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    store = SQLiteStore(file)
+    opening = asyncio.ensure_future(store.open())
+    done, _ = await asyncio.wait([opening], timeout=0.2)
+    other.execute("COMMIT")
+    other.close()
+    assert not done
+    await opening
+    assert list(await store.claim([MINE], lease=30)) == [CLAIMED]
+    await store.close()
+
+
 async def test_expired_marks_leave_the_file(tmp_path: Path) -> None:
     now = 1000.0
     store = SQLiteStore(tmp_path / "marks.db", lambda: now)
