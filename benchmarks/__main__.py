@@ -112,6 +112,7 @@ class Run:
         ways: list[tuple[str, Callable[[], Figures | str]]] = [
             ("java concurrently", partial(bench.consume_java, server, topic, count, "concurrently")),
             ("java orderly", partial(bench.consume_java, server, topic, count, "orderly")),
+            ("java broadcast", partial(bench.consume_java, server, topic, count, "broadcast")),
             ("go concurrently", partial(bench.consume_go, server, topic, count)),
         ]
         for loop in loops():
@@ -124,7 +125,7 @@ class Run:
                 if self.options.baseline is not None:
                     checkout = self.options.baseline.resolve()
                     ways.append((f"baseline {kind}, {loop}", partial(ours, checkout=checkout)))
-            for kind in DRESSED:
+            for kind in (*DRESSED, "broadcast"):
                 ways.append((f"ours {kind}, {loop}", partial(bench.consume_ours, server, topic, count, kind, loop)))
         wanted = tuple(self.options.consumer or ("",))
         ways = [way for way in ways if way[0].startswith(wanted)]
@@ -135,7 +136,7 @@ class Run:
         for name, figures in rounds.items():
             who, _, rest = name.partition(" ")
             kind, _, loop = rest.partition(", ")
-            java = "java orderly" if kind == "orderly" else "java concurrently"
+            java = f"java {kind if kind in ('orderly', 'broadcast') else 'concurrently'}"
             floor = f"floor {FLOOR_OF[kind]}, {loop}" if who in ("ours", "baseline") and kind in FLOOR_OF else ""
             rows.append(Row(name, figures, java, floor))
         self.goals += table.consuming_goals(rows, loops())

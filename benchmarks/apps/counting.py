@@ -1,11 +1,11 @@
 """The app that is measured: handlers that only count, run by the real `rocketapp run`.
 
-BENCH_TOPIC, BENCH_GROUP and BENCH_COUNT say what to take; BENCH_KIND is `async`, `sync`, `orderly`, `typed` (an async
-handler whose payload is decoded), `whole` (the same, idempotent; where the marks are, telemetry and log context come
-from the environment) or `logged` (`whole` that writes a log line for each message). When the last message was handled,
-one line of JSON goes to the file BENCH_RESULT: processor time and seconds from the first to the last message, the
-monotonic time of the first, and the package that ran it. The file is copied to the directory it runs in, so that it is
-the same for another checkout's rocketapp.
+BENCH_TOPIC, BENCH_GROUP and BENCH_COUNT say what to take; BENCH_KIND is `async`, `sync`, `orderly`, `broadcast`,
+`typed` (an async handler whose payload is decoded), `whole` (the same, idempotent; where the marks are, telemetry and
+log context come from the environment) or `logged` (`whole` that writes a log line for each message). When the last
+message was handled, one line of JSON goes to the file BENCH_RESULT: processor time and seconds from the first to the
+last message, the monotonic time of the first, and the package that ran it. The file is copied to the directory it runs
+in, so that it is the same for another checkout's rocketapp.
 """
 
 from __future__ import annotations
@@ -91,6 +91,12 @@ elif KIND == "logged":
     @app.subscribe(TOPIC, tags="TagA", group=GROUP, start="first", idempotent=True)
     async def count_logged(order: Order) -> None:
         log.info("took %s", order.order_id)
+        _count()
+
+elif KIND == "broadcast":
+
+    @app.subscribe(TOPIC, tags="TagA", group=GROUP, start="first", broadcast=True)
+    async def count_broadcast(message: Message) -> None:
         _count()
 
 elif KIND == "sync":

@@ -51,6 +51,9 @@ class Subscribing(ABC):
         topic: its name; behind the router's prefix, if any. Or a Topic, whose handlers take its type, or the Message.
         tags: `"paid || refunded"`; `"*"` (default) takes what no other handler of the topic and group names.
         group: the consumer group.
+        broadcast: every member of the group gets every message, each worker process is one. A message that fails is
+            dropped; in order it is tried again in place first. Such a group keeps its offsets in files.
+        sql: an SQL92 filter that the broker applies, instead of `tags`: `"amount > 5 AND TAGS = 'paid'"`.
         orderly: per queue one message after the other, across the whole group.
         batch: hand over lists of this many messages, or of what came within `batch_wait` (0.1) seconds.
         concurrency: messages in hand at once: `consumer.concurrency` (64) for an async handler,
@@ -69,7 +72,7 @@ class Subscribing(ABC):
         enabled: False checks the declaration and leaves it out.
 
         What is left out comes from the innermost Router that says it, then from the app, then from the settings:
-        `group`, `cluster`, `orderly`, `concurrency`, `retries`, `retry`, `start`, `timeout` and
+        `group`, `cluster`, `broadcast`, `orderly`, `concurrency`, `retries`, `retry`, `start`, `timeout` and
         `idempotent`.
         """
         name, kind = (topic.name, topic.kind) if isinstance(topic, Topic) else (topic, None)
@@ -189,9 +192,9 @@ class Router(Subscribing):
     """Handlers that share a prefix of their topics' names, a group, a cluster; routers may be nested.
 
     prefix: put in front of each topic's name; prefixes of nested routers add up from outside.
-    The other options (`group`, `cluster`, `orderly`, `concurrency`, `retries`, `retry`, `start`, `timeout`,
-    `idempotent`) are for subscriptions that leave them out; the innermost router that says one decides. They mean
-    what they mean in `subscribe`.
+    The other options (`group`, `cluster`, `broadcast`, `orderly`, `concurrency`, `retries`, `retry`, `start`,
+    `timeout`, `idempotent`) are for subscriptions that leave them out; the innermost router that says one decides.
+    They mean what they mean in `subscribe`.
     """
 
     @called_as('Router takes keywords alone: write Router(prefix="shop-")')

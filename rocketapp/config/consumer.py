@@ -84,6 +84,11 @@ class ConsumerConfig:
         ".rocketapp/crashes",
         "Directory in which the processes of a machine note down what they have in hand; empty: nowhere.",
     )
+    broadcast_dir: str = option(
+        ".rocketapp/broadcast",
+        "Directory in which each worker keeps the offsets of broadcast groups.",
+        java="rocketmq.client.localOffsetStoreDir",
+    )
     subscription_guard: str = option(
         "roll-out",
         "What happens when other members of the group subscribe differently: `roll-out` pulls what any of them wants, "

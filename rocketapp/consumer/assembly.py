@@ -15,6 +15,7 @@ from rocketapp.consumer.group.asked_members import AskedMembers
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.guard import SubscriptionGuard
 from rocketapp.consumer.group.leases import Leases
+from rocketapp.consumer.group.local_offsets import LocalOffsets, folder_of
 from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.rebalancer import Rebalancer
@@ -24,6 +25,8 @@ from rocketapp.consumer.items import first_of
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.puller import PullContext, PullCounters
+from rocketapp.consumer.retry.dropping import Dropping
+from rocketapp.consumer.retry.failed_messages import FailedMessages
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stall_reasons import StallReasons
@@ -31,7 +34,7 @@ from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.turns import Turns
 from rocketapp.consumer.watch import Watch
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
-from rocketapp.consumer.ways.delivery import Keep, Way
+from rocketapp.consumer.ways.delivery import Keep, Way, no_prompt
 from rocketapp.consumer.ways.keyed import KeyedWay
 from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.consumer.ways.plugged import PluggedWay
@@ -39,10 +42,10 @@ from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.ways.sent_back import SentBack
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
-from rocketapp.model.subscription import SubscriptionData
+from rocketapp.model.subscription import TAGS, SubscriptionData
 from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.trust import Trust
+from rocketapp.state.trust import Trust, Unshared
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
@@ -55,10 +58,13 @@ class Group:
         config, observe, loop = parts.config, parts.observe, asyncio.get_running_loop()
         self.name: str = name
         self._parts, self._topics = parts, topics
+        self.is_broadcast: bool = any(topic.broadcast for topic in topics)
+        """Every member gets every message, and keeps its own offsets."""
+        self.retry_topic: str | None = None if self.is_broadcast else retry_topic(name)
         self.subscriptions: dict[str, SubscriptionData] = _subscriptions(
-            topics, retry_topic(name), version=int(parts.clock.now() * 1000)
+            topics, self.retry_topic, version=int(parts.clock.now() * 1000)
         )
-        """What brokers hear of every topic, the retry topic included."""
+        """What brokers hear of every topic, the retry topic included if there is one."""
         self.pull_counters: PullCounters = PullCounters()
         self.stats: GroupStats = GroupStats(handler for topic in topics for handler in topic.handlers)
         self.tasks: Tasks = Tasks(observe)
@@ -69,10 +75,14 @@ class Group:
         self.brokers: Brokers = Brokers(
             group=name, client=parts.client, config=config, random=parts.random, tasks=self.tasks
         )
-        self.trust: Trust = Trust(loop.time())
+        if self.is_broadcast:
+            # A broker keeps one subscription for a group, but here each member gets its own messages.
+            self.brokers.carried = self.subscriptions
+        self.trust: Trust = (Unshared if self.is_broadcast else Trust)(loop.time())
         self.stall_reasons: StallReasons = StallReasons(name, observe, loop.time)
-        self.redelivery: Redelivery = self._new_redelivery()
-        self.store: OffsetStore = self.brokers
+        self.redelivery: FailedMessages = Dropping(name, observe) if self.is_broadcast else self._new_redelivery()
+        self.local_offsets: LocalOffsets | None = self._new_local_offsets() if self.is_broadcast else None
+        self.store: OffsetStore = self.brokers if self.local_offsets is None else self.local_offsets
         """Where the offsets of the group are kept."""
         self.offsets: Offsets = Offsets(
             group=name, store=self.store, observe=observe, interval=config.commit_interval, trust=self.trust
@@ -98,6 +108,11 @@ class Group:
     def __repr__(self) -> str:
         return f"<Group {self.name}: {len(self.subscriptions)} topics>"
 
+    def _new_local_offsets(self) -> LocalOffsets:
+        parts = self._parts
+        folder = folder_of(parts.config.broadcast_dir, cluster=parts.cluster, group=self.name)
+        return LocalOffsets(folder, parts.worker, group=self.name, observe=parts.observe, tasks=self.tasks)
+
     def _new_starts(self) -> StartOffsets:
         now = asyncio.get_running_loop().time
         return StartOffsets(
@@ -107,18 +122,22 @@ class Group:
             lambda queue: self.trust.is_confirmed(queue.topic, now()),
             joined=self._parts.clock.now(),
             begins={topic: way.begin for topic, way in self.plugged.items() if way.begin is not None},
+            away_since=None if self.local_offsets is None else self.local_offsets.away_since,
         )
 
     def _new_guard(self) -> SubscriptionGuard:
-        parts, retry = self._parts, retry_topic(self.name)
+        parts, retry, config = self._parts, self.retry_topic, self._parts.config
+        if self.is_broadcast:
+            # What one member does not want, another gets by itself.
+            config = replace(config, subscription_guard="off")
         return SubscriptionGuard(
             group=self.name,
             own={topic: data for topic, data in self.subscriptions.items() if topic != retry},
-            retry=self.subscriptions[retry],
-            fixed=[topic.topic for topic in self._topics if topic.plugged_in is not None],
+            retry=None if retry is None else self.subscriptions[retry],
+            fixed=[one.topic for one in self._topics if one.plugged_in is not None or one.data.expression_type != TAGS],
             asked=AskedMembers(self.name, parts.client, self.brokers),
             brokers=self.brokers,
-            config=parts.config,
+            config=config,
             now=parts.clock.now,
             observe=parts.observe,
             tasks=self.tasks,
@@ -184,10 +203,11 @@ class Group:
             stats=self.stats,
             retries=retries,
             observe=self._parts.observe,
-            prompt=self.offsets.prompt,
+            prompt=no_prompt if self.is_broadcast else self.offsets.prompt,
             threads=self._parts.threads,
             crashes=self._parts.crashes,
             elsewhere=self.elsewhere,
+            locked=not self.is_broadcast,
         )
 
     def _new_keyed(self, retries: RetryContext) -> KeyedWay:
@@ -196,10 +216,11 @@ class Group:
             stats=self.stats,
             retries=retries,
             observe=self._parts.observe,
-            prompt=self.offsets.prompt,
+            prompt=no_prompt if self.is_broadcast else self.offsets.prompt,
             threads=self._parts.threads,
             crashes=self._parts.crashes,
             elsewhere=self.elsewhere,
+            locked=not self.is_broadcast,
         )
 
     def _new_plugged(self, topic: ConsumedTopic) -> PluggedWay:
@@ -258,6 +279,7 @@ class Group:
             interval=parts.config.rebalance_interval,
             observe=parts.observe,
             seen=self.guard.look,
+            broadcast=self.is_broadcast,
         )
 
     def _in_hand(self) -> list[tuple[Handler, Any]]:
@@ -266,7 +288,7 @@ class Group:
     def _ways(self) -> Mapping[str, Way]:
         """How the queues of each topic are consumed; retries are concurrent, they have lost their order anyway."""
         own: dict[str, Way] = {
-            topic.topic: self.keyed if topic.is_keyed else self.orderly for topic in self._topics if topic.needs_lock
+            topic.topic: self.keyed if topic.is_keyed else self.orderly for topic in self._topics if topic.in_order
         }
         own |= self.plugged
         return {topic: own.get(topic, self.concurrently) for topic in self.subscriptions}
@@ -294,7 +316,7 @@ class Group:
         parts = self._parts
         return PullContext(
             source=self.brokers,
-            commits=self.offsets,
+            commits=None if self.is_broadcast else self.offsets,
             stall_reasons=self.stall_reasons,
             observe=parts.observe,
             retry_delay=parts.config.pull_retry_delay,
@@ -318,8 +340,9 @@ class _Assignments:
         return Assignment(queue, self._subscriptions[topic], self._ways[topic], self._context, handed_over=handed_over)
 
 
-def _subscriptions(topics: Sequence[ConsumedTopic], retry: str, version: int) -> dict[str, SubscriptionData]:
+def _subscriptions(topics: Sequence[ConsumedTopic], retry: str | None, version: int) -> dict[str, SubscriptionData]:
     """What brokers hear of every topic. One version for the life of the process: they compare it with that of pulls."""
     found = {topic.topic: replace(topic.data, version=version) for topic in topics}
-    found[retry] = SubscriptionData(retry, version=version)
+    if retry is not None:
+        found[retry] = SubscriptionData(retry, version=version)
     return found

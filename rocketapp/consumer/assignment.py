@@ -293,7 +293,7 @@ class Assignment:
         else:
             failed = delivery.over.done() and delivery.over.exception() is not None
             why = SessionEnd.FAILED if failed else SessionEnd.LOCK_LOST
-        if session.lease is None:
+        if session.lease is None and self._way.run_on is not None:
             # Results of its running handlers are ignored.
             delivery.discard()
             return why, True

@@ -58,6 +58,8 @@ class ConsumedTopic:
     """The union of the handlers' tags, as brokers hear it."""
     plugged_in: Any = None
     """A plugin's way of consuming it (`ways.plugged.PluggedIn`), or None; then it has one handler."""
+    broadcast: bool = False
+    """Every member gets every message; all topics of the group agree in it."""
 
     @property
     def is_keyed(self) -> bool:
@@ -65,6 +67,11 @@ class ConsumedTopic:
         return any(handler.subscription.order_by is not None for handler in self.handlers)
 
     @property
+    def in_order(self) -> bool:
+        """The order of its messages counts, of all in a queue or of each key."""
+        return self.orderly or self.is_keyed
+
+    @property
     def needs_lock(self) -> bool:
         """Its queues are consumed under locks."""
-        return self.orderly or self.is_keyed
+        return self.in_order and not self.broadcast

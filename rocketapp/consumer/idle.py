@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.rebalancer import Rebalancer
-from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.retry.failed_messages import FailedMessages
 from rocketapp.errors import RocketAppError
 from rocketapp.model.message_queue import MessageQueue
 
@@ -26,7 +26,7 @@ class IdleReport:
 
 
 async def report(
-    *, rebalancer: Rebalancer, offsets: Offsets, redelivery: Redelivery, brokers: Brokers, now: float
+    *, rebalancer: Rebalancer, offsets: Offsets, redelivery: FailedMessages, brokers: Brokers, now: float
 ) -> IdleReport:
     """Look at everything that could still bring work; the brokers are asked how far their queues reach."""
     wanted = frozenset[MessageQueue]().union(*rebalancer.wanted.values())

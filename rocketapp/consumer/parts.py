@@ -38,5 +38,9 @@ class ConsumerParts:
     """One for all groups of an app: it names the line that blocks the loop. None: the loop is not watched."""
     crashes: Crashes | None = None
     """One for all groups of a process: what it has in hand when it dies. None: it is not recorded."""
+    cluster: str = ""
+    """Its name in the app; empty for the unnamed one."""
+    worker: int | None = None
+    """Its number among the workers of a run, from 1. None: broadcast groups keep their offsets in memory alone."""
     threads: MakeThreads = Threads
     """(name, most): makes the threads of one sync handler."""

@@ -18,18 +18,27 @@ from typing import Any
 from rocketapp.consumer import idle, snapshot
 from rocketapp.consumer.assembly import Group
 from rocketapp.consumer.direct import message_of
+from rocketapp.consumer.group.filters import check_filters
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.idle import IdleReport
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.errors import ProtocolError, RocketAppError
 from rocketapp.model.event import LoopFailed, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import DEFAULT_TOPIC, retry_topic
+from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import TopicRoute
 from rocketapp.model.snapshot import GroupSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start
-from rocketapp.wire.requests.clients import CONSUME_PASSIVELY, FROM_FIRST, FROM_LAST, FROM_TIMESTAMP, ConsumerData
+from rocketapp.wire.requests.clients import (
+    BROADCASTING,
+    CLUSTERING,
+    CONSUME_PASSIVELY,
+    FROM_FIRST,
+    FROM_LAST,
+    FROM_TIMESTAMP,
+    ConsumerData,
+)
 from rocketapp.wire.requests.direct import DirectRequest, DirectResult
 from rocketapp.wire.requests.running_info import CONSUME_TYPE, PULLED, RunningInfo, encode_pulled
 
@@ -50,9 +59,11 @@ class PushConsumer:
         """`expected_members`: how many processes of the app join the group together (`run --workers`)."""
         self._name, self._client, self._config, self._observe = group, parts.client, parts.config, parts.observe
         self._blocked_loop = parts.blocked_loop
-        self._topics, self._expected_members = tuple(topics), expected_members
+        self._topics = tuple(topics)
         self._loop = asyncio.get_running_loop()
         self._group = Group(group, self._topics, parts)
+        # Members of a broadcast group share nothing, and need not wait for each other.
+        self._expected_members = 1 if self._group.is_broadcast else expected_members
         self._rebalancer, self._tasks = self._group.rebalancer, self._group.tasks
         self._watched: list[str] = []
         self._rebalancing: asyncio.Task[Any] | None = None
@@ -68,6 +79,7 @@ class PushConsumer:
         starts = [topic.start for topic in self._topics]
         return ConsumerData(
             self._name,
+            message_model=BROADCASTING if self._group.is_broadcast else CLUSTERING,
             consume_from=_consume_from(starts[0]) if starts else FROM_LAST,
             subscriptions=self._group.guard.told,
         )
@@ -102,15 +114,17 @@ class PushConsumer:
 
     def _cover_retry_topic(self) -> None:
         """Ask for its route while it lacks a broker of the topics: members with other routes share it otherwise."""
+        if (topic := self._group.retry_topic) is None:
+            return
         routes = self._client.routes
-        retry = routes.get(retry_topic(self._name))
+        retry = routes.get(topic)
         covered = _brokers(retry) if retry is not None else set()
         # Most often the retry topic is on every broker, and then not all of 1,000 topics are looked at.
         if not covered.issuperset(routes.broker_names()) and any(
             _brokers(route) - covered for topic in self._group.subscriptions if (route := routes.get(topic))
         ):
             # A broker makes the retry topic when it hears our first heartbeat, and tells name servers after that.
-            (routes.refresh_soon if retry is None else routes.lacks_a_broker)(retry_topic(self._name))
+            (routes.refresh_soon if retry is None else routes.lacks_a_broker)(topic)
 
     def broker_lost(self, broker_names: Sequence[str]) -> None:
         """Others may get our queues of these brokers: offsets and locks there are in doubt."""
@@ -127,17 +141,23 @@ class PushConsumer:
     # The life of a consumer.
 
     async def join(self) -> None:
-        """Become a member, and fix where its queues begin; nothing is pulled before `begin`."""
+        """Become a member, and fix where its queues begin; nothing is pulled before `begin`.
+
+        Raises ConfigError and SetupError for what cannot work.
+        """
+        if self._group.local_offsets is not None:
+            self._group.local_offsets.open()
         await asyncio.gather(*(self._watch_route(topic) for topic in self._group.subscriptions))
         if not any(map(self._client.routes.get, self._group.subscriptions)):
             # Some broker must know of us, to tell us when a topic is created: the one that would create it.
             await self._watch_route(DEFAULT_TOPIC)
+        await check_filters(self._name, self._topics, self._client.client_id, self._group.brokers)
         await self._group.guard.compare()
         self._client.register_consumer(self._name, self)
         beating = self._tasks.start(self._client.heartbeat(), f"first heartbeat of {self._name}")
         await asyncio.wait([beating], timeout=_JOIN_PATIENCE)
-        if await self._fetch(retry_topic(self._name)) is None:
-            self._client.routes.refresh_soon(retry_topic(self._name))
+        if (retry := self._group.retry_topic) is not None and await self._fetch(retry) is None:
+            self._client.routes.refresh_soon(retry)
         self._cover_retry_topic()
         routes = {topic: self._client.routes.get(topic) for topic in self._group.subscriptions}
         for consumed in self._topics:
@@ -187,6 +207,8 @@ class PushConsumer:
         await self._group.offsets.stop()
         await self._group.leases.stop()
         await self._tasks.close()
+        if self._group.local_offsets is not None:
+            self._group.local_offsets.close()
         self._group.watch.look()
         if self._blocked_loop is not None:
             self._blocked_loop.leave(self)
@@ -200,6 +222,8 @@ class PushConsumer:
         """In a forked child: start nothing more. The parent stays the member."""
         for way in self._group.ways:
             way.halt()
+        if self._group.local_offsets is not None:
+            self._group.local_offsets.close()
 
     # Pauses.
 

@@ -153,6 +153,31 @@ class DeadLettered(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Dropped(Event):
+    """A member of a broadcast group gave a message up: such a group has no retry topic and no dead letters."""
+
+    group: str
+    handler: str
+    topic: str
+    message_id: str
+    attempt: int
+    reason: str
+    message: Any = field(default=None, repr=False, compare=False)
+    """The `Message` itself."""
+    error: BaseException | None = field(default=None, repr=False, compare=False)
+    """What the handler raised; None when it asked for the dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsFile(Event):
+    """What is to be known of the file in which a broadcast group keeps its offsets: why it cannot be relied on."""
+
+    group: str
+    path: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class SendBackFailed(Event):
     """The broker did not take a failed message back. `error` says why, and whether the message is tried again."""
 

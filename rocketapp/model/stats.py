@@ -17,6 +17,8 @@ class HandlerStats:
     """Messages that were sent to the dead-letter topic."""
     unmatched: int = 0
     """Messages whose tag no handler of the group subscribes to: they are done without a call."""
+    dropped: int = 0
+    """Messages of a broadcast group whose handler failed: they are not tried again by sending them back."""
 
     def __add__(self, other: HandlerStats) -> HandlerStats:
         return HandlerStats(
@@ -24,4 +26,5 @@ class HandlerStats:
             self.retried + other.retried,
             self.dead_lettered + other.dead_lettered,
             self.unmatched + other.unmatched,
+            self.dropped + other.dropped,
         )

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from rocketapp.model.policy import Policy
 
 ALL_TAGS = "*"
+TAGS, SQL92 = "TAG", "SQL92"
+"""The types of expressions."""
 
 Start = Literal["first", "last"] | datetime
 """Where a group without committed offsets begins. A datetime has to have a time zone."""
@@ -63,6 +65,10 @@ class Subscription:
     order_by: str | Callable[[Any], Hashable] | None = None
     """Messages with equal keys are handled in order, one at a time: a function of the message, or the name of one of
     its properties."""
+    broadcast: bool = False
+    """Every member of the group gets every message; a group is broadcast or not as a whole."""
+    sql: str = ""
+    """An SQL92 filter that brokers apply; empty for a subscription by tags."""
     publishes: str = ""
     """The topic that takes what the handler returns; empty for a handler without `publishes`."""
     retries_from: str = ""
@@ -91,4 +97,4 @@ class SubscriptionData:
     tags: frozenset[str] = frozenset()
     version: int = 0
     """Milliseconds since 1970; grows with every change (Java: subVersion)."""
-    expression_type: str = "TAG"
+    expression_type: str = TAGS

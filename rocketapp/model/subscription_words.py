@@ -16,6 +16,8 @@ _WORDS = ((Retry, "retry"), (Skip, "skip"), (DeadLetter, "dead letter"), (Stop, 
 
 def describe_tags(one: Subscription) -> str:
     """Which messages of the topic."""
+    if one.sql:
+        return f"sql {one.sql}"
     return " || ".join(sorted(one.tags)) if one.tags else "* (what no other handler's tag takes)"
 
 
@@ -26,6 +28,8 @@ def describe_run(one: Subscription) -> str:
         parts = [f"one by one per key ({key_name(one)}), {one.concurrency} keys at once"]
     elif one.orderly:
         parts = ["orderly, one by one per queue"]
+    if one.broadcast:
+        parts[0] += ", broadcast: each process gets every message"
     parts.append("async" if one.is_async else "sync, in threads")
     if one.batch is not None:
         parts.append(f"batches of {one.batch} or what came within {one.batch_wait:g} s")
@@ -38,12 +42,16 @@ def describe_run(one: Subscription) -> str:
 
 def describe_failures(one: Subscription, *, suspend: float) -> str:
     """When a failed message comes again, and where it ends. `suspend` is consumer.suspend."""
+    is_in_order = one.orderly or one.order_by is not None
+    if one.broadcast and not (is_in_order and one.retries):
+        return "dropped: logged once, and counted"
     if one.retries == 0:
         return f"no retry: to {dlq_topic(one.group)}"
-    if one.orderly or one.order_by is not None:
+    if is_in_order:
         waits = "the queue waits" if one.orderly else "its key waits"
         often = "for ever" if one.retries < 0 else _times(one.retries)
-        end = "" if one.retries < 0 else f", then to {dlq_topic(one.group)}"
+        last = "dropped" if one.broadcast else f"to {dlq_topic(one.group)}"
+        end = "" if one.retries < 0 else f", then {last}"
         if one.retry is None or not one.retry.delays:
             return f"in place, {suspend:g} s apart, {often}; {waits}{end}"
         return f"in place after {_delays(one.retry.delays, one.retries)}: {often}; {waits}{end}"

@@ -61,8 +61,11 @@ class ClusterLook:
     def __repr__(self) -> str:
         return f"<ClusterLook {self._client!r}>"
 
-    async def group(self, group: str, topics: Sequence[str]) -> GroupState:
-        """What brokers tell of a group that subscribes these topics. Raises TransportError without a name server."""
+    async def group(self, group: str, topics: Sequence[str], *, broadcast: bool = False) -> GroupState:
+        """What brokers tell of a group that subscribes these topics. Raises TransportError without a name server.
+
+        `broadcast`: its members keep their offsets themselves, so brokers do not know what waits.
+        """
         state = GroupState(group=group)
         queues: list[MessageQueue] = []
         for topic in topics:
@@ -82,7 +85,7 @@ class ClusterLook:
             by_broker.setdefault(queue.broker_name, []).append(queue)
         await asyncio.gather(*(self._of_broker(state, name, some) for name, some in by_broker.items()))
         if by_broker and not state.members:
-            waiting = f", and {_waiting(state.lag)}" if state.lag else ""
+            waiting = f", and {_waiting(state.lag)}" if state.lag and not broadcast else ""
             text = f"group {group} has no members: nothing consumes its topics{waiting}"
             mend = "its log says why it could not join" if self._runs else "start the app: rocketapp run"
             state.findings.append(Finding(text=text, mend=mend, needs_person=True))

@@ -113,11 +113,12 @@ def _handlers(app: AppSnapshot) -> Iterator[str]:
             one.stats.handled,
             one.stats.retried,
             one.stats.dead_lettered,
+            one.stats.dropped,
         )
         for group in app.groups
         for one in group.handlers
     ]
-    heads = ("Handler", "Topic", "Group", "Done", "Retries", "Dead letters")
+    heads = ("Handler", "Topic", "Group", "Done", "Retries", "Dead letters", "Dropped")
     yield from _table(HANDLERS, heads, rows, "No handler is subscribed.")
 
 

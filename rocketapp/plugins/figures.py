@@ -124,7 +124,7 @@ FIGURES: Final = (
         "counter",
         "{message}",
         "Messages that were given to handlers, each attempt counted.",
-        _handlers(lambda one: one.stats.handled + one.stats.retried + one.stats.dead_lettered),
+        _handlers(lambda one: one.stats.handled + one.stats.retried + one.stats.dead_lettered + one.stats.dropped),
     ),
     Figure(
         "messaging.client.sent.messages",
@@ -153,6 +153,13 @@ FIGURES: Final = (
         "{message}",
         "Messages that became dead letters.",
         _handlers(lambda one: one.stats.dead_lettered),
+    ),
+    Figure(
+        "rocketapp.handler.dropped",
+        "counter",
+        "{message}",
+        "Failed messages that a broadcast group dropped.",
+        _handlers(lambda one: one.stats.dropped),
     ),
     Figure(
         "rocketapp.group.unmatched",

@@ -66,6 +66,15 @@ _HOW: Final[dict[type[Event], _How]] = {
         ),
         is_about_message=True,
     ),
+    events.Dropped: _How(
+        logging.ERROR,
+        lambda e: (
+            f"dropped by broadcast group {e.group}: {e.handler} at {e.topic} {e.message_id}, "
+            f"attempt {e.attempt}: {e.reason}"
+        ),
+        is_about_message=True,
+    ),
+    events.OffsetsFile: _How(logging.WARNING, lambda e: f"offsets of broadcast group {e.group} in {e.path}: {e.text}"),
     events.SendBackFailed: _How(
         logging.WARNING,
         lambda e: f"handing back failed: {e.handler} at {e.topic} {e.message_id}: {e.error}",

@@ -18,6 +18,7 @@ from rocketapp.plugin import (
     Assigned,
     AsyncCall,
     DeadLettered,
+    Dropped,
     Event,
     Handled,
     Observe,
@@ -97,7 +98,7 @@ class EventLog:
 
     def _traceback_of(self, event: Event) -> BaseException | None:
         """Of the last attempt of a dead message, unless its like was just written."""
-        if not isinstance(event, DeadLettered) or event.error is None:
+        if not isinstance(event, DeadLettered | Dropped) or event.error is None:
             return None
         raised_at = [line for _, line in traceback.walk_tb(event.error.__traceback__)]
         like = (event.handler, type(event.error), *raised_at)

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from rocketapp.model.subscription import ALL_TAGS, SubscriptionData
+from rocketapp.model.subscription import ALL_TAGS, TAGS, SubscriptionData
 
-TAGS = "TAG"
 Wants = Mapping[str, SubscriptionData]
 """By topic; the retry topic is not among them."""
 

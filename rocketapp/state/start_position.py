@@ -32,8 +32,8 @@ CLOCK_SKEW = 60.0
 def start_at(topic: str, start: Start, *, joined: float | None) -> StartAt:
     """Where a group without an offset begins.
 
-    `joined`: for a queue that had no route when this member joined, that time in seconds since 1970; None for
-    any other. Such a queue may be new, or old while the name server could not be asked: what came since the
+    `joined`: for a queue that had no route when this member joined, or was there last, that time in seconds since 1970;
+    None for any other. Such a queue may be new, or old while the name server could not be asked: what came since the
     join is never missed, and older messages are read only when the rule asks for them.
     """
     if is_retry_topic(topic) or start == "first":

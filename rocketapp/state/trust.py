@@ -121,3 +121,18 @@ class Trust:
     def is_trusted(self, queue: MessageQueue, now: float) -> bool:
         """Whether an offset of this queue may be committed."""
         return queue in self._verified and self.is_confirmed(queue.topic, now)
+
+
+class Unshared(Trust):
+    """The trust of a member that keeps its offsets itself, as in a broadcast group: its queues are never in doubt."""
+
+    def beat(self, now: float) -> bool:
+        """Whether the process stood still makes no difference."""
+        return False
+
+    def lost(self, broker_name: str, now: float) -> None:
+        """A broker that forgets us gives our queues to no other member."""
+
+    def is_confirmed(self, topic: str, now: float) -> bool:
+        """No list of members decides about its queues."""
+        return True

@@ -13,13 +13,14 @@ if TYPE_CHECKING:
     from rocketapp.testing.calling import call, call_sync
     from rocketapp.testing.faults import Faults
     from rocketapp.testing.messages import make_message
-    from rocketapp.testing.records import Dead, Done, Handled, Published, Retried
+    from rocketapp.testing.records import Dead, Done, Dropped, Handled, Published, Retried
     from rocketapp.testing.virtual_time import StandstillError
 
 _HOMES = {
     "AsyncTestedApp": "rocketapp.testing.app",
     "Dead": "rocketapp.testing.records",
     "Done": "rocketapp.testing.records",
+    "Dropped": "rocketapp.testing.records",
     "Faults": "rocketapp.testing.faults",
     "Handled": "rocketapp.testing.records",
     "Published": "rocketapp.testing.records",
@@ -37,6 +38,7 @@ __all__ = [
     "AsyncTestedApp",
     "Dead",
     "Done",
+    "Dropped",
     "Faults",
     "Handled",
     "Published",

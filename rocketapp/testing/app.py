@@ -26,7 +26,7 @@ from rocketapp.model.topic import Topic
 from rocketapp.testing.driver import Driver
 from rocketapp.testing.faults import Faults, check_number
 from rocketapp.testing.recorder import BY_TEST
-from rocketapp.testing.records import Dead, Handled, Published, Retried
+from rocketapp.testing.records import Dead, Dropped, Handled, Published, Retried
 from rocketapp.testing.stage import Stage, settings_of
 
 T = TypeVar("T")
@@ -172,6 +172,11 @@ class _Tested:
     def dead(self) -> list[Dead]:
         """The messages that are dead letters."""
         return self._stage.recorder.dead
+
+    @property
+    def dropped(self) -> list[Dropped]:
+        """The messages that broadcast groups gave up."""
+        return self._stage.recorder.dropped
 
     @property
     def published(self) -> list[Published]:

@@ -18,7 +18,7 @@ from rocketapp.model.outgoing import SendResult
 from rocketapp.model.subscription import Subscription
 from rocketapp.testing.outcomes import outcomes_of
 from rocketapp.testing.outside import DrivenLoop
-from rocketapp.testing.records import Dead, Done, Handled, Published, Retried, published_of
+from rocketapp.testing.records import Dead, Done, Dropped, Handled, Published, Retried, published_of
 from rocketapp.wire.message import Message
 
 BY_TEST: ContextVar[bool] = ContextVar("published by the test", default=False)
@@ -37,6 +37,7 @@ class Recorder:
         self.handled: list[Handled] = []
         self.retried: list[Retried] = []
         self.dead: list[Dead] = []
+        self.dropped: list[Dropped] = []
         self.published: list[Published] = []
         self._begun: dict[_Key, list[tuple[Message, BaseException | None]]] = {}
         """Calls that have begun, until the engine says what becomes of their messages."""
@@ -147,10 +148,10 @@ class Recorder:
         return one
 
     def _observe(self, event: events.Event) -> None:
-        if not isinstance(event, events.Retried | events.DeadLettered):
+        if not isinstance(event, events.Retried | events.DeadLettered | events.Dropped):
             return
         message, error = self._taken(event.handler, event.message_id, event.attempt)
-        if message is None and isinstance(event, events.DeadLettered):
+        if message is None and not isinstance(event, events.Retried):
             message = event.message  # its handler was not called, for example because order_by= failed
         if message is None:
             return
@@ -161,6 +162,10 @@ class Recorder:
                 Retried(
                     handler=handler, message=message, attempt=attempt, delay=delay, reason=reason, error=error, at=at
                 )
+            )
+        elif isinstance(event, events.Dropped):
+            self.dropped.append(
+                Dropped(handler=handler, message=message, attempts=attempt, reason=event.reason, error=error, at=at)
             )
         else:
             self.dead.append(

@@ -1,4 +1,4 @@
-"""What a tested app did, as values: every list of `t.handled`, `t.retried`, `t.dead`, `t.published` holds these."""
+"""What a tested app did, as values: each list of a `TestedApp` (`t.handled`, `t.retried`, `t.dead` ...) holds these."""
 
 from __future__ import annotations
 
@@ -60,6 +60,18 @@ class Retried:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dead:
     """A message went to the dead letters of its group."""
+
+    handler: str
+    message: Message
+    attempts: int
+    reason: str
+    error: BaseException | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """A member of a broadcast group gave a message up."""
 
     handler: str
     message: Message

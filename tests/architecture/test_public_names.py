@@ -30,7 +30,7 @@ OF_TESTING = {
     # What a test makes, and what it gets.
     "TestApp", "TestedApp", "AsyncTestedApp", "StartTestApp", "call", "call_sync", "make_message", "Faults",
     # What the app did.
-    "Handled", "Retried", "Dead", "Published", "Done",
+    "Handled", "Retried", "Dead", "Published", "Done", "Dropped",
     # What a test may catch.
     "StandstillError",
 }  # fmt: skip

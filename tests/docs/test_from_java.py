@@ -38,8 +38,6 @@ def test_the_members_of_a_message_exist() -> None:
 @pytest.mark.parametrize(
     ("told", "options"),
     [
-        ("broadcast consumption", SubscribeOptions.__annotations__.keys() & {"broadcast"}),
-        ("SQL92 filters", SubscribeOptions.__annotations__.keys() & {"sql"}),
         ("pop consumption", SubscribeOptions.__annotations__.keys() & {"mode"}),
         ("manual commits", SubscribeOptions.__annotations__.keys() & {"commit"}),
         ("transactional messages", {name for name in ("transaction",) if hasattr(RocketApp, name)}),

@@ -28,7 +28,7 @@ from recording import Moves, brief, mark, note
 from rocketapp import DeadLetter, Message, Retry, RocketApp, Router, Skip
 
 """
-_COUNTS = re.compile(r"handled=(\d+) retried=(\d+) dead_lettered=(\d+) unmatched=(\d+)")
+_COUNTS = re.compile(r"handled=(\d+) retried=(\d+) dead_lettered=(\d+) unmatched=(\d+)(?: dropped=\d+)?")
 _NEVER = ("never retrieved", "was destroyed but it is pending", "never awaited", "Fatal error")
 
 
@@ -88,6 +88,11 @@ class RunningApp:
     @property
     def stderr(self) -> str:
         return self._file("stderr").read_text(errors="replace")
+
+    @property
+    def last_line(self) -> str:
+        """Of stdout."""
+        return (self._file("stdout").read_text().splitlines() or [""])[-1]
 
     def complaints(self) -> list[str]:
         """What a log must never hold: the interpreter's and asyncio's complaints of things left behind."""
@@ -150,9 +155,8 @@ class RunningApp:
             raise AssertionError(f"the app did not end within {within:g} s\n{self.describe()}") from None
         assert code == 0, f"the app ended with {code}\n{self.describe()}"
         assert not self.complaints(), f"{self.complaints()}\n{self.describe()}"
-        last = (self._file("stdout").read_text().splitlines() or [""])[-1]
-        match = _COUNTS.fullmatch(last)
-        assert match is not None, f"last line on stdout: {last!r}\n{self.describe()}"
+        match = _COUNTS.fullmatch(self.last_line)
+        assert match is not None, f"last line on stdout: {self.last_line!r}\n{self.describe()}"
         return Counts(*map(int, match.groups()))
 
     def stop(self, *, within: float = 20.0) -> Counts:

@@ -60,6 +60,8 @@ class Declaration:
                 self.refuse(f"{problem}{self._from(name)}")
         self._check_batch()
         self._check_order()
+        self._check_filter()
+        self._check_broadcast()
         self._check_timeout()
 
     def within(self, inherited: Inherited, around: Around, *, prefix: str = "") -> Declaration:
@@ -120,6 +122,26 @@ class Declaration:
             self.refuse("order_by= keeps the order of each key, orderly=True that of the queue: remove one of them")
         if self.options.get("batch") is not None:
             self.refuse("order_by= handles the messages of a key one by one: remove batch=, or order_by=")
+
+    def _check_filter(self) -> None:
+        if "sql" in self.options and "tags" in self.options:
+            self.refuse("sql= and tags= exclude each other: name the tag in the SQL as TAGS, or remove one of them")
+
+    def _check_broadcast(self) -> None:
+        if not self.options.get("broadcast"):
+            return
+        if self.options.get("idempotent"):
+            mend = "give this handler idempotent=False" if "idempotent" in self.origins else "remove one of them"
+            why = "every member handles every message, and idempotent= lets one of them do it"
+            self.refuse(f"broadcast=True{self._from('broadcast')}: {why}{self._from('idempotent')}: {mend}")
+        is_in_order = self.options.get("orderly") or self.options.get("order_by") is not None
+        if "retries" in self.options and "retries" not in self.origins and self.options["retries"] and not is_in_order:
+            why = "a message that fails is dropped, since a copy that is sent back would come to every member"
+            self.refuse(f"broadcast=True{self._from('broadcast')}: {why}: remove retries=, or add orderly=True")
+        policy = self.options.get("retry")
+        if policy is not None and policy.delays and "retry" not in self.origins and not is_in_order:
+            why = "a message that fails is dropped at once"
+            self.refuse(f"broadcast=True{self._from('broadcast')}: {why}: remove the delays of retry=")
 
     def _check_timeout(self) -> None:
         timeout = self.options.get("timeout")
@@ -182,6 +204,12 @@ def _tags_problem(name: str, value: object) -> str | None:
         parse_tags(value)
     except ValueError as error:
         return str(error)
+    return None
+
+
+def _sql_problem(name: str, value: object) -> str | None:
+    if not isinstance(value, str) or not value.strip():
+        return f"{name}={value!r}: give an expression such as \"amount > 5 AND TAGS = 'paid'\""
     return None
 
 
@@ -254,6 +282,8 @@ def _whole_problem(name: str, value: object, least: int, most: int, of: str = ""
 _CHECKS: Mapping[str, Callable[[str, object], str | None]] = {
     "group": _group_problem,
     "cluster": _name_problem,
+    "broadcast": _flag_problem,
+    "sql": _sql_problem,
     "orderly": _flag_problem,
     "concurrency": _concurrency_problem,
     "retries": _retries_problem,

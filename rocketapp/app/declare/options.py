@@ -23,6 +23,8 @@ class InheritedOptions(TypedDict, total=False):
     """The consumer group. None is the same as leaving it out; the last resort is `app.group`, else the app's name."""
     cluster: str | None
     """One of `RocketApp(clusters=...)`, or "" for the unnamed one. None is the same as leaving it out."""
+    broadcast: bool
+    """Every member of the group, that is each worker process, gets every message. A group is broadcast as a whole."""
     orderly: bool
     """Per queue one message after the other, across the whole group."""
     concurrency: int | None
@@ -46,6 +48,8 @@ class SubscribeOptions(InheritedOptions, total=False):
 
     tags: str
     """`"paid || refunded"`; `"*"` takes what no other handler of the topic and group names."""
+    sql: str | None
+    """An SQL92 filter that the broker applies, instead of `tags`. None is the same as leaving it out."""
     batch: int | None
     """Hand over lists of this many messages, or of what came within `batch_wait` seconds."""
     batch_wait: float
@@ -61,7 +65,7 @@ class SubscribeOptions(InheritedOptions, total=False):
 
 INHERITED = frozenset(InheritedOptions.__annotations__)
 KNOWN = frozenset(SubscribeOptions.__annotations__)
-ABSENT_WHEN_NONE = frozenset({"group", "cluster", "concurrency"})
+ABSENT_WHEN_NONE = frozenset({"group", "cluster", "concurrency", "sql"})
 
 
 class Inherited(NamedTuple):

@@ -22,7 +22,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic
 from rocketapp.model.policy import unfit_for_concurrent
-from rocketapp.model.subscription import ALL_TAGS, Subscription, SubscriptionData, parse_tags
+from rocketapp.model.subscription import ALL_TAGS, SQL92, Subscription, SubscriptionData, parse_tags
 
 _LONE_BAR = re.compile(r"\s\|(?!\|)|(?<!\|)\|\s")
 """A single `|` with a blank beside it."""
@@ -168,6 +168,9 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
     """Settings and defaults stand in for what the declaration leaves open."""
     options = declaration.options
     tags = options.get("tags", ALL_TAGS)
+    broadcast, is_in_order = options.get("broadcast", False), options.get("orderly", False) or options.get("order_by")
+    # In order, attempts in place need no broker.
+    drops = broadcast and not is_in_order
     return Subscription(
         topic=declaration.topic,
         group=options.get("group", group),
@@ -179,7 +182,9 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
         batch=options.get("batch"),
         batch_wait=float(options.get("batch_wait", BATCH_WAIT)),
         concurrency=options.get("concurrency", consumer.concurrency if binding.is_async else consumer.threads),
-        retries=options.get("retries", consumer.retries),
+        broadcast=broadcast,
+        sql=options.get("sql", ""),
+        retries=0 if drops else options.get("retries", consumer.retries),
         retry=options.get("retry"),
         start=options.get("start", "last"),
         timeout=options.get("timeout"),
@@ -189,7 +194,7 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
         place=declaration.place,
         idempotent=options.get("idempotent", False),
         publishes="" if declaration.publication is None else declaration.publication.topic_name,
-        retries_from=declaration.said_by("retries") or "consumer.retries",
+        retries_from="broadcast" if drops else declaration.said_by("retries") or "consumer.retries",
         retry_from=declaration.said_by("retry"),
     )
 
@@ -240,11 +245,19 @@ class _Taken:
     """
 
     def __init__(self) -> None:
+        self._groups: dict[tuple[str, str], Subscription] = {}
+        """(cluster, group) -> its first handler, which says whether it is broadcast."""
         self._topics: dict[tuple[str, str, str], dict[str, Subscription]] = {}
         """(cluster, group, topic) -> tag -> who takes it, in the order of declaration."""
 
     def add(self, new: Subscription) -> None:
         """Raises SetupError, with both places, when another one of the topic and group contradicts it."""
+        first = self._groups.setdefault((new.cluster, new.group), new)
+        if new.broadcast != first.broadcast:
+            said = f"broadcast={new.broadcast} contradicts broadcast={first.broadcast}"
+            why = "a group is broadcast or not as a whole: give this handler a group= of its own"
+            other = f"the other is {first.handler_name} at {first.place}"
+            raise SetupError(new.place, f"group {new.group!r}: {said}: {why}; {other}")
         owners = self._topics.setdefault((new.cluster, new.group, new.topic), {})
         if owners:
             problem = _contradiction(owners, new)
@@ -265,6 +278,9 @@ def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tup
             return first, why
     if (first.order_by is None) != (new.order_by is None):
         return first, "one has order_by= and the other has not: handlers of one topic and group agree in it"
+    if new.sql or first.sql:
+        why = "a broker applies one sql= to a topic and group, for one handler: give this one a group= of its own"
+        return first, why
     if not new.tags:
         before = owners.get(_REST)
         why = "two handlers take every tag that no other names: name tags= on one, or give it a group= of its own"
@@ -278,6 +294,8 @@ def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tup
 
 def _union(topic: str, bound: Sequence[Bound], version: int) -> SubscriptionData:
     """What the handlers want together, as brokers hear it."""
+    if sql := bound[0].subscription.sql:
+        return SubscriptionData(topic, sql, frozenset(), version, SQL92)
     tags = [one.subscription.tags for one in bound]
     if not all(tags):
         return SubscriptionData(topic, ALL_TAGS, frozenset(), version)

@@ -66,6 +66,7 @@ def assemble(
     periodic: Periodic,
     snapshot: Callable[[], AppSnapshot],
     crashes: Crashes | None = None,
+    worker: int | None = None,
 ) -> Assembly:
     """`publishing`: for handlers that publish. Raises SetupError or PluginError."""
     declared = declared_of(app)
@@ -83,6 +84,7 @@ def assemble(
         threads=threads,
         new_connection=connections(plugins, surface),
         crashes=crashes,
+        worker=worker,
     )
     wiring = Wiring(declared.container, given)
     version = int(wiring.clock.now() * 1000)
@@ -97,7 +99,16 @@ def _consumed(plan: TopicPlan, plugins: Plugins, publishing: Publishing) -> Cons
     first = plan.bound[0].subscription
     handlers = tuple(handler_of(one, plugins, publishing) for one in plan.bound)
     way = plugged_in(plugins, [one.subscription for one in plan.bound])
-    return ConsumedTopic(plan.topic, first.orderly, first.start, first.retries, handlers, plan.data, way)
+    return ConsumedTopic(
+        topic=plan.topic,
+        orderly=first.orderly,
+        start=first.start,
+        retries=first.retries,
+        handlers=handlers,
+        data=plan.data,
+        plugged_in=way,
+        broadcast=first.broadcast,
+    )
 
 
 def _check_idempotency(subscription: Subscription, plugins: Plugins) -> None:

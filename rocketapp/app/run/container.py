@@ -35,9 +35,9 @@ from rocketapp.transport.watched import NewConnection
 class Container(containers.DeclarativeContainer):
     """The parts of a running app: which object each part is. `parts` says, typed, what they are made of.
 
-    settings, observe: given at every start. clock, random, dial, threads, new_connection, crashes: given at start
-    unless redeclared. client, producer, consumer_parts and consumer are factories: called once per cluster, the last
-    two once per group, with the arguments that differ.
+    settings, observe: given at every start. clock, random, dial, threads, new_connection, crashes, worker: given at
+    start unless redeclared. client, producer, consumer_parts and consumer are factories: called once per cluster, the
+    last two once per group, with the arguments that differ.
     """
 
     settings: providers.Provider[Settings] = providers.Dependency()
@@ -48,6 +48,7 @@ class Container(containers.DeclarativeContainer):
     threads: providers.Provider[MakeThreads] = providers.Dependency()
     new_connection: providers.Provider[NewConnection] = providers.Dependency()
     crashes: providers.Provider[Crashes | None] = providers.Object(None)
+    worker: providers.Provider[int | None] = providers.Object(None)
     flow_control: providers.Provider[FlowControl] = providers.Singleton(parts.make_flow_control, settings)
     blocked_loop: providers.Provider[BlockedLoop] = providers.Singleton(BlockedLoop, observe)
     app_parts: providers.Provider[parts.AppParts] = providers.Factory(
@@ -62,6 +63,7 @@ class Container(containers.DeclarativeContainer):
         flow_control=flow_control,
         blocked_loop=blocked_loop,
         crashes=crashes,
+        worker=worker,
     )
     client: providers.Provider[ClientInstance] = providers.Factory(parts.make_client, app_parts)
     producer: providers.Provider[Producer] = providers.Factory(parts.make_producer, app_parts)
@@ -111,12 +113,13 @@ class Wiring:
         *,
         client: ClientInstance,
         producer: Producer,
+        cluster: str,
         group: str,
         topics: Sequence[ConsumedTopic],
         expected_members: int,
     ) -> PushConsumer:
         """The consumer of one group."""
-        made_of = self.own.consumer_parts(client=client, producer=producer)
+        made_of = self.own.consumer_parts(client=client, producer=producer, cluster=cluster)
         return self.own.consumer(group=group, topics=topics, parts=made_of, expected_members=expected_members)
 
     async def start_resources(self) -> None:

@@ -35,7 +35,7 @@ async def start(app: TwoPhases) -> Lifecycle:
     subscriptions = declared.registry.subscriptions(settings.app.group or app.name, settings.consumer)
     if not settings.client.name_server and declared.uses_unnamed_cluster(subscriptions):
         settings = with_name_server(settings, await _embedded_broker(settings))
-    lifecycle = Lifecycle(app, settings, dial=dial_tcp, clock=SystemClock(), random=Random())
+    lifecycle = Lifecycle(app, settings, dial=dial_tcp, clock=SystemClock(), random=Random(), worker=1)
     await lifecycle.start()
     return lifecycle
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -65,12 +65,15 @@ class Lifecycle:
         threads: MakeThreads = Threads,
         plugins: Sequence[object] = (),
         crashes: Crashes | None = None,
+        worker: int | None = None,
     ) -> None:
         """`threads(name, most)` makes the threads of a sync handler. `plugins`: of this run, behind the app's.
 
         `crashes`: where what is in hand is noted down, for the case that the process dies; its owner closes it.
+
+        `worker`: the number of this process, for what it keeps on disk; None: nothing is kept.
         """
-        self._crashes = crashes
+        self._crashes, self._worker = crashes, worker
         self._app, self._settings, self._expected_members = app, settings, expected_members
         self._dial, self._clock, self._random, self._threads = dial, clock, random, threads
         self._more_plugins = plugins
@@ -204,6 +207,7 @@ class Lifecycle:
             periodic=self._periodic,
             snapshot=self.snapshot,
             crashes=self._crashes,
+            worker=self._worker,
         )
         for change in self._early_changes:
             named_by(change, self._plans())
@@ -220,15 +224,7 @@ class Lifecycle:
             self._producers[cluster] = producer
         for cluster, producer in self._producers.items():
             self._senders[cluster] = producer if wrapped is None else WrappedSender(wrapped, cluster)
-        for group_plan, topics in assembly.groups:
-            consumer = assembly.wiring.consumer(
-                client=self._clients[group_plan.cluster],
-                producer=self._producers[group_plan.cluster],
-                group=group_plan.group,
-                topics=topics,
-                expected_members=self._expected_members,
-            )
-            self._consumers.append(consumer)
+        self._consumers += self._new_consumers(assembly)
         self._is_assembled = True
         for change in self._early_changes:
             self._change_pauses(change)
@@ -237,6 +233,17 @@ class Lifecycle:
         self._periodic.start(self.loop)
         for consumer in self._consumers:
             consumer.begin()
+
+    def _new_consumers(self, assembly: Assembly) -> Iterator[PushConsumer]:
+        for plan, topics in assembly.groups:
+            yield assembly.wiring.consumer(
+                client=self._clients[plan.cluster],
+                producer=self._producers[plan.cluster],
+                cluster=plan.cluster,
+                group=plan.group,
+                topics=topics,
+                expected_members=self._expected_members,
+            )
 
     def _clusters(self, assembly: Assembly) -> dict[str, str]:
         """Name servers by cluster: every named one, and the unnamed one if anything may use it."""

@@ -36,6 +36,7 @@ class GivenParts:
     threads: MakeThreads
     new_connection: NewConnection = Connection
     crashes: Crashes | None = None
+    worker: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class AppParts:
     flow_control: FlowControl
     blocked_loop: BlockedLoop
     crashes: Crashes | None = None
+    worker: int | None = None
 
 
 def make_flow_control(settings: Settings) -> FlowControl:
@@ -83,7 +85,7 @@ def make_producer(parts: AppParts, *, client: ClientInstance, group: str) -> Pro
     )
 
 
-def make_consumer_parts(parts: AppParts, *, client: ClientInstance, producer: Producer) -> ConsumerParts:
+def make_consumer_parts(parts: AppParts, *, client: ClientInstance, producer: Producer, cluster: str) -> ConsumerParts:
     """What the consumers of one cluster are made of."""
     return ConsumerParts(
         client=client,
@@ -96,6 +98,8 @@ def make_consumer_parts(parts: AppParts, *, client: ClientInstance, producer: Pr
         blocked_loop=parts.blocked_loop,
         threads=parts.threads,
         crashes=parts.crashes,
+        cluster=cluster,
+        worker=parts.worker,
         app_version=parts.settings.app.version,
         max_inflated_bytes=parts.settings.client.max_inflated_bytes,
     )

@@ -33,5 +33,9 @@ def plugged_in(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Plugg
         raise PluginError(
             answer.plugin, f"consuming_way: {where} is declared in order: remove that, a plugin's way has its own order"
         )
+    if subscription.broadcast:
+        raise PluginError(
+            answer.plugin, f"consuming_way: {where} is broadcast: remove that, a plugin's way takes each message once"
+        )
     way = answer.value if isinstance(answer.value, IntakeWay) else IntakeWay(new_intake=answer.value)
     return PluggedIn(answer.plugin, way)

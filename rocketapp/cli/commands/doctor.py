@@ -150,14 +150,16 @@ async def _look(found: Diagnosis, look: ClusterLook, subscriptions: Sequence[Sub
         topics.setdefault(one.group, [])
         if one.topic not in topics[one.group]:
             topics[one.group].append(one.topic)
-    states = {group: await look.group(group, some) for group, some in topics.items()}
-    behind = {group: state for group, state in states.items() if state.lag and state.members}
+    # What members of a broadcast group have done, no broker knows.
+    broadcast = {one.group for one in subscriptions if one.broadcast}
+    states = {group: await look.group(group, some, broadcast=group in broadcast) for group, some in topics.items()}
+    behind = {group: state for group, state in states.items() if state.lag and state.members and group not in broadcast}
     # A running app knows better than its offsets do; of another one they tell whether it goes on.
     if behind and not found.asked:
         await _watch(found, look, behind, states, topics, limit=settings.consumer.commit_interval + SETTLE)
     for state in states.values():
         found.findings += state.findings
-        found.groups.append(_line(state))
+        found.groups.append(_line(state, broadcast=state.group in broadcast))
 
 
 async def _watch(
@@ -185,9 +187,10 @@ async def _watch(
         found.findings += standing(before, states[group], limit)
 
 
-def _line(state: GroupState) -> str:
+def _line(state: GroupState, *, broadcast: bool) -> str:
     def many(count: int, what: str) -> str:
         return f"{count} {what}{'' if count == 1 else 's'}"
 
     members, queues = many(len(state.members), "member"), many(len(state.queues), "queue")
-    return f"group {state.group}: {members}, {queues}, {many(state.lag, 'message')} not committed"
+    left = "each member keeps its own offsets" if broadcast else f"{many(state.lag, 'message')} not committed"
+    return f"group {state.group}: {members}, {queues}, {left}"

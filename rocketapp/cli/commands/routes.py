@@ -25,7 +25,7 @@ from rocketapp.model.subscription_words import (
 if TYPE_CHECKING:
     from rocketapp.model.subscription import Subscription
 
-_HERE = ("", "handler", "consumer.retries")
+_HERE = ("", "handler", "consumer.retries", "broadcast")
 """Sources that need no mention: the handler's own declaration, and the usual settings."""
 
 
@@ -93,6 +93,8 @@ def route_of(one: Subscription, *, suspend: float) -> dict[str, Any]:
         "group": one.group,
         "topic": one.topic,
         "tags": sorted(one.tags),
+        "sql": one.sql or None,
+        "broadcast": one.broadcast,
         "handler": one.handler_name,
         "place": one.place,
         "async": one.is_async,

@@ -223,6 +223,7 @@ async def _work(
         tell=reporter.tell,
         joined=joined,
         plugins=[] if operation is None else [operation],
+        number=spec["number"],
     )
 
     def last_words() -> None:

@@ -103,7 +103,9 @@ class Parent:
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while not stop.requested.is_set():
             hear = functools.partial(self._hear, number, stop)
-            child = Child(f"worker {number}", self._spec, hear, descriptors=[self._presence.writing])
+            child = Child(
+                f"worker {number}", self._spec | {"number": number}, hear, descriptors=[self._presence.writing]
+            )
             began, edits = loop.time(), self._edits.count if self._edits is not None else 0
             try:
                 child.start()

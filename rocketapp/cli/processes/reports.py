@@ -17,13 +17,15 @@ from rocketapp.model.stats import HandlerStats
 FRESH = 5.0
 """Seconds that a worker's report says something about now; they come every second or faster."""
 
-COUNTERS = ("handled", "retried", "dead_lettered", "unmatched")
+_ALWAYS = ("handled", "retried", "dead_lettered", "unmatched")
+COUNTERS = (*_ALWAYS, "dropped")
 """In the order of the summary line."""
 
 
 def summary_line(stats: HandlerStats) -> str:
-    """What became of the messages: the last line on stdout."""
-    return " ".join(f"{name}={getattr(stats, name)}" for name in COUNTERS)
+    """What became of the messages: the last line on stdout. `dropped` is there when any message was."""
+    shown = COUNTERS if stats.dropped else _ALWAYS
+    return " ".join(f"{name}={getattr(stats, name)}" for name in shown)
 
 
 @dataclass(frozen=True, slots=True)

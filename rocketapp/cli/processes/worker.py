@@ -54,8 +54,12 @@ class Worker:
         tell: Tell,
         joined: Callable[[], None],
         plugins: Sequence[object] = (),
+        number: int = 1,
     ) -> None:
-        """`joined` is called when every group knows its queues. `plugins`: of this run, behind the app's."""
+        """`joined` is called when every group knows its queues. `plugins`: of this run, behind the app's.
+
+        `number`: of this worker among those of the run, from 1.
+        """
         from rocketapp.app.run.lifecycle import Lifecycle
         from rocketapp.transport.tcp import dial_tcp
 
@@ -70,6 +74,7 @@ class Worker:
             expected_members=expected_members,
             crashes=self._crashes,
             plugins=plugins,
+            worker=number,
         )
 
     @property

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from rocketapp.client.calls.ask import ask
+from rocketapp.model.subscription import SubscriptionData
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.requests.clients import Heartbeat, MemberListRequest, UnregisterRequest, decode_members
+from rocketapp.wire.requests.clients import (
+    Heartbeat,
+    MemberListRequest,
+    UnregisterRequest,
+    decode_members,
+    encode_check,
+)
 
 
 async def heartbeat(connection: Connection, beat: Heartbeat, timeout: float) -> None:
@@ -31,3 +38,11 @@ async def member_list(connection: Connection, group: str, timeout: float) -> lis
     request = MemberListRequest(group)
     response = await ask(connection, Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, request.to_fields()), timeout)
     return list(decode_members(response.body))
+
+
+async def check_subscription(
+    connection: Connection, client_id: str, group: str, data: SubscriptionData, timeout: float
+) -> None:
+    """Ask whether the broker filters by this expression; BrokerError says that it does not."""
+    body = encode_check(client_id, group, data)
+    await ask(connection, Command(RequestCode.CHECK_CLIENT_CONFIG, {}, body), timeout)

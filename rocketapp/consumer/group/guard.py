@@ -55,7 +55,7 @@ class SubscriptionGuard:
         *,
         group: str,
         own: Mapping[str, SubscriptionData],
-        retry: SubscriptionData,
+        retry: SubscriptionData | None,
         fixed: Collection[str],
         asked: AskedMembers,
         brokers: Brokers,
@@ -65,11 +65,14 @@ class SubscriptionGuard:
         tasks: Tasks,
         start_over: Callable[[Collection[str]], None],
     ) -> None:
-        """`own`: what our handlers want, without the `retry` topic. `fixed`: topics whose pulls cannot be widened.
+        """`own`: what our handlers want, without the `retry` topic (None: the group has none).
+
+        `fixed`: topics whose pulls cannot be widened.
 
         `now()`: seconds since 1970. `start_over(topics)` discards the pulls of these topics that are under way.
         """
-        self._group, self._own, self._retry, self._fixed = group, dict(own), retry, frozenset(fixed)
+        self._group, self._own, self._fixed = group, dict(own), frozenset(fixed)
+        self._retry: tuple[SubscriptionData, ...] = () if retry is None else (retry,)
         self._asked, self._brokers, self._observe, self._tasks = asked, brokers, observe, tasks
         self._mode, self._limit = config.subscription_guard, config.rebalance_interval + 5.0
         self._now, self._start_over = now, start_over
@@ -90,7 +93,7 @@ class SubscriptionGuard:
         """Who wants what we have no handler for."""
         self.unwanted: Unwanted | None = Unwanted(self._ask_newcomers) if self._mode == "roll-out" else None
         """What no member wants; None: nothing is handed over, so it does not matter."""
-        self.told: tuple[SubscriptionData, ...] = (*self._own.values(), retry)
+        self.told: tuple[SubscriptionData, ...] = (*self._own.values(), *self._retry)
         """What heartbeats tell: without a roll-out what our handlers want, otherwise what all members want."""
 
     def __repr__(self) -> str:
@@ -99,7 +102,7 @@ class SubscriptionGuard:
     @property
     def own(self) -> tuple[SubscriptionData, ...]:
         """What our handlers want, and the retry topic."""
-        return (*self._own.values(), self._retry)
+        return (*self._own.values(), *self._retry)
 
     @property
     def pulled(self) -> dict[str, str] | None:
@@ -268,11 +271,11 @@ class SubscriptionGuard:
         after = self.pulled or {}
         if changed := [topic for topic in after if after[topic] != before.get(topic)]:
             self._start_over(changed)
-        told = [data for data in self.told if data.topic != self._retry.topic]
+        told = [data for data in self.told if data not in self._retry]
         if {data.topic: shown(data) for data in told} != {topic: shown(data) for topic, data in union.items()}:
             # A broker takes the subscription of the newest version, from any member.
             self._version = max(self._version + 1, int(self._now() * 1000))
-            self.told = (*(replace(data, version=self._version) for data in union.values()), self._retry)
+            self.told = (*(replace(data, version=self._version) for data in union.values()), *self._retry)
             self._brokers.heartbeat_soon()
         self._tell(found)
 

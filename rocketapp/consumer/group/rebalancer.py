@@ -57,16 +57,20 @@ class Rebalancer:
         interval: float,
         observe: Observe,
         seen: Callable[[frozenset[str]], None] = lambda members: None,
+        broadcast: bool = False,
     ) -> None:
         """`doubts()` is called when queues may be in doubt, or may be trusted again.
 
         `seen(members)` is called after each look, with the members of the group.
+
+        `broadcast`: all queues are ours, whatever other members there are.
 
         `in_hand()`: every running call of the group, its handler and its message (of a batch, the first).
         """
         self._group, self._topics, self._client, self._brokers = group, topics, client, brokers
         self._trust, self._assignments, self._doubts = trust, assignments, doubts
         self._in_hand, self._interval, self._observe, self._seen = in_hand, interval, observe, seen
+        self._broadcast = broadcast
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(observe)
         self._news = asyncio.Event()
@@ -149,7 +153,8 @@ class Rebalancer:
     async def rebalance(self) -> bool:
         """Look once; whether every topic could be decided on."""
         lists = MemberLists(self._brokers, self._client.client_id, self._tasks, self._is_settled)
-        problems = await asyncio.gather(*(self._look(topic, lists) for topic in self._topics))
+        look = self._take_all if self._broadcast else self._look
+        problems = await asyncio.gather(*(look(topic, lists) for topic in self._topics))
         told = [problem for problem in problems if problem]
         if told and told[0] != self._told:
             self._observe(LoopFailed("rebalance", told[0]))
@@ -189,6 +194,22 @@ class Rebalancer:
             return f"{topic}: {type(error).__name__}: {error}"
         if is_news:
             self._doubts()
+        return None
+
+    async def _take_all(self, topic: str, lists: MemberLists) -> str | None:
+        """Every queue of the topic is ours. Who else is a member is asked for the sake of the figures alone."""
+        route = self._client.routes.get(topic)
+        if route is None:
+            return None
+        queues = frozenset(route.readable_queues(topic))
+        try:
+            self._apply(topic, queues, queues, is_alone=True)
+            members = await lists.of(topic)
+        except RocketAppError:
+            members = None
+        except Exception as error:
+            return f"{topic}: {type(error).__name__}: {error}"
+        self._members[topic] = members or self._members.get(topic, frozenset([self._client.client_id]))
         return None
 
     def _apply(

@@ -28,6 +28,7 @@ class StartOffsets:
         *,
         joined: float,
         begins: Mapping[str, Begin] | None = None,
+        away_since: Callable[[MessageQueue], float | None] | None = None,
     ) -> None:
         """`brokers` say where a queue begins and ends.
 
@@ -35,10 +36,12 @@ class StartOffsets:
 
         `trusted(queue)`: whether this member certainly still owns it. `joined`: when this member joins,
         in seconds since 1970. `begins`: by topic, what knows better than the broker where a session begins.
+
+        `away_since(queue)`: of a queue without an offset that has appeared while this member was away, since when.
         """
         self._begins = begins or {}
         self._store, self._brokers, self._rules, self._trusted = store, brokers, rules, trusted
-        self._joined = joined
+        self._joined, self._away_since = joined, away_since or (lambda queue: None)
         self._known: set[MessageQueue] | None = None
 
     def joined(self, queues: Iterable[MessageQueue]) -> None:
@@ -80,12 +83,13 @@ class StartOffsets:
     async def _by_rule(self, queue: MessageQueue) -> int:
         rule = self._rules.get(queue.topic, "first")
         appeared_later = self._known is not None and queue not in self._known
-        if rule == "last" and not appeared_later:
+        since = self._joined if appeared_later else self._away_since(queue)
+        if rule == "last" and since is None:
             # Of a young queue brokers say 0 to a new group, wherever it wants to begin: so do we.
             young = await self._store.committed(queue)
             if young is not None:
                 return young
-        place = start_at(queue.topic, rule, joined=self._joined if appeared_later else None)
+        place = start_at(queue.topic, rule, joined=since)
         if place is Edge.MIN:
             return max(0, await self._brokers.min_offset(queue))
         if place is Edge.MAX:

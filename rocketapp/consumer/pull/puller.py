@@ -49,8 +49,15 @@ _LOST_PATIENCE = 1.0
 _ANSWER_TIME = 1.0
 """Seconds after which a pull that was not answered is held by a broker that works."""
 _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
-_UNKNOWN_TO_BROKER = frozenset({ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST})
-"""The broker does not know our group or our subscription (yet): a heartbeat mends it."""
+_UNKNOWN_TO_BROKER = frozenset(
+    {
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    }
+)
+"""The broker does not know our group, our subscription or its SQL filter (yet): a heartbeat mends it."""
 _WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
 """The topic or the queue is not there (any more): the route may have changed."""
 

@@ -1,9 +1,9 @@
-"""The one place where retries and dead letters are counted and told."""
+"""The one place where retries, dead letters and dropped messages are counted and told."""
 
 from __future__ import annotations
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.model.event import DeadLettered, Observe, Retried
+from rocketapp.model.event import DeadLettered, Dropped, Observe, Retried
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
 
@@ -23,3 +23,10 @@ def count_dead_letter(handler: Handler, message: Message, reason: object, *, gro
     message_id, attempt = message.message_id, message.attempt
     error = reason.error if isinstance(reason, Failure) else None
     observe(DeadLettered(group, handler.name, message.topic, message_id, attempt, str(reason), message, error))
+
+
+def count_dropped(handler: Handler, message: Message, failure: Failure, *, group: str, observe: Observe) -> None:
+    """This member of a broadcast group has given the message up."""
+    handler.stats.dropped += 1
+    message_id, attempt = message.message_id, message.attempt
+    observe(Dropped(group, handler.name, message.topic, message_id, attempt, str(failure), message, failure.error))

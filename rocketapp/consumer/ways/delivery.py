@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
@@ -80,6 +81,24 @@ class QueueLock(Protocol):
     async def usable(self) -> bool:
         """Wait until the lock is trusted again: True; or is lost for good: False."""
         ...
+
+
+class _Unlocked:
+    """Stands for the lock of a queue that no other member takes away: it is always held."""
+
+    def __init__(self) -> None:
+        self.lease = Lease(trust=inf, renew_interval=inf)
+        self.lease.granted(0.0)
+
+    async def usable(self) -> bool:
+        return True
+
+
+def lock_for(process_queue: ProcessQueue[Any], lock: QueueLock | None, *, needs_lock: bool) -> QueueLock:
+    """What a delivery in order goes by; where no lock is needed, one that is always held."""
+    if lock is None and needs_lock:
+        raise ValueError(f"{process_queue} is consumed in order: it needs a lock")
+    return _Unlocked() if lock is None else lock
 
 
 class NewQueue(Protocol):

@@ -13,7 +13,7 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.ways.delivery import NewQueue, Prompt, QueueLock, no_prompt
+from rocketapp.consumer.ways.delivery import NewQueue, Prompt, QueueLock, lock_for, no_prompt
 from rocketapp.consumer.ways.orderly_delivery import OrderlyContext, OrderlyDelivery
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.workers.rated import rated_serial
@@ -30,7 +30,6 @@ from rocketapp.wire.record import Message, decode_records
 class OrderlyWay:
     """Calls the orderly handlers of one group."""
 
-    needs_lock = True
     run_on: float | None = None
     decode: Decode = staticmethod(decode_records)
     new_queue: NewQueue = ProcessQueue
@@ -47,11 +46,15 @@ class OrderlyWay:
         threads: MakeThreads = Threads,
         crashes: Crashes | None = None,
         elsewhere: Elsewhere | None = None,
+        locked: bool = True,
     ) -> None:
         """`prompt` is called after every run of messages of a queue; `threads(name, most)` makes threads.
 
         `crashes`: where is noted down what is in hand; None: nowhere.
+
+        `locked`: its queues are another member's at other times. Otherwise each member consumes them for itself.
         """
+        self.needs_lock: bool = locked
         self.waits: StallReasons = StallReasons(group, observe, asyncio.get_running_loop().time)
         """Queues that wait for a free call of their handler. They are pulled all the same."""
         unmatched = Unmatched(elsewhere, self._executor)
@@ -74,8 +77,7 @@ class OrderlyWay:
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> OrderlyDelivery:
         """The delivery of a new session under this lock."""
-        if lock is None:
-            raise ValueError(f"{process_queue} is orderly: it needs a lock")
+        lock = lock_for(process_queue, lock, needs_lock=self.needs_lock)
         return OrderlyDelivery(process_queue, lock, self._tables[process_queue.message_queue.topic], self._context)
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:

@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.retry.counts import count_retry
-from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.retry.failed_messages import FailedMessages
 from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.model.event import Observe
 from rocketapp.state.failed_attempts import FailedAttempts
@@ -27,7 +27,7 @@ class RetryContext:
     """What all sessions of one group share."""
 
     group: str
-    redelivery: Redelivery
+    redelivery: FailedMessages
     observe: Observe
     stopping: Stopping
     suspend: float

@@ -1,8 +1,8 @@
 """Heartbeats, members of a group, and leaving a group.
 
-Codes: HEART_BEAT 34, UNREGISTER_CLIENT 35, GET_CONSUMER_LIST_BY_GROUP 38, and from the
+Codes: HEART_BEAT 34, UNREGISTER_CLIENT 35, GET_CONSUMER_LIST_BY_GROUP 38, CHECK_CLIENT_CONFIG 46, and from the
 broker NOTIFY_CONSUMER_IDS_CHANGED 40. Java: HeartbeatData, ConsumerData,
-SubscriptionData, GetConsumerListByGroupResponseBody.
+SubscriptionData, GetConsumerListByGroupResponseBody, CheckClientRequestBody.
 
 The first version of the heartbeat is used (fingerprint 0), which is always complete.
 """
@@ -85,6 +85,13 @@ def subscription_members(data: SubscriptionData) -> dict[str, Any]:
         "tagsSet": tags,
         "topic": data.topic,
     }
+
+
+def encode_check(client_id: str, group: str, data: SubscriptionData) -> bytes:
+    """CheckClientRequestBody: would the broker filter so?"""
+    return _encode(
+        {"clientId": client_id, "group": group, "namespace": "", "subscriptionData": subscription_members(data)}
+    )
 
 
 def subscription_of(members: Any) -> SubscriptionData:

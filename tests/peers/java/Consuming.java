@@ -18,6 +18,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
 
 /** Commands that consume: push consumers by name, and what each of them has seen. */
 final class Consuming {
@@ -50,7 +51,7 @@ final class Consuming {
     /**
      * consume: name, ns, group, topic, tags="*", orderly=false, from="first" | "last", fail_first=0 (so many attempts of each message
      * fail), max_retries=-1, suspend_ms=1000 (orderly), instance=null (an instance name: several members of one group in this JVM),
-     * work_ms=0 (how long each message takes), history=null (a file: lines as recording.py's `brief` writes them, with `pid`).
+     * work_ms=0 (how long each message takes), broadcast=false, history=null (a file: lines as recording.py's `brief` writes them, with `pid`).
      */
     static Object start(JSONObject a) throws Exception {
         Member member = new Member();
@@ -61,6 +62,9 @@ final class Consuming {
             ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMaxReconsumeTimes(a.containsKey("max_retries") ? a.getIntValue("max_retries") : -1);
         consumer.setSuspendCurrentQueueTimeMillis(a.containsKey("suspend_ms") ? a.getLongValue("suspend_ms") : 1000);
+        if (a.getBooleanValue("broadcast")) {
+            consumer.setMessageModel(MessageModel.BROADCASTING);
+        }
         consumer.subscribe(a.getString("topic"), a.containsKey("tags") ? a.getString("tags") : "*");
         if (a.getString("instance") != null) {
             consumer.setInstanceName(a.getString("instance"));

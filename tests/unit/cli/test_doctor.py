@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +56,23 @@ def test_without_the_app_the_cluster_says_that_nothing_consumes(start: Start, wr
     doctor.ends(1)
     assert "group shop has no members: nothing consumes its topics" in doctor.out
     assert "    start the app: rocketapp run" in doctor.out
+
+
+def test_what_waits_for_a_broadcast_group_is_not_told_as_its_members_alone_know(
+    start: Start, write_app: WriteApp
+) -> None:
+    write_app(APP.replace('start="first"', 'start="first", broadcast=True'))
+    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
+    start("send", "orders", "1", "--count", "3", "--name-server", broker).ends(0)
+    doctor = start("doctor", "app", "--name-server", broker)
+    doctor.ends(1)
+    assert "group shop has no members: nothing consumes its topics\n" in doctor.out
+    run = start("run", "app", "--name-server", broker)
+    run.says("settled 1")
+    doctor = start("doctor", "app", "--name-server", broker)
+    doctor.ends(0)
+    assert re.search(r"group shop: 1 member, \d+ queues?, each member keeps its own offsets\n", doctor.out)
+    run.stops()
 
 
 def test_a_topic_that_does_not_exist_yet_is_said_and_nothing_is_wrong(start: Start, write_app: WriteApp) -> None:

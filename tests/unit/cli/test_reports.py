@@ -10,7 +10,7 @@ from rocketapp.cli.processes.reports import FRESH, IdleTimer, Report, WorkerRepo
 from rocketapp.model.stats import HandlerStats
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-summaries = st.builds(HandlerStats, *[st.integers(0, 2**40)] * 4)
+summaries = st.builds(HandlerStats, *[st.integers(0, 2**40)] * 5)
 reports = st.builds(
     Report,
     kind=st.sampled_from(["loaded", "started", "status", "serving", "failed", "ended"]),
@@ -34,6 +34,7 @@ def test_a_report_arrives_as_it_was_sent_in_one_line(report: Report) -> None:
 
 def test_the_summary_reads_as_documented() -> None:
     assert summary_line(HandlerStats(1, 2, 3, 4)) == "handled=1 retried=2 dead_lettered=3 unmatched=4"
+    assert summary_line(HandlerStats(1, 2, 3, 4, 5)) == "handled=1 retried=2 dead_lettered=3 unmatched=4 dropped=5"
 
 
 def status(*, owned: str = "", wanted: str = "", reasons: tuple[str, ...] = (), handled: int = 0) -> Report:

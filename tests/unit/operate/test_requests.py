@@ -77,13 +77,14 @@ def test_metrics_are_prometheus_text_summed_over_processes_and_those_that_are_go
 
 
 def test_the_page_shows_handlers_queues_reasons_and_failures_and_runs_nothing_that_a_stranger_wrote() -> None:
-    snapshot = snapshot_of(queue_at(10, unfinished=3, still=EVIL), handled=1234, topic=EVIL)
+    snapshot = snapshot_of(queue_at(10, unfinished=3, still=EVIL), handled=1234, dropped=5678, topic=EVIL)
     found = get("/", now_of(seen(stall(EVIL, 99.0), snapshot=snapshot, failures=[EVIL, "dead letter"])))
     text = found.body.decode()
     assert "<script" not in text
     assert text.count("&lt;script&gt;") >= 5
-    for shown in ("app:settle", "1,234", "orders@broker-a:0", "dead letter", "2023-11-14 22:13:21", "not ready"):
+    for shown in ("app:settle", "1,234", "5,678", "orders@broker-a:0", "dead letter", "2023-11-14 22:13:21"):
         assert shown in text
+    assert "not ready" in text
     assert "default-src 'none'" in found.headers["Content-Security-Policy"]
     assert not re.search(r'(src|href)=(?!"/docs|"#[a-z-]+")|https?://', text)
 

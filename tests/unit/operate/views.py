@@ -27,9 +27,10 @@ def queue_at(
 
 
 def snapshot_of(
-    *queues: QueueSnapshot, handled: int = 0, topic: str = "orders", metrics: Sequence[Metric] = ()
+    *queues: QueueSnapshot, handled: int = 0, dropped: int = 0, topic: str = "orders", metrics: Sequence[Metric] = ()
 ) -> AppSnapshot:
-    handler = HandlerSnapshot(name="app:settle", topic=topic, stats=HandlerStats(handled=handled, retried=1))
+    stats = HandlerStats(handled=handled, retried=1, dropped=dropped)
+    handler = HandlerSnapshot(name="app:settle", topic=topic, stats=stats)
     group = GroupSnapshot(
         group="shop",
         cluster="",

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.trust import CONFIRMED_FOR, STOOD_STILL, Trust, went_on
+from rocketapp.state.trust import CONFIRMED_FOR, STOOD_STILL, Trust, Unshared, went_on
 
 ONE, OTHER = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
 
@@ -126,3 +126,12 @@ def test_what_is_trusted_was_verified_after_every_disturbance_of_its_own(steps: 
                 verified[ONE] = at
         for queue in (ONE, OTHER):
             assert not trust.is_trusted(queue, now) or verified[queue] > max(disturbed[queue], listed[queue] - 1)
+
+
+def test_a_member_that_keeps_its_offsets_itself_is_never_in_doubt() -> None:
+    trust = Unshared(0.0)
+    trust.begin(ONE, is_locked=False)
+    trust.lost(ONE.broker_name, 1.0)
+    assert not trust.beat(1000.0)
+    assert trust.is_trusted(ONE, 2000.0)
+    assert trust.doubted == set()

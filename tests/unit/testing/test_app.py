@@ -374,3 +374,22 @@ def test_an_app_that_runs_already_is_told_at_the_test_s_line() -> None:
     with TestApp(app), pytest.raises(SetupError, match="is running already") as caught:
         TestApp(app).__enter__()
     assert caught.value.place.startswith(f"{__file__}:")
+
+
+def test_what_a_broadcast_group_drops_is_told_apart() -> None:
+    app = shop()
+
+    @app.subscribe("prices", broadcast=True, start="first")
+    async def remember(message: Message) -> None:
+        if message.text() == "bad":
+            raise ValueError("no")
+
+    with TestApp(app) as t:
+        t.publish("prices", "good")
+        t.publish("prices", "bad")
+        t.settle()
+        assert [one.message.text() for one in t.handled] == ["good"]
+        (dropped,) = t.dropped
+        assert (dropped.message.text(), dropped.attempts) == ("bad", 1)
+        assert isinstance(dropped.error, ValueError)
+        assert (t.retried, t.dead) == ([], [])
