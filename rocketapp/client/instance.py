@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from random import Random
 
@@ -182,9 +182,17 @@ class ClientInstance:
         known = self._cache.brokers().items()
         return [name for name, addresses in known if addresses.get(MASTER_ID) == address]
 
+    def names_at(self, address: str) -> list[str]:
+        """Names of the brokers of which a copy, master or slave, is at this address."""
+        return [name for name, addresses in self._cache.brokers().items() if address in addresses.values()]
+
     def broker_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
         """The address of this broker according to the known routes; None when no route names it."""
         return self._cache.address(broker_name, broker_id)
+
+    def copies(self, broker_name: str) -> Mapping[int, str]:
+        """The addresses of this broker's master (id 0) and slaves, by id; empty when no route names it."""
+        return self._cache.brokers().get(broker_name, {})
 
     def broker_addresses(self) -> list[str]:
         """Every broker that gets heartbeats. Without consumers these are the masters only."""

@@ -19,6 +19,7 @@ from rocketapp.consumer.group.local_offsets import LocalOffsets, folder_of
 from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.rebalancer import Rebalancer
+from rocketapp.consumer.group.slaves import Slaves
 from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import first_of
@@ -72,8 +73,9 @@ class Group:
         self.stopping: Stopping = Stopping(self.stats.handlers, self.pausing)
         self.begun: asyncio.Future[None] = loop.create_future()
         """Done when pulls may start."""
+        self.slaves: Slaves = Slaves(group=name, client=parts.client, observe=observe)
         self.brokers: Brokers = Brokers(
-            group=name, client=parts.client, config=config, random=parts.random, tasks=self.tasks
+            group=name, client=parts.client, config=config, random=parts.random, tasks=self.tasks, slaves=self.slaves
         )
         if self.is_broadcast:
             # A broker keeps one subscription for a group, but here each member gets its own messages.
@@ -324,6 +326,7 @@ class Group:
             heartbeat=self.brokers.heartbeat_soon,
             refresh=parts.client.routes.refresh_soon,
             counters=self.pull_counters,
+            copies=self.slaves,
         )
 
 

@@ -27,7 +27,7 @@ from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.holding import apply_pauses
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
-from rocketapp.consumer.pull.puller import PullContext, Puller
+from rocketapp.consumer.pull.puller import PULL_EXPIRES, PullContext, Puller
 from rocketapp.consumer.ways.delivery import Delivery, Way
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
@@ -53,6 +53,7 @@ class SessionEnd(Enum):
     LOCK_LOST = "its lock was lost"
     OVERTAKEN = "another member went on with it meanwhile"
     FAILED = "its delivery failed"
+    SILENT = f"it was not pulled for {PULL_EXPIRES:g} s"
     MOVED = "the broker moved its offset"
 
 
@@ -112,6 +113,8 @@ class Assignment:
         self._starts_no_more = False
         self._consuming: tuple[Puller, Delivery] | None = None
         """Of the present session, until it ends."""
+        self._silent: asyncio.Future[None] = self._loop.create_future()
+        """Done when the pull loop of the present session is dead."""
         self.process_queue: ProcessQueue[Message] | None = None
         """Of the present session; None while there is none."""
         self.is_clean: bool = True
@@ -156,6 +159,11 @@ class Assignment:
         """What its pulls ask for has changed: discard the one under way."""
         if self._consuming is not None:
             self._consuming[0].start_over()
+
+    def look_at_pulls(self) -> None:
+        """Begin a new session if this one sends no pulls any more: whatever the bug is, the queue goes on."""
+        if self._consuming is not None and self._consuming[0].is_expired() and not self._silent.done():
+            self._silent.set_result(None)
 
     def cut(self) -> None:
         """Wait for no handler any more: what still runs is lost."""
@@ -270,11 +278,13 @@ class Assignment:
         way, queue = self._way, session.process_queue
         puller = Puller(queue, self._subscription, delivery.deliver, flow, context.pull, decode=way.decode)
         self._consuming = puller, delivery
+        self._silent = self._loop.create_future()
         context.pausing.watch(self._apply_pauses)
         self._apply_pauses()
         pulling = context.tasks.start(puller.run(), f"pull {self.queue}")
         try:
-            await self._wait(pulling, session.overtaken, delivery.over, *([] if lock is None else [lock.lost]))
+            others = [] if lock is None else [lock.lost]
+            await self._wait(pulling, session.overtaken, delivery.over, self._silent, *others)
             return pulling.result() if pulling.done() else None
         finally:
             pulling.cancel()
@@ -290,6 +300,9 @@ class Assignment:
             self._handed_over = self._is_contested = True
         elif correction is not None:
             why = SessionEnd.MOVED
+        elif self._silent.done():
+            why = SessionEnd.SILENT
+            self._context.pull.observe(LoopFailed(f"pull {self.queue}", f"{why.value}: it is consumed anew"))
         else:
             failed = delivery.over.done() and delivery.over.exception() is not None
             why = SessionEnd.FAILED if failed else SessionEnd.LOCK_LOST

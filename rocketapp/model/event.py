@@ -86,6 +86,16 @@ class RollOut(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class ReadFromSlave(Event):
+    """Messages of a broker are read from its slave, because its master cannot be reached; or from its master again."""
+
+    group: str
+    broker_name: str
+    broker_id: int
+    """The slave's id; 0 when the master is read again."""
+
+
+@dataclass(frozen=True, slots=True)
 class StandingStill(Event):
     """A queue makes no progress. Reported once per reason."""
 

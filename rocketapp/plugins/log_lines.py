@@ -122,6 +122,14 @@ _HOW: Final[dict[type[Event], _How]] = {
         logging.WARNING,
         lambda e: f"group {e.group}: topic {e.topic} does not exist yet: it is consumed as soon as it is created",
     ),
+    events.ReadFromSlave: _How(
+        logging.WARNING,
+        lambda e: (
+            f"group {e.group}: the master of {e.broker_name} cannot be reached: its slave {e.broker_id} is read"
+            if e.broker_id
+            else f"group {e.group}: the master of {e.broker_name} is read again"
+        ),
+    ),
     events.SubscriptionsDiffer: _How(logging.WARNING, lambda e: f"group {e.group}: {e.problem}"),
     events.RollOut: _How(
         logging.INFO,

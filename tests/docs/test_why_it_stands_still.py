@@ -21,7 +21,7 @@ REASONS = {
     "consumer/group/beginning.py": ["no lock: "],
     "consumer/group/leases.py": ["no lock: "],
     "consumer/holding.py": [],  # those of state/pauses.py
-    "consumer/pull/puller.py": ["pull failed: "],
+    "consumer/pull/puller.py": ["pull failed: ", "the slave of ", " has no messages before offset "],
     "consumer/push_consumer.py": ["its offset cannot be read: "],
     "consumer/retry/waiting.py": [" failed message", "s wait", " waits", " to be sent back: "],
     "consumer/ways/orderly_delivery.py": ["waits for a free call of handler ", " (concurrency "],

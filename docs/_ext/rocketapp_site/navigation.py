@@ -66,6 +66,7 @@ TREES: Mapping[str, Sequence[Group]] = {
                 "docs/how-to/deployment-systemd",
                 "docs/how-to/containers",
                 "docs/how-to/rolling-out",
+                "docs/how-to/slaves",
                 "docs/how-to/telemetry-in-production",
                 "docs/how-to/describe-with-asyncapi",
             ),

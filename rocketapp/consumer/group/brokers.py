@@ -14,6 +14,7 @@ from typing import Any
 from rocketapp.client.calls import clients, locks, offsets, pull, send_back
 from rocketapp.client.instance import ClientInstance
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.group.slaves import Slaves
 from rocketapp.errors import TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
@@ -33,9 +34,17 @@ class Brokers:
     """The brokers of a cluster, as one group sees them."""
 
     def __init__(
-        self, *, group: str, client: ClientInstance, config: ConsumerConfig, random: Random, tasks: Tasks
+        self,
+        *,
+        group: str,
+        client: ClientInstance,
+        config: ConsumerConfig,
+        random: Random,
+        tasks: Tasks,
+        slaves: Slaves,
     ) -> None:
-        """`tasks`: the owner of what is asked beside the caller."""
+        """`tasks`: the owner of what is asked beside the caller. `slaves` stand in for masters that are away."""
+        self._slaves = slaves
         self._group, self._client, self._config, self._random = group, client, config, random
         self._tasks = tasks
         self._beating: asyncio.Task[Any] | None = None
@@ -86,8 +95,21 @@ class Brokers:
         return await offsets.query(connection, self._group, queue, timeout, set_zero_if_not_found=zero)
 
     async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
-        """The group's offset, and whether that answer is certain: see `client.calls.offsets.Committed`."""
-        connection = await self._master(queue.broker_name)
+        """The group's offset, and whether that answer is certain: see `client.calls.offsets.Committed`.
+
+        Of a master that the name server does not name any more, the slave's answer counts if it knows an offset.
+        """
+        try:
+            connection = await self._master(queue.broker_name)
+        except TransportError:
+            slave = self._slaves.of_lost_master(queue)
+            if slave is None:
+                raise
+            known = await offsets.query_certain(slave, self._group, queue, self._config.commit_timeout)
+            if known.offset is None or not known.is_certain:
+                # It may be behind its master: no offset there is not the same as no offset.
+                raise
+            return known
         return await offsets.query_certain(connection, self._group, queue, self._config.commit_timeout)
 
     async def commit(
@@ -165,7 +187,12 @@ class Brokers:
             self._beating = self._tasks.start(self._client.heartbeat(), f"heartbeat {self._group}")
 
     async def members(self, broker_name: str) -> list[str]:
-        """The client ids of the group's members, as this broker knows them; an empty list when it knows none."""
+        """The client ids of the group's members, as this broker knows them; an empty list when it knows none.
+
+        Members tell slaves of themselves as well: while the master is not connected, a slave is asked.
+        """
+        if (slave := self._slaves.connection(broker_name)) is not None:
+            return await clients.member_list(slave, self._group, _MEMBERS_TIMEOUT)
         try:
             async with asyncio.timeout(_MEMBERS_TIMEOUT):
                 connection = await self._master(broker_name)
@@ -176,7 +203,7 @@ class Brokers:
     async def greet(self) -> frozenset[str]:
         """Send a heartbeat to every connected broker; the names of those that accepted it."""
         accepted = await self._client.heartbeat(dial=False)
-        return frozenset(name for address in accepted for name in self._client.masters_at(address))
+        return frozenset(name for address in accepted for name in self._client.names_at(address))
 
     async def lock(self, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Lock queues, or renew their locks, in one request to a connected broker; which are ours."""

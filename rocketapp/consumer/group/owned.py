@@ -38,6 +38,10 @@ class Owned(Protocol):
         """Wait for no handler any more."""
         ...
 
+    def look_at_pulls(self) -> None:
+        """Begin anew if its pulls have come to an end by themselves."""
+        ...
+
     def pull_anew(self) -> None:
         """What its pulls ask for has changed."""
         ...

@@ -221,6 +221,8 @@ class Rebalancer:
                 self.owned[queue].is_of_another()
             return
         active = [queue for queue, each in self._of_topic.get(topic, {}).items() if not each.is_ending]
+        for queue in active:
+            self.owned[queue].look_at_pulls()
         difference = change(active, mine)
         for queue in difference.release:
             if queue in there:

@@ -16,7 +16,9 @@ from typing import Any, Protocol
 
 from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
+from rocketapp.consumer.pull.copies import Copies, CopyRead
 from rocketapp.consumer.pull.flow_control import QueueFlow
+from rocketapp.consumer.pull.sources import Commits, PullSource
 from rocketapp.consumer.stall_reasons import CONSEQUENCE, StallReasons, Text
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed, Observe
@@ -27,7 +29,7 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction, correct
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Message, decode_records
+from rocketapp.wire.record import decode_records
 
 Deliver = Callable[[Sequence[Any]], None]
 
@@ -48,6 +50,8 @@ _LOST_PATIENCE = 1.0
 """Seconds that a queue may be without its broker before it is told."""
 _ANSWER_TIME = 1.0
 """Seconds after which a pull that was not answered is held by a broker that works."""
+PULL_EXPIRES = 120.0
+"""Seconds without a pull, though nothing forbids one, after which the loop counts as dead (Java: pullMaxIdleTime)."""
 _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 _UNKNOWN_TO_BROKER = frozenset(
     {
@@ -60,34 +64,6 @@ _UNKNOWN_TO_BROKER = frozenset(
 """The broker does not know our group, our subscription or its SQL filter (yet): a heartbeat mends it."""
 _WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
 """The topic or the queue is not there (any more): the route may have changed."""
-
-
-class PullSource(Protocol):
-    """Sends pulls: for a group its brokers."""
-
-    async def start_pull(
-        self,
-        queue: MessageQueue,
-        subscription: SubscriptionData,
-        offset: int,
-        commit_offset: int | None,
-        broker_id: int = MASTER_ID,
-        /,
-    ) -> asyncio.Future[Command]:
-        """Send a pull; `commit_offset` travels with it. Raises RocketAppError when it cannot be sent."""
-        ...
-
-
-class Commits(Protocol):
-    """Offsets that travel with pulls."""
-
-    def travelling(self, process_queue: ProcessQueue[Message], /) -> int | None:
-        """The offset that the next pull carries; None: nothing to commit."""
-        ...
-
-    def arrived(self, process_queue: ProcessQueue[Message], offset: int | None, /) -> None:
-        """The pull that carried it has been answered."""
-        ...
 
 
 @dataclass(slots=True)
@@ -114,6 +90,8 @@ class PullContext:
     refresh: Callable[[str], None]
     """Asks for the topic's route soon."""
     counters: PullCounters = field(default_factory=PullCounters)
+    copies: Copies | None = None
+    """None: masters alone are read, and what they suggest."""
 
 
 class Puller:
@@ -133,7 +111,7 @@ class Puller:
         self._decode = decode
         self._flow, self._context = flow, context
         self._now = asyncio.get_running_loop().time
-        self._broker_id = MASTER_ID
+        self._copy = CopyRead(process_queue.message_queue, context.copies, self._now)
         self._carried: int | None = None
         """The offset that travels with the pull under way."""
         self._coming: asyncio.Future[Command] | None = None
@@ -144,9 +122,17 @@ class Puller:
         """Why it does not pull, apart from a pause: text, kind, patience."""
         self._is_outdated = False
         """The pull under way was cancelled by us, not the loop."""
+        self._pulled_at = self._now()
+        """When a pull was sent last, or was forbidden."""
+        self._is_resting = False
+        """A pause or flow control forbids pulls."""
 
     def __repr__(self) -> str:
         return f"<Puller {self._queue.message_queue} at {self._queue.end_offset}>"
+
+    def is_expired(self) -> bool:
+        """Whether it has sent no pull for PULL_EXPIRES seconds, although it might: it will not do so any more."""
+        return not self._is_resting and self._now() > self._pulled_at + PULL_EXPIRES
 
     def pause(self, reason: str) -> None:
         """Pull no more until `resume`; the answer of the pull under way is discarded."""
@@ -172,6 +158,12 @@ class Puller:
 
     async def run(self) -> Correction:
         """Pull until cancelled, or until the broker has nothing at our offset: where to go on instead."""
+        try:
+            return await self._pull_for_ever()
+        finally:
+            self._copy.to_master()
+
+    async def _pull_for_ever(self) -> Correction:
         context, queue = self._context, self._queue.message_queue
         self._moves()
         while True:
@@ -183,23 +175,39 @@ class Puller:
                 if not was_outdated or (task is not None and task.cancelling()):
                     raise
             except RocketAppError as error:
-                # The slave that a broker sent us to may be gone; the master says anew where to read.
-                self._broker_id = MASTER_ID
-                patience = _LOST_PATIENCE if isinstance(error, TransportError) else 0.0
-                self._stops(f"pull failed: {error}", "pull failed", patience)
+                is_instead = self._copy.is_instead
+                patience = _LOST_PATIENCE if is_instead or isinstance(error, TransportError) else 0.0
+                also = "its master cannot be reached, and its slave says: " if is_instead else ""
+                self._stops(f"pull failed: {also}{error}", "pull failed", patience)
                 await asyncio.sleep(self._delay(error))
             except Exception as error:
                 # A bug must not stop the queue for good without a report.
                 context.observe(LoopFailed(f"pull {queue}", f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(context.retry_delay)
 
+    def _answered(self, result: PullResult, *, is_master: bool) -> None:
+        """Take note of what a copy said of itself, and choose the one to ask next."""
+        process_queue, queue = self._queue, self._queue.message_queue
+        if is_master:
+            if self._context.commits is not None:
+                self._context.commits.arrived(process_queue, self._carried)
+            process_queue.broker_end = result.max_offset
+            process_queue.answered_at = self._now()
+        if not is_master and result.min_offset > process_queue.end_offset:
+            reason = f"pull failed: the slave of {queue.broker_name} has no messages before offset {result.min_offset}"
+            self._stops(reason, "slave", _LOST_PATIENCE)
+        else:
+            self._moves()
+        self._copy.answered(result)
+
     def _delay(self, error: RocketAppError) -> float:
         """Seconds until the next try, and what else may help."""
-        delay = self._context.retry_delay
-        if isinstance(error, ConnectionLostError):
+        delay, was_instead = self._context.retry_delay, self._copy.is_instead
+        if self._copy.failed(error) or isinstance(error, ConnectionLostError):
             return min(_LOST_DELAY, delay)
         if isinstance(error, BrokerError):
-            if error.code in _BUSY:
+            if error.code in _BUSY and not was_instead:
+                # A slave that may not be read says the same, and goes on saying it.
                 return min(_BUSY_DELAY, delay)
             if error.code in _UNKNOWN_TO_BROKER:
                 self._context.heartbeat()
@@ -234,20 +242,18 @@ class Puller:
     async def _take(self, result: PullResult) -> Correction | None:
         """Make use of one answer, with the next pull under way; where to go on when its offset was illegal."""
         queue, flow, context = self._queue, self._flow, self._context
-        if result.status == "illegal":
+        is_master = self._copy.is_master
+        if is_master and result.status == "illegal":
             bounds = {"min_offset": result.min_offset, "max_offset": result.max_offset}
             return correct(queue.end_offset, next_offset=result.next_offset, **bounds)
-        if context.commits is not None:
-            context.commits.arrived(queue, self._carried)
-        self._moves()
         context.counters.pulls += 1
-        queue.broker_end = result.max_offset
-        queue.answered_at = self._now()
-        self._broker_id = result.suggested_broker_id
+        self._answered(result, is_master=is_master)
         is_at_end = result.next_offset >= result.max_offset
         if result.status != "found":
             flow.found_nothing(is_at_end=is_at_end)
-            queue.advance(result.next_offset)
+            # A slave may be behind, or hold less than its master: its bounds are not ours.
+            if is_master or (result.status != "illegal" and result.min_offset <= queue.end_offset):
+                queue.advance(result.next_offset)
         elif self._resumed is None and flow.answered(len(result.body), is_at_end=is_at_end):
             is_early = flow.may_pull()
             if is_early:
@@ -256,8 +262,12 @@ class Puller:
             if is_early:
                 return None
         # The wait may be long: what was answered is not kept in memory for it.
+        is_empty = result.status != "found"
         del result
         self._coming = None
+        if is_empty and self._copy.is_instead:
+            # A slave holds no pull until there is a message: it answers at once.
+            await asyncio.sleep(context.retry_delay)
         await self._allowed()
         # Where the answer was discarded, this is the same offset again.
         self._coming = await self._start(queue.end_offset)
@@ -281,6 +291,13 @@ class Puller:
 
     async def _allowed(self) -> None:
         """Wait until neither a pause nor flow control forbids the next pull."""
+        self._is_resting = True
+        try:
+            await self._unforbidden()
+        finally:
+            self._is_resting, self._pulled_at = False, self._now()
+
+    async def _unforbidden(self) -> None:
         while True:
             if self._resumed is not None:
                 self._flow.release()
@@ -305,10 +322,9 @@ class Puller:
             self._context.stall_reasons.moving(self._queue.message_queue)
 
     async def _start(self, offset: int) -> asyncio.Future[Command]:
-        commits = self._context.commits
-        carried = None if commits is None else commits.travelling(self._queue)
-        coming = await self._context.source.start_pull(
-            self._queue.message_queue, self._subscription, offset, carried, self._broker_id
-        )
-        self._carried = carried if self._broker_id == MASTER_ID else None
+        commits, queue = self._context.commits, self._queue.message_queue
+        broker_id, self._pulled_at = self._copy.ask(), self._now()
+        carried = None if commits is None or broker_id != MASTER_ID else commits.travelling(self._queue)
+        coming = await self._context.source.start_pull(queue, self._subscription, offset, carried, broker_id)
+        self._carried = carried
         return coming

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
+
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.pull.puller import PullContext, Puller
@@ -65,9 +67,37 @@ class NoOffsets:
         return None
 
 
+class Refusing:
+    """Brokers that answer every pull with this code."""
+
+    def __init__(self, code: int) -> None:
+        self.code, self.times = code, list[float]()
+
+    async def start_pull(self, *_: object) -> asyncio.Future[Command]:
+        loop = asyncio.get_running_loop()
+        self.times.append(loop.time())
+        answer: asyncio.Future[Command] = loop.create_future()
+        answer.set_result(Command(self.code, remark="as the test wants it"))
+        return answer
+
+
+class Asked(list[str]):
+    """What a pull loop asks of others."""
+
+    def heartbeat(self) -> None:
+        self.append("heartbeat")
+
+    def refresh(self, topic: str) -> None:
+        self.append(f"route of {topic}")
+
+
 def puller_of(
-    queue: ProcessQueue[Message], source: Any, deliver: Callable[[Sequence[Message]], None] = lambda _: None
+    queue: ProcessQueue[Message],
+    source: Any,
+    deliver: Callable[[Sequence[Message]], None] = lambda _: None,
+    asked: Asked | None = None,
 ) -> Puller:
+    asked = Asked() if asked is None else asked
     context = PullContext(
         source=source,
         commits=NoOffsets(),
@@ -75,8 +105,8 @@ def puller_of(
         observe=Events(),
         retry_delay=1.0,
         max_inflated_bytes=1 << 20,
-        heartbeat=lambda: None,
-        refresh=lambda topic: None,
+        heartbeat=asked.heartbeat,
+        refresh=asked.refresh,
     )
     limits = QueueLimits(max_messages=100, max_bytes=1 << 20, max_span=100)
     flow = FlowControl(1 << 20).open("group", queue, ConsumerConfig(), limits)
@@ -111,3 +141,37 @@ async def test_messages_that_could_not_be_handed_over_are_pulled_again() -> None
     assert queue.commit_offset == 0
     pulling.cancel()
     await asyncio.wait([pulling])
+
+
+OTHERWISE = {
+    ResponseCode.SUBSCRIPTION_NOT_EXIST: "heartbeat",
+    ResponseCode.SUBSCRIPTION_NOT_LATEST: "heartbeat",
+    ResponseCode.FILTER_DATA_NOT_EXIST: "heartbeat",
+    ResponseCode.FILTER_DATA_NOT_LATEST: "heartbeat",
+    ResponseCode.TOPIC_NOT_EXIST: "route of topic",
+    ResponseCode.INVALID_PARAMETER: "route of topic",
+    ResponseCode.NO_PERMISSION: "",
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "",
+    ResponseCode.SYSTEM_ERROR: "",
+}
+"""What a pull loop asks for besides when a broker refuses its pulls."""
+
+
+@pytest.mark.parametrize("code", [*OTHERWISE, ResponseCode.FLOW_CONTROL], ids=lambda code: code.name)
+def test_a_refused_pull_is_said_and_tried_again_and_what_may_mend_it_is_asked_for(code: ResponseCode) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        brokers, queue, asked = Refusing(code), ProcessQueue[Message](QUEUE, 7), Asked()
+        puller = puller_of(queue, brokers, asked=asked)
+        pulling = asyncio.ensure_future(puller.run())
+        await eventually(lambda: len(brokers.times) == 3)
+        assert brokers.times[2] == pytest.approx(0.04 if code == ResponseCode.FLOW_CONTROL else 2.0, abs=0.01)
+        assert set(asked) == set(filter(None, [OTHERWISE.get(code, "")]))
+        reason = puller._context.stall_reasons.reasons()[QUEUE]
+        assert reason.startswith("pull failed: ")
+        assert "as the test wants it" in reason
+        assert queue.end_offset == 7
+        pulling.cancel()
+        await asyncio.wait([pulling])
+
+    run()

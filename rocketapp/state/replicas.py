@@ -1,0 +1,24 @@
+"""Which copy of a broker is read: its master, the slave that a broker suggested, or a slave in place of the master."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from rocketapp.model.route import MASTER_ID
+
+
+def reader(known: Collection[int], wanted: int) -> int:
+    """The id of the copy to pull from when a broker suggested `wanted`, among the copies that are known.
+
+    As Java's client chooses: the one that was suggested, the one after it, or any. The master when none is known.
+    """
+    if wanted in known:
+        return wanted
+    if wanted != MASTER_ID and wanted + 1 in known:
+        return wanted + 1
+    return min(known, default=MASTER_ID)
+
+
+def slaves(known: Collection[int], connected: Collection[int] = ()) -> list[int]:
+    """The copies that may stand in for the master, the best first: those that are connected, then by id."""
+    return sorted((one for one in known if one != MASTER_ID), key=lambda one: (one not in connected, one))

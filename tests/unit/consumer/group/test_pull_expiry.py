@@ -1,0 +1,49 @@
+"""A queue whose pulls have come to an end by themselves is consumed anew."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from rocketapp.model.event import LoopFailed, Released
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, consumed
+from tests.unit.scripted import eventually, in_virtual_time
+
+
+@in_virtual_time
+async def test_a_queue_without_a_pull_for_two_minutes_is_replaced_and_said_but_not_one_that_may_not_pull() -> None:
+    cluster, taken = FakeCluster(), list[int]()
+    await cluster.start()
+    stuck, paused = (cluster.create(name)[0] for name in ("stuck", "paused"))
+
+    async def take(message: Message) -> None:
+        taken.append(message.offset)
+
+    member = await cluster.member(consumed(take, topic="stuck"), consumed(take, topic="paused")).start()
+    await eventually(lambda: len(cluster.requests(RequestCode.PULL_MESSAGE, topic="stuck")) == 1, 3)
+    member.consumer.pause("paused", "by the test")
+    brokers: Any = member.consumer._group.brokers
+    start_pull, began = brokers.start_pull, asyncio.get_running_loop().time()
+
+    async def never(queue: Any, *others: Any) -> Any:
+        if queue.topic == "stuck":
+            await asyncio.get_running_loop().create_future()
+        return await start_pull(queue, *others)
+
+    brokers.start_pull = never  # a bug: a pull that neither fails nor ends
+    await eventually(lambda: bool(member.events.of(Released)), 180)
+    assert 120 < asyncio.get_running_loop().time() - began < 165
+    (released,) = member.events.of(Released)
+    assert released.queue == stuck  # type: ignore[attr-defined]
+    assert released.reason == "it was not pulled for 120 s"  # type: ignore[attr-defined]
+    assert [event.error for event in member.events.of(LoopFailed)] == [  # type: ignore[attr-defined]
+        "it was not pulled for 120 s: it is consumed anew"
+    ]
+    brokers.start_pull = start_pull
+    cluster.send_many(stuck, 3)
+    await eventually(lambda: taken == [0, 1, 2], 150)
+    assert paused in member.consumer.standing_still()
+    assert await member.stop()
+    await cluster.stop()

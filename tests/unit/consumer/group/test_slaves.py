@@ -1,0 +1,177 @@
+"""A slave stands in for its master: messages, members and offsets are read from it, and nothing is written to it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rocketapp.model.event import ReadFromSlave, StandingStill
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import consumed
+from tests.unit.consumer.slave_cluster import SLAVE, SlaveCluster
+from tests.unit.scripted import eventually, in_virtual_time
+
+PULL, QUERY, COMMIT = RequestCode.PULL_MESSAGE, RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
+
+
+class Taken(list[int]):
+    """A handler that notes down offsets."""
+
+    async def __call__(self, message: Message) -> None:
+        self.append(message.offset)
+
+
+@in_virtual_time
+async def test_messages_are_read_from_the_slave_while_the_master_is_away_and_from_the_master_when_it_is_back() -> None:
+    cluster, taken = SlaveCluster(), Taken()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 10)
+    member = await cluster.member(consumed(taken)).start()
+    await eventually(lambda: cluster.committed(queue) == 10, 10)
+    assert not cluster.slave.count(PULL)
+
+    await cluster.kill_master()
+    cluster.send_many(queue, 100)  # what the slave had got before the master died
+    await eventually(lambda: len(taken) == 110, 3)
+    await asyncio.sleep(60)
+    # A slave answers at once when it has nothing: it is asked about once a second.
+    assert cluster.slave.count(PULL) < 2 * (60 + 10)
+    assert cluster.slave.count(COMMIT) == 0
+    assert cluster.committed(queue) == 10
+    assert not member.consumer.standing_still()
+
+    await cluster.master_returns()
+    cluster.send_many(queue, 5)
+    await eventually(lambda: cluster.committed(queue) == 115, 10)
+    asked = cluster.slave.count(PULL)
+    await asyncio.sleep(60)
+    assert cluster.slave.count(PULL) == asked
+    assert taken == list(range(115))
+    told = [event.broker_id for event in member.events.of(ReadFromSlave)]  # type: ignore[attr-defined]
+    assert told == [SLAVE, 0]
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_slave_that_is_behind_or_young_moves_no_offset_and_nothing_is_skipped() -> None:
+    cluster, taken = SlaveCluster(), Taken()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 20)
+    member = await cluster.member(consumed(taken)).start()
+    await eventually(lambda: cluster.committed(queue) == 20, 10)
+    cluster.slave.behind = 5
+    await cluster.kill_master()
+    await asyncio.sleep(20)
+    cluster.slave.behind, cluster.slave.first = 0, 25
+    cluster.send_many(queue, 10)
+    await asyncio.sleep(20)
+    (reason,) = {text for at, text in member.consumer.standing_still().items() if at == queue}
+    assert "has no messages before offset 25" in reason
+    assert taken == list(range(20))
+    await cluster.master_returns()
+    await eventually(lambda: cluster.committed(queue) == 30, 10)
+    assert taken == list(range(30))
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_slave_that_may_not_be_read_keeps_the_queue_waiting_for_its_master_and_is_said() -> None:
+    cluster, taken = SlaveCluster(), Taken()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.slave.is_read = False
+    member = await cluster.member(consumed(taken)).start()
+    await eventually(lambda: len(cluster.requests(PULL, topic="topic")) == 1, 3)
+    await cluster.kill_master()
+    cluster.send_many(queue, 3)
+    await asyncio.sleep(30)
+    assert not taken
+    assert cluster.slave.count(PULL) < 2 * 35
+    assert "pull failed" in member.consumer.standing_still()[queue]
+    assert any("pull failed" in event.reason for event in member.events.of(StandingStill))  # type: ignore[attr-defined]
+    assert not member.events.of(ReadFromSlave)
+    await cluster.master_returns()
+    await eventually(lambda: taken == [0, 1, 2], 5)
+    await member.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("known", [5, None], ids=["an offset", "none"])
+def test_a_member_that_starts_without_the_master_goes_on_at_the_offset_of_the_slave_and_never_guesses(
+    known: int | None,
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        cluster, taken = SlaveCluster(), Taken()
+        await cluster.start()
+        (queue,) = cluster.create("topic")
+        cluster.create("%RETRY%group")
+        cluster.send_many(queue, 10)
+        cluster.offsets["group", queue] = 8
+        if known is not None:
+            cluster.slave.offsets["group", queue] = known
+        await cluster.kill_master()
+        member = await cluster.member(consumed(taken, start="last")).start()
+        await asyncio.sleep(20)
+        assert taken == ([] if known is None else [5, 6, 7, 8, 9])
+        if known is None:
+            assert "offset cannot be read" in member.consumer.standing_still()[queue]
+        await cluster.master_returns()
+        cluster.send_many(queue, 1)
+        await eventually(lambda: cluster.committed(queue) == 11, 45)
+        assert set(taken) >= {8, 9, 10}
+        await member.stop()
+        await cluster.stop()
+
+    run()
+
+
+@in_virtual_time
+async def test_a_member_that_dies_while_the_master_is_away_is_followed_by_the_others() -> None:
+    cluster, mine, others = SlaveCluster(), Taken(), Taken()
+    await cluster.start()
+    queues = cluster.create("topic", queues=2)
+    one, two = cluster.member(consumed(mine)), cluster.member(consumed(others))
+    await one.start()
+    await two.start()
+    await eventually(lambda: {len(each.consumer.snapshot("").queues) for each in (one, two)} <= {1, 2}, 5)
+    for queue in queues:
+        cluster.send_many(queue, 10)
+    await eventually(lambda: len(mine) + len(others) == 20, 10)
+    await eventually(lambda: [cluster.committed(queue) for queue in queues] == [10, 10], 10)
+    cluster.slave.offsets.update(cluster.offsets)
+    await cluster.kill_master()
+    await asyncio.sleep(10)
+    await one.client.stop()  # the process is gone, as far as brokers see
+    for queue in queues:
+        cluster.send_many(queue, 5)
+    await eventually(lambda: len(mine) + len(others) == 30, 30)
+    assert len(others) >= 20
+    await two.consumer.stop(drain_timeout=1.0, cut=asyncio.Event())
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_orderly_handlers_wait_for_the_master_because_locks_are_its_alone() -> None:
+    cluster, taken = SlaveCluster(), Taken()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 10)
+    member = await cluster.member(consumed(taken, orderly=True)).start()
+    await eventually(lambda: cluster.committed(queue) == 10, 10)
+    await cluster.kill_master()
+    cluster.send_many(queue, 10)
+    await asyncio.sleep(90)
+    assert taken == list(range(10))
+    assert member.consumer.standing_still()[queue].startswith("no lock: ")
+    await cluster.master_returns()
+    await eventually(lambda: cluster.committed(queue) == 20, 10)
+    assert taken == list(range(20))
+    assert await member.stop()
+    await cluster.stop()
