@@ -111,6 +111,13 @@ class BrokerError(RocketAppError):
         return f"{where}code {self.code}: {self.remark or 'no remark'}"
 
 
+class KeysRefused(BrokerError):  # noqa: N818 - a refusal, beside those of messages
+    """A server does not know our access keys, or takes our signature for wrong. What was asked was not done."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}: check client.access_key and client.secret_key"
+
+
 class NoRouteError(RocketAppError):
     """No known broker holds the topic, or none gives the needed permission."""
 

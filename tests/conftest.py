@@ -82,6 +82,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     try:
         toolchain.classes()
+        if any("old" in getattr(item, "fixturenames", ()) for item in session.items):
+            toolchain.jars_of_4()
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         _unprepared.append(f"the jars or our Java programs could not be prepared: {error}")
 

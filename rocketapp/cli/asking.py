@@ -51,13 +51,15 @@ def run_on(settings: Settings, work: Callable[[AdminCluster], Coroutine[Any, Any
     from rocketapp.admin.cluster import AdminCluster
     from rocketapp.cli.cluster import connected
     from rocketapp.cli.loop import run_in_loop
-    from rocketapp.errors import RocketAppError
+    from rocketapp.errors import KeysRefused, RocketAppError
 
     async def run() -> T:
         async with connected(settings) as client:
             try:
                 cluster = await AdminCluster.of(client)
                 found = await work(cluster)
+            except KeysRefused as error:
+                raise CommandError(str(error)) from error
             except RocketAppError as error:
                 raise CommandError(str(error).removeprefix("topic : "), FAILED) from error
             _tell_silent(cluster)

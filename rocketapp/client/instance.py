@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from random import Random
 
-from rocketapp.client.calls import clients
+from rocketapp.client.access import access_of
+from rocketapp.client.calls import admin, clients
 from rocketapp.client.heartbeats import Heartbeats
 from rocketapp.client.identity import local_ip, make_client_id
 from rocketapp.client.inbound import Inbound
@@ -21,7 +22,7 @@ from rocketapp.client.name_servers import NameServers, parse_name_servers
 from rocketapp.client.routes import RouteTable
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
-from rocketapp.errors import RocketAppError
+from rocketapp.errors import BrokerError, KeysRefused, RocketAppError, TransportError
 from rocketapp.model.event import Connected, Disconnected, Observe
 from rocketapp.model.route import MASTER_ID, BrokerData
 from rocketapp.state.route_cache import RouteCache
@@ -29,6 +30,7 @@ from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import Dial
+from rocketapp.transport.tls import Tls
 from rocketapp.transport.watched import NewConnection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION_NAME, Command
@@ -58,8 +60,12 @@ class ClientInstance:
         client_ip: str | None = None,
         pid: int | None = None,
         new_connection: NewConnection = Connection,
+        tls: Tls | None = None,
     ) -> None:
-        """`new_connection` makes connections to brokers and name servers; it takes the arguments of Connection."""
+        """`new_connection` makes connections to brokers and name servers; it takes the arguments of Connection.
+
+        `tls`: made before by `access.tls_of`; without it, it is made here. Raises ConfigError.
+        """
         self._config, self._observe = config, observe
         name_servers = parse_name_servers(config.name_server)
         self.client_ip: str = client_ip or local_ip(name_servers)
@@ -80,6 +86,7 @@ class ClientInstance:
             observe=observe,
             unreachable=self._broker_unreachable,
         )
+        self._access = access_of(config, tls)
         pool = partial(
             Pool,
             dial=dial,
@@ -87,6 +94,9 @@ class ClientInstance:
             max_frame_bytes=config.max_frame_bytes,
             random=random,
             new_connection=new_connection,
+            tls=self._access.tls,
+            prepare=self._access.prepare,
+            restore=self._access.restore,
         )
         self._name_server_pool = pool(serve=None, on_connected=self._connected, on_lost=self._disconnected)
         self._brokers = pool(
@@ -119,6 +129,28 @@ class ClientInstance:
         await self._name_servers.connect()
         self._tasks.start(self.routes.run(), f"routes of {self.client_id}")
         self._tasks.start(self._heartbeats.run(), f"heartbeats of {self.client_id}")
+
+    async def check_keys(self) -> None:
+        """Ask the first broker that can be reached whether it knows our access keys. Raises KeysRefused.
+
+        Nothing is asked without keys. Brokers that cannot be reached, or know the request not, say nothing of keys.
+        """
+        if not self._config.access_key:
+            return
+        try:
+            masters = [one.addresses[MASTER_ID] for one in await self.brokers() if MASTER_ID in one.addresses]
+        except TransportError:
+            return
+        for address in masters:
+            try:
+                await admin.check_keys(await self.connection(address), self._config.request_timeout)
+            except KeysRefused:
+                raise
+            except TransportError:
+                continue
+            except BrokerError:
+                pass
+            return
 
     async def stop(self) -> None:
         """End the loops, then the connections. Call `unregister` for every group before."""
@@ -228,7 +260,8 @@ class ClientInstance:
             remark = f"The Consumer Group <{group}> not exist in this consumer"
             return Command.response(request, ResponseCode.SYSTEM_ERROR, remark=remark)
         said = {**info.properties, STARTED: str(self._started_ms), CLIENT_VERSION: VERSION_NAME}
-        return Command.response(request, ResponseCode.SUCCESS, body=info._replace(properties=said).encode())
+        body = self._access.body(info._replace(properties=said).encode())
+        return Command.response(request, ResponseCode.SUCCESS, body=body)
 
     def _consume_directly(self, connection: Connection, request: Command) -> Command | None:
         """Another member, or an administrator, has us consume a message: the answer comes when that has ended."""

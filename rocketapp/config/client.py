@@ -32,3 +32,28 @@ class ClientConfig:
         16_777_216, "Largest frame that is accepted, or sent.", java="com.rocketmq.remoting.frameMaxLength", least=1024
     )
     max_inflated_bytes: int = option(16_777_216, "Largest body that a compressed message may inflate to.", least=1024)
+    tls: bool = option(False, "Encrypt every connection, and check who the servers are.", java="tls.enable")
+    ca_file: str = option(
+        "",
+        "PEM file of the authorities that may have issued the servers' certificates; empty: those of the system.",
+        java="tls.client.trustCertPath",
+    )
+    tls_server_name: str = option(
+        "", "Name that the certificates of all servers carry; empty: each the host of its address."
+    )
+    tls_verify: bool = option(
+        True,
+        "Check the certificates of servers. False trusts any server: for a test cluster whose certificate is random.",
+        java="tls.client.authServer",
+    )
+    cert_file: str = option("", "PEM file of this client's own certificate.", java="tls.client.certPath")
+    key_file: str = option("", "PEM file of its key; empty: the key is in `cert_file`.", java="tls.client.keyPath")
+    key_password: str = option("", "Password that opens the key.", java="tls.client.keyPassword", secret=True)
+    access_key: str = option("", "Name that requests are signed in; empty: they are not signed.", java="accessKey")
+    secret_key: str = option("", "Secret that requests are signed with.", java="secretKey", secret=True)
+    namespace: str = option(
+        "", "Namespace of all topics and groups: brokers know them as `NAMESPACE%name`.", java="namespace"
+    )
+    security_token: str = option(
+        "", "Token of temporary access keys, sent with every request.", java="securityToken", secret=True
+    )

@@ -36,9 +36,12 @@ def option(
     choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> T:
-    """A dataclass field with its meaning and bounds. Seconds are floats, sizes end in `_bytes`."""
+    """A dataclass field with its meaning and bounds. Seconds are floats, sizes end in `_bytes`.
+
+    `secret`: its value is shown nowhere, also not in the `repr` of its table.
+    """
     info = OptionInfo(meaning, java, least, most, choices, secret)
-    return dataclasses.field(default=default, metadata={_KEY: info})  # type: ignore[return-value,no-any-return,unused-ignore]
+    return dataclasses.field(default=default, repr=not secret, metadata={_KEY: info})  # type: ignore[return-value,no-any-return,unused-ignore]
 
 
 def info_of(field: dataclasses.Field[Any]) -> OptionInfo:

@@ -19,6 +19,7 @@ from rocketapp.app.run.reading import read_settings
 from rocketapp.app.settings.settings import DEFAULT, Settings
 from rocketapp.broker.broker import Pace
 from rocketapp.client.name_servers import parse_name_servers
+from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
@@ -30,6 +31,7 @@ from rocketapp.testing.threads import CountedThreads
 from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.transport.memory import MemoryNetwork, MemoryStream
 from rocketapp.transport.stream import Receiver
+from rocketapp.transport.tls import Tls
 
 Tables = Mapping[str, Mapping[str, Any]]
 OWN_ADDRESS = "127.0.0.1:9876"
@@ -41,6 +43,19 @@ FEWER_ROUNDS: Tables = {
     "consumer": {"long_poll": 300.0, "pull_timeout": 330.0, "commit_interval": 15.0, "rebalance_interval": 40.0},
 }
 """Defaults of the kit, where nothing else sets the option: hours pass faster with fewer rounds of what is not seen."""
+_OF_REAL_CLUSTERS = (
+    "tls",
+    "ca_file",
+    "tls_server_name",
+    "tls_verify",
+    "cert_file",
+    "key_file",
+    "key_password",
+    "access_key",
+    "secret_key",
+    "security_token",
+    "namespace",
+)
 _PACE = Pace(expiry=30.0, traffic=60.0, delays=60.0, delay_offsets=60.0)
 _SHORTEST_STEP, _LONGEST_STEP = 0.001, 5.0
 """Seconds of virtual time between two looks whether anything is left to do."""
@@ -52,6 +67,7 @@ class Stage:
     def __init__(self, app: RocketApp, loop: DrivenLoop, *, settings: Settings, seed: int) -> None:
         self.app: RocketApp = app
         self.loop: DrivenLoop = loop
+        settings = _in_memory(settings)
         self.settings: Settings = settings
         self.clock: VirtualClock = VirtualClock(loop)
         self.random: Random = Random(seed)
@@ -167,7 +183,7 @@ class Stage:
             _, broker = self.brokers.popitem()
             await broker.stop()
 
-    async def _dial(self, address: str, receiver: Receiver, timeout: float) -> MemoryStream:
+    async def _dial(self, address: str, receiver: Receiver, timeout: float, tls: Tls | None = None, /) -> MemoryStream:
         return await self.network.dial(self._aliases.get(address, address), receiver, timeout, link=APP)
 
 
@@ -194,3 +210,10 @@ def settings_of(app: RocketApp, given: Tables, file: str | None) -> Settings:
 def _is_idempotent(app: RocketApp) -> bool:
     """Whether a handler asks for it."""
     return any(one.idempotent for one in declared_of(app).registry.subscriptions(app.name, ConsumerConfig()))
+
+
+def _in_memory(settings: Settings) -> Settings:
+    """The same without what only a real cluster asks for: tests need no certificates, keys or namespace of it."""
+    plain = ClientConfig()
+    asked = {name: getattr(plain, name) for name in _OF_REAL_CLUSTERS}
+    return replace(settings, client=replace(settings.client, **asked))

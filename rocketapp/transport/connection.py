@@ -38,6 +38,7 @@ _SWEEP_GRAIN = 0.01
 _CLOSE_TIMEOUT = 1.0
 """Seconds that `close` waits for the last bytes to be sent."""
 _LARGEST_OPAQUE = 0x7FFF_FFFF
+_NEVER = float("-inf")
 _RESPONSE, _ONE_WAY = 1, 2
 _GO_AWAY = int(ResponseCode.GO_AWAY)
 
@@ -53,6 +54,12 @@ class Ask(NamedTuple):
     again: bool
 
 
+Prepare = Callable[[Command], None]
+"""Completes a request of ours, such as by a signature. Nothing changes the request after it."""
+Restore = Callable[[Command | None, Command], None]
+"""(our request or None, what was received): changes what was received before anything reads it.
+
+With a request, it is the response to it; without one, it is a request of the peer."""
 GoAway = Callable[["Connection", Waiting[Ask]], None]
 
 
@@ -67,14 +74,19 @@ class Connection:
         on_lost: Callable[[Connection, str], None] | None = None,
         on_go_away: GoAway | None = None,
         on_unread: Callable[[Connection], None] | None = None,
+        prepare: Prepare | None = None,
+        restore: Restore | None = None,
         is_server: bool = False,
     ) -> None:
         """`is_server`: while the peer does not read its replies, stop reading its requests.
+
+        `prepare` is called with every request that is sent here, `restore` with all that is received.
 
         `on_unread` is called after every write to such a peer. It may end the connection.
         """
         self._serve, self._on_lost, self._on_go_away = serve, on_lost, on_go_away
         self._on_unread, self._is_server = on_unread, is_server
+        self._prepare, self._restore = prepare, restore
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(max_frame_bytes)
         self._max_frame_bytes = max_frame_bytes
@@ -95,7 +107,7 @@ class Connection:
         self.is_retired: bool = False
         self.closed_reason: str = ""
         self.last_heard: float = self._loop.time()
-        self._last_frame = self._last_written = self.last_heard
+        self._last_frame, self._last_written = _NEVER, self.last_heard
         self.state: Any = None
         """Free for the owner of the connection, for example for facts about the peer."""
 
@@ -127,6 +139,8 @@ class Connection:
         FrameTooLargeError: then nothing was sent.
         """
         answer: asyncio.Future[Command] = self._loop.create_future()
+        if self._prepare is not None:
+            self._prepare(command)
         now = self._loop.time()
         self.restart(Waiting(Ask(command, answer, False), now, now + timeout))
         return answer
@@ -153,6 +167,8 @@ class Connection:
         """Write a one-way request, which gets no response. ConnectionLostError, FrameTooLargeError: it was not sent."""
         if self.is_closed:
             raise ConnectionLostError(self.peer, self.closed_reason)
+        if self._prepare is not None:
+            self._prepare(command)
         command.flag |= _ONE_WAY
         command.opaque = next(self._opaques) & _LARGEST_OPAQUE
         data = encode(command)
@@ -231,6 +247,9 @@ class Connection:
             self._flush()
 
     def lost(self, reason: str) -> None:
+        if self._last_frame == _NEVER and not (self._is_server or self.is_closed):
+            # A server that wants TLS closes what comes without it, and the other way round.
+            reason = f"{reason}, before it answered: does it want TLS (client.tls, client.cert_file)?"
         self._end(reason)
         if not self._gone.done():
             self._gone.set_result(None)
@@ -260,6 +279,8 @@ class Connection:
         answer = waiting.waiter.answer
         if answer.done():
             return
+        if self._restore is not None:
+            self._restore(waiting.waiter.command, response)
         if response.code == _GO_AWAY and self._on_go_away is not None and not waiting.waiter.again:
             self._on_go_away(self, waiting)
         else:
@@ -271,6 +292,8 @@ class Connection:
         if self.is_closed:
             return
         try:
+            if self._restore is not None:
+                self._restore(None, request)
             response = self._serve(self, request) if self._serve is not None else not_supported(request)
         except Exception as error:
             # An error in one request is its response; the other requests are served as usual.

@@ -16,6 +16,7 @@ from random import Random
 
 from rocketapp.errors import ConnectError
 from rocketapp.transport.stream import WRITE_HIGH_BYTES, Dial, MakeReceiver, Receiver, join_address
+from rocketapp.transport.tls import Tls
 
 _FIRST_PORT = 40_000
 """The first port of those that this network assigns."""
@@ -171,8 +172,13 @@ class MemoryNetwork:
         self._listeners[address] = make_receiver, copy_context()
         return MemoryListening(self, address)
 
-    async def dial(self, address: str, receiver: Receiver, timeout: float, *, link: str = "") -> MemoryStream:
-        """Connect, as transport.stream.Dial says. `link` names the client, to cut or hold its connections alone."""
+    async def dial(
+        self, address: str, receiver: Receiver, timeout: float, tls: Tls | None = None, *, link: str = ""
+    ) -> MemoryStream:
+        """Connect, as transport.stream.Dial says. `link` names the client, to cut or hold its connections alone.
+
+        `tls` changes nothing: what is sent never leaves the process.
+        """
         names = frozenset((address, link)) if link else frozenset((address,))
         try:
             async with asyncio.timeout(timeout):
@@ -198,8 +204,8 @@ class MemoryNetwork:
     def dialer(self, link: str) -> Dial:
         """`dial` for the client of this name."""
 
-        async def dial(address: str, receiver: Receiver, timeout: float) -> MemoryStream:
-            return await self.dial(address, receiver, timeout, link=link)
+        async def dial(address: str, receiver: Receiver, timeout: float, tls: Tls | None = None, /) -> MemoryStream:
+            return await self.dial(address, receiver, timeout, tls, link=link)
 
         return dial
 

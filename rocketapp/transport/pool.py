@@ -15,8 +15,9 @@ from rocketapp.errors import ConnectError, TransportError
 from rocketapp.state.backoff import Backoff
 from rocketapp.state.pending import Waiting
 from rocketapp.tasks import Tasks
-from rocketapp.transport.connection import Ask, Connection, Serve
+from rocketapp.transport.connection import Ask, Connection, Prepare, Restore, Serve
 from rocketapp.transport.stream import Dial
+from rocketapp.transport.tls import Tls
 from rocketapp.transport.watched import NewConnection
 
 FIRST_WAIT, MOST_WAIT = 0.1, 1.0
@@ -41,13 +42,19 @@ class Pool:
         on_connected: Callable[[str], None] | None = None,
         on_lost: Callable[[str, str], None] | None = None,
         new_connection: NewConnection = Connection,
+        tls: Tls | None = None,
+        prepare: Prepare | None = None,
+        restore: Restore | None = None,
     ) -> None:
         """`on_lost(address, reason)` is called for connections that this pool did not end.
+
+        `tls`: how connections are encrypted. `prepare`, `restore`: see Connection.
 
         `new_connection` makes them; it takes the arguments of Connection.
         """
         self._new_connection = new_connection
         self._dial, self._dial_timeout = dial, dial_timeout
+        self._tls, self._prepare, self._restore = tls, prepare, restore
         self._serve, self._max_frame_bytes = serve, max_frame_bytes
         self._random, self._greet = random, greet
         self._on_connected, self._on_lost = on_connected, on_lost
@@ -119,9 +126,11 @@ class Pool:
             max_frame_bytes=self._max_frame_bytes,
             on_lost=lambda _, reason: self._lost(address, connection, reason),
             on_go_away=lambda _, waiting: self._go_away(address, connection, waiting),
+            prepare=self._prepare,
+            restore=self._restore,
         )
         try:
-            connection.attach(await self._dial(address, connection, self._dial_timeout))
+            connection.attach(await self._dial(address, connection, self._dial_timeout, self._tls))
             if self._greet is not None:
                 await self._greet(address, connection)
             if connection.is_closed:

@@ -6,8 +6,10 @@ time, and `pause` tells it that the other end does not keep up.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Protocol
+
+from rocketapp.transport.tls import Tls
 
 WRITE_HIGH_BYTES = 1_048_576
 """A stream with more unsent bytes than this is paused, and resumed below a quarter of it."""
@@ -87,8 +89,13 @@ class Listening(Protocol):
 
 MakeReceiver = Callable[[Stream], Receiver]
 
-Dial = Callable[[str, Receiver, float], Awaitable[Stream]]
-"""(address, receiver, timeout in seconds) -> stream; raises ConnectError."""
+
+class Dial(Protocol):
+    """Makes one connection."""
+
+    async def __call__(self, address: str, receiver: Receiver, timeout: float, tls: Tls | None = None, /) -> Stream:
+        """`timeout` in seconds. With `tls` the stream is encrypted, or none is made. Raises ConnectError."""
+        ...
 
 
 def split_address(address: str) -> tuple[str, int]:

@@ -10,6 +10,7 @@ import struct
 
 from rocketapp.errors import ProtocolError
 from rocketapp.wire import header_binary, header_json
+from rocketapp.wire.signing import SECRET_FIELDS
 
 LANGUAGE = "PYTHON"
 VERSION = 479
@@ -83,7 +84,8 @@ class Command:
 
     def __repr__(self) -> str:
         kind = "response" if self.is_response else "one-way request" if self.is_one_way else "request"
-        return f"<Command {kind} code={self.code} opaque={self.opaque} {self.fields or {}} body={len(self.body)} bytes>"
+        shown = {name: value for name, value in (self.fields or {}).items() if name not in SECRET_FIELDS}
+        return f"<Command {kind} code={self.code} opaque={self.opaque} {shown} body={len(self.body)} bytes>"
 
 
 def encode(command: Command) -> bytes:

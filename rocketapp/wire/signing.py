@@ -7,11 +7,12 @@ computed last, when every field is set. Java: AclClientRPCHook, AclUtils, AclSig
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 from collections.abc import Mapping
 
 ACCESS_KEY, SECURITY_TOKEN, SIGNATURE = "AccessKey", "SecurityToken", "Signature"
+SECRET_FIELDS = frozenset((SECURITY_TOKEN, SIGNATURE))
+"""Fields that are not shown to people."""
 
 
 def signed(
@@ -23,6 +24,6 @@ def signed(
     if security_token:
         whole[SECURITY_TOKEN] = security_token
     text = "".join(whole[name] for name in sorted(whole)).encode()
-    digest = hmac.new(secret_key.encode(), text + body, hashlib.sha1).digest()
+    digest = hmac.digest(secret_key.encode(), text + body, "sha1")
     whole[SIGNATURE] = base64.b64encode(digest).decode()
     return whole

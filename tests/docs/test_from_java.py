@@ -10,7 +10,6 @@ from rocketapp import Message, RocketApp
 from rocketapp.app.declare.options import SubscribeOptions
 from rocketapp.app.settings import settings
 from rocketapp.app.settings.values import fields_of
-from rocketapp.config.client import ClientConfig
 from tests.docs.java_settings import PAGE, of_java, with_tables
 
 TEXT = PAGE.read_text()
@@ -42,7 +41,6 @@ def test_the_members_of_a_message_exist() -> None:
         ("manual commits", SubscribeOptions.__annotations__.keys() & {"commit"}),
         ("transactional messages", {name for name in ("transaction",) if hasattr(RocketApp, name)}),
         ("request and reply", {name for name in ("request",) if hasattr(RocketApp, name)}),
-        ("TLS and access keys", fields_of(ClientConfig).keys() & {"tls", "access_key", "namespace"}),
         ("allocation strategies", {one for one in OPTIONS if one.endswith(".allocation")}),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -23,19 +24,20 @@ class Answer(NamedTuple):
 class Bare:
     """One connection that asks one question at a time. Raises OSError when it breaks or nothing answers in time."""
 
-    def __init__(self, address: str, *, timeout: float = 5.0) -> None:
+    def __init__(self, address: str, *, timeout: float = 5.0, tls: ssl.SSLContext | None = None) -> None:
         host, _, port = address.rpartition(":")
-        self._stream = socket.create_connection((host, int(port)), timeout=timeout)
+        stream = socket.create_connection((host, int(port)), timeout=timeout)
+        self._stream = stream if tls is None else tls.wrap_socket(stream, server_hostname=host)
         self._reader = self._stream.makefile("rb")
 
-    def ask(self, code: int, **fields: object) -> Answer:
-        """Send one request with these fields and wait for its answer."""
+    def ask(self, code: int, content: bytes = b"", /, **fields: object) -> Answer:
+        """Send one request with these fields, and `content` as its body, and wait for its answer."""
         texts = {name: str(value) for name, value in fields.items()}
         header = json.dumps(
             {"code": code, "language": "JAVA", "version": 479, "opaque": 1, "flag": 0,
              "serializeTypeCurrentRPC": "JSON", "extFields": texts}
         ).encode()  # fmt: skip
-        self._stream.sendall(struct.pack(">ii", 4 + len(header), len(header)) + header)
+        self._stream.sendall(struct.pack(">ii", 4 + len(header) + len(content), len(header)) + header + content)
         (length,) = struct.unpack(">i", self._read(4))
         frame = self._read(length)
         size = int.from_bytes(frame[1:4], "big")

@@ -10,7 +10,8 @@
 #
 # DIR is the home of one cluster: its settings, store, logs and process ids. LIB holds the jars and is shared.
 # JAVA names another java; HEAP another broker heap (1g); SEGMENT another commit-log segment size (1 GiB, sparse);
-# FLUSH=SYNC_FLUSH flushes before it answers; STORE names another store directory (DIR/store). A broker port P also takes P-2 (fast port) and P+1 (replication).
+# FLUSH=SYNC_FLUSH flushes before it answers; STORE names another store directory (DIR/store); OPTIONS are more options of
+# java; CONF holds more lines of the broker's configuration, and POM names another pom.xml for `jars`. A broker port P also takes P-2 (fast port) and P+1 (replication).
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -20,7 +21,8 @@ export ROCKETMQ_HOME=$dir
 
 run() { # run NAME CLASS ARGS...: in the background, in a session of its own, its process id in NAME.pid
   local name=$1; shift
-  setsid "$java" "${opts[@]}" -Duser.home="$dir" -cp "$dir/conf:$lib/*" "$@" >"$dir/logs/$name.out" 2>&1 </dev/null &
+  read -ra more <<<"${OPTIONS:-}"
+  setsid "$java" "${opts[@]}" ${more[@]+"${more[@]}"} -Duser.home="$dir" -cp "$dir/conf:$lib/*" "$@" >"$dir/logs/$name.out" 2>&1 </dev/null &
   echo $! >"$dir/$name.pid"
 }
 
@@ -58,6 +60,7 @@ autoCreateTopicEnable=true
 enablePropertyFilter=true
 flushDiskType=${FLUSH:-ASYNC_FLUSH}
 diskMaxUsedSpaceRatio=95
+${CONF:-}
 CONF
 }
 
@@ -71,7 +74,7 @@ halt() { # halt NAME: by its process id, politely, then not
 
 case $verb in
 jars)
-  mvn -q -B -f "$here/pom.xml" dependency:copy-dependencies -DoutputDirectory="$dir" >&2 ;;
+  mvn -q -B -f "${POM:-$here/pom.xml}" dependency:copy-dependencies -DoutputDirectory="$dir" >&2 ;;
 start)
   lib=$(cd "$3" && pwd); ns=$4; port=$5
   mkdir -p "$dir/conf" "$dir/logs"

@@ -6,8 +6,10 @@ import os
 import random
 import signal
 import socket
+import ssl
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -67,9 +69,9 @@ def free_port(*, around: tuple[int, ...] = (0,)) -> int:
     raise RuntimeError("no free port")
 
 
-def _routes_to(name_server: str, broker_name: str) -> bool:
+def _routes_to(name_server: str, broker_name: str, tls: ssl.SSLContext | None) -> bool:
     """Whether the name server knows this broker."""
-    with Bare(name_server) as asking:
+    with Bare(name_server, tls=tls) as asking:
         return f'"{broker_name}"'.encode() in asking.ask(GET_ROUTE, topic="TBW102").body
 
 
@@ -86,24 +88,34 @@ class Apache:
         store: Path | None = None,
         name_server: str = "",
         broker_name: str = "broker-a",
+        conf: Sequence[str] = (),
+        options: Sequence[str] = (),
+        tls: ssl.SSLContext | None = None,
+        lib: Path | None = None,
     ) -> None:
-        """Start a name server and a broker; with `name_server`, only one more broker, which joins that cluster."""
+        """Start a name server and a broker; with `name_server`, only one more broker, which joins that cluster.
+
+        `conf`: more lines of the broker's configuration. `options`: of java, for both. `tls`: how to speak to servers
+        that were told to want it. `lib`: the jars of another version.
+        """
         self.directory, self.broker_name = directory, broker_name
+        self._tls, self._lib = tls, lib or toolchain.jars()
         self._port = free_port(around=(-2, 0, 1))
         self.name_server = name_server or f"127.0.0.1:{free_port()}"
         self.broker_address = f"127.0.0.1:{self._port}"
         ns_port = self.name_server.rpartition(":")[2]
         self._environment = {**os.environ, "HEAP": heap, **({"STORE": str(store)} if store else {})}
+        self._environment |= {"CONF": "\n".join(conf), "OPTIONS": " ".join(options)}
         if name_server:
-            self._script("join", str(toolchain.jars()), ns_port, str(self._port), broker_name)
+            self._script("join", str(self._lib), ns_port, str(self._port), broker_name)
         else:
-            self._script("start", str(toolchain.jars()), ns_port, str(self._port))
+            self._script("start", str(self._lib), ns_port, str(self._port))
         self._wait_for_routes()
 
     def _wait_for_routes(self) -> None:
         # "boot success" may come before the name server can route to the broker.
         wait_until(
-            lambda: _routes_to(self.name_server, self.broker_name),
+            lambda: _routes_to(self.name_server, self.broker_name, self._tls),
             within=40,
             what="the name server routes to the broker",
             every=0.1,
@@ -126,11 +138,11 @@ class Apache:
         self._script("kill")
 
     def start_again(self) -> None:
-        self._script("bounce", str(toolchain.jars()), "0")
+        self._script("bounce", str(self._lib), "0")
 
     def bounce(self, seconds: float) -> None:
         """Stop the broker politely, leave it away for so long, start it again."""
-        self._script("bounce", str(toolchain.jars()), f"{seconds:g}")
+        self._script("bounce", str(self._lib), f"{seconds:g}")
 
     def freeze(self) -> None:
         """The broker's process is there and answers nothing: its connections stay open."""

@@ -20,8 +20,9 @@ ROOT = HERE.parent.parent
 CACHE = ROOT / ".cache"
 CLUSTER_SCRIPT = HERE / "cluster.sh"
 _LIB = CACHE / "rocketmq" / "lib"
+_LIB_4 = CACHE / "rocketmq" / "lib-4.9.7"
 _CLASSES = CACHE / "peers"
-_PROOF = "rocketmq-broker-5.5.0.jar"
+_PROOF, _PROOF_4 = "rocketmq-broker-5.5.0.jar", "rocketmq-broker-4.9.7.jar"
 
 
 def missing() -> str | None:
@@ -36,13 +37,23 @@ def missing() -> str | None:
 
 def jars() -> Path:
     """The directory of Apache RocketMQ's jars; the first call fetches about 100 MB."""
-    with _alone("jars"):
-        if not (_LIB / _PROOF).exists():
-            coming = _LIB.with_name(f"lib.{os.getpid()}")
-            subprocess.run([CLUSTER_SCRIPT, "jars", coming], check=True, timeout=1800)
-            shutil.rmtree(_LIB, ignore_errors=True)
-            coming.rename(_LIB)
-    return _LIB
+    return _fetched(_LIB, _PROOF, HERE / "pom.xml")
+
+
+def jars_of_4() -> Path:
+    """The directory of the jars of Apache RocketMQ 4.9.7; the first call fetches about 30 MB."""
+    return _fetched(_LIB_4, _PROOF_4, HERE / "pom-4.9.7.xml")
+
+
+def _fetched(lib: Path, proof: str, pom: Path) -> Path:
+    with _alone(lib.name):
+        if not (lib / proof).exists():
+            coming = lib.with_name(f"{lib.name}.{os.getpid()}")
+            environment = {**os.environ, "POM": str(pom)}
+            subprocess.run([CLUSTER_SCRIPT, "jars", coming], check=True, timeout=1800, env=environment)
+            shutil.rmtree(lib, ignore_errors=True)
+            coming.rename(lib)
+    return lib
 
 
 def classes() -> Path:

@@ -63,6 +63,7 @@ TREES: Mapping[str, Sequence[Group]] = {
             (
                 "docs/how-to/embedded-broker",
                 "docs/how-to/from-embedded-to-apache",
+                "docs/how-to/security",
                 "docs/how-to/deployment-systemd",
                 "docs/how-to/containers",
                 "docs/how-to/rolling-out",

@@ -27,6 +27,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.transport.stream import Receiver, Stream
+from rocketapp.transport.tls import Tls
 
 
 @asynccontextmanager
@@ -68,7 +69,7 @@ async def handlers_alone(
         end(app)
 
 
-async def _refuse(address: str, receiver: Receiver, timeout: float) -> Stream:
+async def _refuse(address: str, receiver: Receiver, timeout: float, tls: Tls | None = None, /) -> Stream:
     raise ConnectError(address, "nothing is connected while a handler is tried")
 
 

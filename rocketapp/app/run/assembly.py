@@ -24,6 +24,7 @@ from rocketapp.app.run.remote_calls import connections
 from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.run.ways import plugged_in
 from rocketapp.app.settings.settings import Settings
+from rocketapp.client.access import tls_of
 from rocketapp.clock import Clock
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
@@ -68,7 +69,7 @@ def assemble(
     crashes: Crashes | None = None,
     worker: int | None = None,
 ) -> Assembly:
-    """`publishing`: for handlers that publish. Raises SetupError or PluginError."""
+    """`publishing`: for handlers that publish. Raises SetupError, PluginError or ConfigError."""
     declared = declared_of(app)
     group = settings.app.group or app.name
     subscriptions = with_policies(declared.registry.subscriptions(group, settings.consumer), plugins, settings.options)
@@ -85,6 +86,7 @@ def assemble(
         new_connection=connections(plugins, surface),
         crashes=crashes,
         worker=worker,
+        tls=tls_of(settings.client),
     )
     wiring = Wiring(declared.container, given)
     version = int(wiring.clock.now() * 1000)

@@ -29,15 +29,16 @@ from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.model.event import Observe
 from rocketapp.producer.producer import Producer
 from rocketapp.transport.stream import Dial
+from rocketapp.transport.tls import Tls
 from rocketapp.transport.watched import NewConnection
 
 
 class Container(containers.DeclarativeContainer):
     """The parts of a running app: which object each part is. `parts` says, typed, what they are made of.
 
-    settings, observe: given at every start. clock, random, dial, threads, new_connection, crashes, worker: given at
-    start unless redeclared. client, producer, consumer_parts and consumer are factories: called once per cluster, the
-    last two once per group, with the arguments that differ.
+    settings, observe: given at every start. clock, random, dial, threads, new_connection, crashes, worker, tls: given
+    at start unless redeclared. client, producer, consumer_parts and consumer are factories: called once per cluster,
+    the last two once per group, with the arguments that differ.
     """
 
     settings: providers.Provider[Settings] = providers.Dependency()
@@ -49,6 +50,7 @@ class Container(containers.DeclarativeContainer):
     new_connection: providers.Provider[NewConnection] = providers.Dependency()
     crashes: providers.Provider[Crashes | None] = providers.Object(None)
     worker: providers.Provider[int | None] = providers.Object(None)
+    tls: providers.Provider[Tls | None] = providers.Object(None)
     flow_control: providers.Provider[FlowControl] = providers.Singleton(parts.make_flow_control, settings)
     blocked_loop: providers.Provider[BlockedLoop] = providers.Singleton(BlockedLoop, observe)
     app_parts: providers.Provider[parts.AppParts] = providers.Factory(
@@ -64,6 +66,7 @@ class Container(containers.DeclarativeContainer):
         blocked_loop=blocked_loop,
         crashes=crashes,
         worker=worker,
+        tls=tls,
     )
     client: providers.Provider[ClientInstance] = providers.Factory(parts.make_client, app_parts)
     producer: providers.Provider[Producer] = providers.Factory(parts.make_producer, app_parts)

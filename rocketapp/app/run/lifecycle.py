@@ -29,7 +29,7 @@ from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.errors import ConfigError, SetupError, TransportError
+from rocketapp.errors import ConfigError, KeysRefused, SetupError, TransportError
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.state.backoff import Backoff
@@ -258,6 +258,8 @@ class Lifecycle:
         return clusters
 
     async def _connect(self, wiring: Wiring, clusters: Mapping[str, str]) -> None:
+        if self._settings.client.tls and not self._settings.client.tls_verify:
+            log.warning("client.tls_verify is off: any server is trusted")
         configs = {name: replace(self._settings.client, name_server=address) for name, address in clusters.items()}
         await _all(self._connect_one(wiring, name, config) for name, config in configs.items())
 
@@ -285,6 +287,18 @@ class Lifecycle:
                 mend = "start the name server, or correct --name-server or client.name_server"
                 raise TransportError(config.name_server, f"{problem}: {mend}") from error
             self._clients[cluster] = client
+            if config.access_key:
+                await self._check_keys(client)
+            return
+
+    async def _check_keys(self, client: ClientInstance) -> None:
+        """Keys that are wrong now are a mistake in the settings; later refusals are waited out like outages."""
+        try:
+            async with asyncio.timeout(self._settings.client.request_timeout):
+                await client.check_keys()
+        except KeysRefused as error:
+            raise ConfigError("client.access_key", f"the cluster refuses the keys: {error}") from error
+        except TimeoutError:
             return
 
     def _plans(self) -> list[GroupPlan]:

@@ -21,6 +21,7 @@ from rocketapp.model.event import Observe
 from rocketapp.producer.producer import Producer
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import Dial
+from rocketapp.transport.tls import Tls
 from rocketapp.transport.watched import NewConnection
 
 
@@ -37,6 +38,7 @@ class GivenParts:
     new_connection: NewConnection = Connection
     crashes: Crashes | None = None
     worker: int | None = None
+    tls: Tls | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class AppParts:
     blocked_loop: BlockedLoop
     crashes: Crashes | None = None
     worker: int | None = None
+    tls: Tls | None = None
 
 
 def make_flow_control(settings: Settings) -> FlowControl:
@@ -70,6 +73,7 @@ def make_client(parts: AppParts, *, config: ClientConfig) -> ClientInstance:
         random=parts.random,
         observe=parts.observe,
         new_connection=parts.new_connection,
+        tls=parts.tls,
     )
 
 

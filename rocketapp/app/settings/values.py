@@ -61,7 +61,8 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
     if option.kind is float and type(value) is int:
         value = float(value)
     if type(value) is not option.kind:
-        return value, f"{value!r} is {_named(value)}, not {_WORDS[option.kind]}"
+        said = "the value" if option.info.secret else repr(value)
+        return value, f"{said} is {_named(value)}, not {_WORDS[option.kind]}"
     if option.kind is float and not math.isfinite(value):
         return value, f"{value!r} is not a finite number"
     return value, bounds_problem(option.info, value)

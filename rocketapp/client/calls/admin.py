@@ -77,6 +77,11 @@ async def broker_config(connection: Connection, timeout: float) -> dict[str, str
     return decode_broker_config((await ask(connection, Command(RequestCode.GET_BROKER_CONFIG), timeout)).body)
 
 
+async def check_keys(connection: Connection, timeout: float) -> None:
+    """Ask what every known user may ask. Raises KeysRefused; other refusals say that the keys are known."""
+    await ask(connection, Command(RequestCode.GET_BROKER_RUNTIME_INFO), timeout)
+
+
 async def reset_offset(
     connection: Connection, group: str, queue: MessageQueue, offset: int, timeout: float
 ) -> dict[MessageQueue, int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from rocketapp.errors import BrokerError
+from rocketapp.errors import BrokerError, KeysRefused
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.refusals import are_keys_refused
 
 
 async def ask(connection: Connection, command: Command, timeout: float) -> Command:
@@ -27,4 +28,11 @@ async def ask_unless(absent: ResponseCode, connection: Connection, command: Comm
 
 
 def refusal(response: Command, connection: Connection) -> BrokerError:
-    return BrokerError(response.code, response.remark or "", connection.peer)
+    return refused(response, connection.peer)
+
+
+def refused(response: Command, address: str) -> BrokerError:
+    """The error behind a response: KeysRefused when it is about access keys."""
+    remark = response.remark or ""
+    kind = KeysRefused if are_keys_refused(response.code, remark) else BrokerError
+    return kind(response.code, remark, address)

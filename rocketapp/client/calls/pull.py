@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Literal, NamedTuple
 
-from rocketapp.errors import BrokerError
+from rocketapp.client.calls.ask import refused
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -42,7 +42,7 @@ def read(response: Command, address: str = "") -> PullResult:
     """The result of a pull. Raises BrokerError when the broker refused it."""
     status = _STATUS.get(response.code)
     if status is None:
-        raise BrokerError(response.code, response.remark or "", address)
+        raise refused(response, address)
     fields = PullResponse.from_fields(response.fields)
     return PullResult(
         status, fields.next_offset, fields.min_offset, fields.max_offset, fields.suggested_broker_id, response.body

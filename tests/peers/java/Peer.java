@@ -37,7 +37,8 @@ public class Peer {
         Map.entry("members", Inspecting::members),
         Map.entry("search_offset", Inspecting::searchOffset),
         Map.entry("view", Inspecting::view),
-        Map.entry("admin", Inspecting::admin));
+        Map.entry("admin", Inspecting::admin),
+        Map.entry("sign", Signing::sign));
 
     public static void main(String[] args) throws Exception {
         System.setOut(System.err); // what libraries print is no answer

@@ -13,10 +13,12 @@ from click.testing import CliRunner, Result
 
 from rocketapp import Breaker, DeadLetter, Message, Policy, Retry, RocketApp, Skip, Stop
 from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings.values import checked, fields_of
 from rocketapp.cli.commands.config import HIDDEN, describe_settings
 from rocketapp.cli.commands.routes import describe_failures, describe_routes, route_of
 from rocketapp.cli.main import cli
 from rocketapp.cli.settings import subscriptions_of
+from rocketapp.config.client import ClientConfig
 from rocketapp.model.subscription import Subscription
 from tests.unit.cli.conftest import Start
 
@@ -311,3 +313,20 @@ def test_as_a_command_both_end_with_0(start: Start, folder: Path) -> None:
         command.ends(0)
         assert command.err == ""
         assert command.out
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_config_shows_the_access_key_and_no_secret(in_folder: Path, more: tuple[str, ...]) -> None:
+    secrets = {
+        "ROCKETAPP_CLIENT__SECRET_KEY": "first-secret",
+        "ROCKETAPP_CLIENT__SECURITY_TOKEN": "second-secret",
+        "ROCKETAPP_CLIENT__KEY_PASSWORD": "third-secret",
+    }
+    output = call("config", "routed_shop", *more, ROCKETAPP_CLIENT__ACCESS_KEY="orders-app", **secrets).output
+    assert "orders-app" in output
+    assert "-secret" not in output
+
+
+def test_a_secret_of_the_wrong_type_is_refused_without_being_told() -> None:
+    _, problem = checked(fields_of(ClientConfig)["secret_key"], 12345678)
+    assert problem == "the value is a whole number, not text"

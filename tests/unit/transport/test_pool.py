@@ -13,6 +13,7 @@ from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import Receiver, Stream
+from rocketapp.transport.tls import Tls
 from rocketapp.wire.command import Command
 from tests.unit.scripted import ScriptedServer, in_virtual_time, ok, outcome, refuse
 
@@ -26,7 +27,7 @@ class Dialer:
         self.network, self.delay = network, delay
         self.times: list[float] = []
 
-    async def dial(self, address: str, receiver: Receiver, timeout: float) -> Stream:
+    async def dial(self, address: str, receiver: Receiver, timeout: float, tls: Tls | None = None) -> Stream:
         self.times.append(asyncio.get_running_loop().time())
         await asyncio.sleep(self.delay)
         return await self.network.dial(address, receiver, timeout)
@@ -90,7 +91,8 @@ async def test_a_lost_connection_is_dialled_anew_and_told() -> None:
     second = await pool.get(ADDRESS)
     assert first is not second
     await pool.drop(ADDRESS)
-    assert (connected, lost) == ([ADDRESS, ADDRESS], [(ADDRESS, "connection reset")])
+    assert (connected, lost) == ([ADDRESS, ADDRESS], [(ADDRESS, lost[0][1])])
+    assert lost[0][1].startswith("connection reset, before it answered")
     assert second.closed_reason == "no longer needed"
     await pool.close()
 

@@ -1,0 +1,130 @@
+"""Namespaces: on the wire topics and groups are called `NAMESPACE%name`, in this process `name`.
+
+Here is the one place that knows. What a client sends is wrapped when it is complete, and what it receives is unwrapped
+before anything reads it. Names of brokers' own topics and groups stay as they are. Java: NamespaceUtil, and the calls
+of it that are spread over producers and consumers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from rocketapp.model.names import DLQ_PREFIX, FORBIDDEN_TOPICS, RETRY_PREFIX
+from rocketapp.wire import properties
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.layout import decode_record, encode_record
+
+_SYSTEM_TOPICS = FORBIDDEN_TOPICS | {"TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
+_SYSTEM_PREFIXES = ("rmq_sys_", "CID_RMQ_SYS_")
+_OF_GROUPS = (RETRY_PREFIX, DLQ_PREFIX)
+_NAMED = frozenset({"topic", "originTopic", "consumerGroup", "producerGroup", "group", "groupName"})
+"""Fields and JSON members that hold such a name."""
+_SENDS = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+_SEND_NAMED = ("a", "b")
+"""Producer group and topic, in the short names of a send."""
+_BODIES = frozenset({RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ})
+"""Requests whose body is JSON with names in it."""
+_LEGAL = r"[%|a-zA-Z0-9_-]*"
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class Namespace:
+    """Translates between the names of one namespace and bare ones."""
+
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+        self._mark = f"{name}%"
+        self._in_json = [(f'"{prefix}{self._mark}'.encode(), f'"{prefix}'.encode()) for prefix in ("", *_OF_GROUPS)]
+        mark = re.escape(self._mark)
+        self._in_sent = re.compile(rf"(^|\x02)({properties.RETRY_TOPIC}\x01)(?!{mark})")
+        self._in_stored = re.compile(rf"({properties.RETRY_TOPIC}\x01){mark}({_LEGAL})".encode())
+        # Records keep their sizes: what becomes free is filled with ends of entries, which say nothing.
+        self._bare_stored = rb"\1\2" + b"\x02" * len(self._mark.encode())
+
+    def __repr__(self) -> str:
+        return f"<Namespace {self.name}>"
+
+    def wrap(self, name: str) -> str:
+        """The name on the wire. One that is in the namespace already stays as it is."""
+        prefix, bare = _split(name)
+        if not bare or bare in _SYSTEM_TOPICS or bare.startswith((*_SYSTEM_PREFIXES, self._mark)):
+            return name
+        return f"{prefix}{self._mark}{bare}"
+
+    def bare(self, name: str) -> str:
+        """The name in this process. One of another namespace stays as it is."""
+        prefix, rest = _split(name)
+        return prefix + rest.removeprefix(self._mark)
+
+    def complete(self, request: Command) -> None:
+        """Wrap the names in a request of ours."""
+        if request.fields:
+            fields = _changed(request.fields, self.wrap)
+            if request.code in _SENDS:
+                fields.update((key, self.wrap(fields[key])) for key in _SEND_NAMED if key in fields)
+                fields["i"] = self._sent_properties(fields.get("i", ""))
+            request.fields = fields
+        if request.code in _BODIES:
+            request.body = _encode(_deeply(msgspec.json.decode(request.body), self.wrap))
+
+    def body(self, body: bytes) -> bytes:
+        """Wrap the names in the JSON body of an answer of ours."""
+        return _encode(_deeply(msgspec.json.decode(body), self.wrap))
+
+    def restore(self, request: Command | None, received: Command) -> None:
+        """Unwrap the names in a response to `request`, or without one in a request of a broker."""
+        if received.fields:
+            received.fields = _changed(received.fields, self.bare)
+        body = received.body
+        if body[:1] in (b"{", b"["):
+            for wrapped, bare in self._in_json:
+                body = body.replace(wrapped, bare)
+            received.body = body
+        elif body and request is not None and _is_of_group(request):
+            received.body = self._in_stored.sub(self._bare_stored, body)
+        elif body and request is None and received.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+            received.body = self._bare_record(body)
+
+    def _bare_record(self, body: bytes) -> bytes:
+        """One stored message, with the topic that our handlers subscribe to."""
+        record = decode_record(self._in_stored.sub(self._bare_stored, body))
+        return encode_record(record._replace(topic=self.bare(record.topic)))
+
+    def _sent_properties(self, encoded: str) -> str:
+        """A copy for a retry names its topic, as brokers name it that make such copies."""
+        wrapped = self._in_sent.sub(rf"\1\g<2>{self._mark}", encoded)
+        if f"{properties.INSTANCE_ID}\x01" in wrapped:
+            return wrapped
+        between = "" if not wrapped or wrapped.endswith(properties.ENTRY_END) else properties.ENTRY_END
+        return f"{wrapped}{between}{properties.INSTANCE_ID}\x01{self.name}\x02"
+
+
+def _split(name: str) -> tuple[str, str]:
+    """`%RETRY%` or `%DLQ%`, if it begins so, and the rest."""
+    for prefix in _OF_GROUPS:
+        if name.startswith(prefix):
+            return prefix, name[len(prefix) :]
+    return "", name
+
+
+def _is_of_group(request: Command) -> bool:
+    return bool(request.fields) and _split((request.fields or {}).get("topic", ""))[0] != ""
+
+
+def _changed(fields: dict[str, str], change: Callable[[str], str]) -> dict[str, str]:
+    return {key: change(value) if key in _NAMED else value for key, value in fields.items()}
+
+
+def _deeply(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: change(one) if key in _NAMED and isinstance(one, str) else _deeply(one, change)
+            for key, one in value.items()
+        }
+    return [_deeply(one, change) for one in value] if isinstance(value, list) else value

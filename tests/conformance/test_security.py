@@ -1,0 +1,194 @@
+"""Apps and commands on clusters that want TLS and access keys, and on Apache RocketMQ 4.9.7."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.secured import ADMIN, READER, READER_SECRET, Old, Secured
+from tests.peers import toolchain
+from tests.peers.commands import Commands
+from tests.peers.running_app import RunningApp
+
+pytestmark = [pytest.mark.apache, pytest.mark.java]
+
+JOB = """
+app = RocketApp("{group}")
+
+@app.on_startup
+async def fill() -> None:
+    for number in range(40):
+        await app.publish("{topic}", str(number))
+        await app.publish("{topic}-orderly", str(number), order_key=str(number % 4), keys=[str(number % 4)])
+
+@app.subscribe("{topic}", start="first")
+async def take(message: Message) -> None:
+    if message.text() == "7" and message.attempt == 1:
+        raise Retry(after=1)
+    if message.text() == "9":
+        raise DeadLetter("not wanted")
+    note("done", message)
+
+@app.subscribe("{topic}-orderly", start="first", orderly=True, group="{group}-orderly")
+async def move(message: Message) -> None:
+    note("moved", message)
+"""
+
+
+READING = """
+app = RocketApp("readers")
+
+@app.subscribe("open-topic", start="first")
+async def take(message: Message) -> None:
+    note("done", message)
+"""
+
+
+@pytest.fixture(scope="module")
+def secured(backdrop: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    cluster = Secured(tmp_path_factory.mktemp("secured"))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def old(backdrop: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Old]:
+    cluster = Old(tmp_path_factory.mktemp("old"))
+    yield cluster
+    cluster.stop()
+
+
+def check_job(
+    name_server: str, directory: Path, topic: str, environment: dict[str, str], patch: pytest.MonkeyPatch
+) -> RunningApp:
+    """Everything is handled: once, after a retry, as a dead letter that the commands find, and in its order."""
+    group = f"group-of-{topic}"
+    source = JOB.replace("{group}", group).replace("{topic}", topic)
+    app = RunningApp(directory, source, name_server, environment=environment)
+    try:
+        app.wait_for_count(39, within=30)
+        app.wait_for_count(40, "moved", within=30)
+        counts = app.stop()
+    finally:
+        app.discard()
+    assert sorted(map(int, app.texts())) == [number for number in range(40) if number != 9]
+    assert [event["attempt"] for event in app.events("done", text="7")] == [2]
+    by_key: dict[str, list[int]] = {}
+    for event in app.events("moved"):
+        by_key.setdefault(event["keys"][0], []).append(int(event["text"]))
+    assert {key: sorted(numbers) for key, numbers in by_key.items()} == by_key
+    assert (counts.handled, counts.retried, counts.dead_lettered) == (79, 1, 1)
+    for name, value in environment.items():
+        patch.setenv(name, value)
+    dead = Commands(name_server).json("dlq", "list", group)
+    assert [one["reason"].endswith("not wanted") for one in dead] == [True]
+    return app
+
+
+def run_to_its_end(name_server: str, directory: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """`rocketapp run` of an app that is not let in."""
+    directory.mkdir(exist_ok=True)
+    (directory / "app.py").write_text(
+        'from rocketapp import RocketApp\n\napp = RocketApp("refused")\n\n\n'
+        '@app.subscribe("open-topic")\nasync def take(body: bytes) -> None: ...\n'
+    )
+    command = toolchain.rocketapp_command("run", "app:app", "--name-server", name_server, "--connect-timeout", "2")
+    return subprocess.run(
+        ["env", *(f"{name}={value}" for name, value in environment.items()), *command],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(180)
+def test_an_app_with_tls_and_keys_does_its_whole_job_and_its_secret_is_in_no_output(
+    secured: Secured, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = secured.environment()
+    environment = {**keys, "ROCKETAPP_APP__LOG_LEVEL": "DEBUG"}
+    app = check_job(secured.apache.name_server, tmp_path, topic, environment, monkeypatch)
+    assert keys["ROCKETAPP_CLIENT__SECRET_KEY"] not in app.stderr
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(
+    ("access_key", "secret_key"), [(ADMIN, "another-secret"), ("stranger", "any-secret-4")], ids=["secret", "user"]
+)
+def test_keys_that_the_cluster_does_not_know_end_the_start_with_one_line(
+    secured: Secured, tmp_path: Path, access_key: str, secret_key: str
+) -> None:
+    environment = secured.environment(access_key, secret_key)
+    ended = run_to_its_end(secured.apache.name_server, tmp_path, environment)
+    assert ended.returncode == 2, ended.stderr
+    last = ended.stderr.splitlines()[-1]
+    assert "client.access_key: the cluster refuses the keys" in last
+    assert secret_key not in ended.stdout + ended.stderr
+
+
+@pytest.mark.timeout(180)
+def test_a_client_that_speaks_plain_or_trusts_another_authority_is_told_what_to_set(
+    secured: Secured, tmp_path: Path
+) -> None:
+    plain = run_to_its_end(secured.apache.name_server, tmp_path, {"ROCKETAPP_CLIENT__TLS": "false"})
+    assert plain.returncode == 2
+    assert "does it want TLS (client.tls, client.cert_file)?" in plain.stderr.splitlines()[-1]
+    system = {**secured.environment(), "ROCKETAPP_CLIENT__CA_FILE": ""}
+    strange = run_to_its_end(secured.apache.name_server, tmp_path, system)
+    assert strange.returncode == 2
+    assert "set client.ca_file to the authority that issued it" in strange.stderr.splitlines()[-1]
+
+
+@pytest.mark.timeout(180)
+def test_a_user_that_may_only_read_is_refused_by_name_and_waits_while_it_is_disabled(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in secured.environment().items():
+        monkeypatch.setenv(name, value)
+    commands = Commands(secured.apache.name_server)
+    commands.run("topic", "create", "open-topic", "--queues", "1")
+    commands.run("send", "open-topic", "hello")
+    for name, value in secured.environment(READER, READER_SECRET).items():
+        monkeypatch.setenv(name, value)
+    refused = commands.run("send", "open-topic", "hello", code=None)
+    assert f"User:{READER} has no permission to access Topic:open-topic" in refused.err
+    assert READER_SECRET not in refused.err
+    environment = {**secured.environment(READER, READER_SECRET), "ROCKETAPP_CONSUMER__LONG_POLL": "1"}
+    app = RunningApp(tmp_path, READING, secured.apache.name_server, environment=environment)
+    try:
+        app.wait_for_count(1)
+        secured.set_reader("disable")
+        app.wait_for(
+            lambda: f"User:{READER} is disabled" in app.stderr, within=30, what="the log says why it stands still"
+        )
+        secured.set_reader("enable")
+        for name, value in secured.environment().items():
+            monkeypatch.setenv(name, value)
+        commands.run("send", "open-topic", "again")
+        app.wait_for_count(2, within=40)
+        app.stop()
+    finally:
+        app.discard()
+    assert app.texts() == ["hello", "again"]
+
+
+@pytest.mark.timeout(180)
+def test_the_whole_job_runs_on_4_9_7_without_keys_and_then_with_them(
+    old: Old, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_job(old.apache.name_server, tmp_path / "open", topic, {}, monkeypatch)
+    old.want_keys()
+    environment = {
+        "ROCKETAPP_CLIENT__ACCESS_KEY": ADMIN,
+        "ROCKETAPP_CLIENT__SECRET_KEY": "admin-secret-1",
+    }
+    check_job(old.apache.name_server, tmp_path / "closed", f"{topic}-closed", environment, monkeypatch)
+    wrong = {**environment, "ROCKETAPP_CLIENT__SECRET_KEY": "another-secret"}
+    ended = run_to_its_end(old.apache.name_server, tmp_path / "wrong", wrong)
+    assert ended.returncode == 2, ended.stderr
+    assert "client.access_key: the cluster refuses the keys" in ended.stderr.splitlines()[-1]

@@ -1,0 +1,113 @@
+"""Names of a namespace are wrapped in all that is sent, and unwrapped in all that is received."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketapp.consumer.direct import message_of
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire import properties
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.namespace import Namespace
+from rocketapp.wire.record import Record, decode_records, encode_record
+from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
+from rocketapp.wire.requests.direct import DirectRequest
+from rocketapp.wire.requests.locks import LockBody, decode_locked, encode_locked
+from rocketapp.wire.requests.send import SendRequest
+
+NS = Namespace("shop")
+
+
+@pytest.mark.parametrize(
+    ("bare", "wrapped"),
+    [
+        ("orders", "shop%orders"),
+        ("%RETRY%billing", "%RETRY%shop%billing"),
+        ("%DLQ%billing", "%DLQ%shop%billing"),
+        ("shopping", "shop%shopping"),
+        ("other%orders", "shop%other%orders"),
+        ("", ""),
+        ("TBW102", "TBW102"),
+        ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_HALF_TOPIC"),
+        ("rmq_sys_REVIVE_LOG", "rmq_sys_REVIVE_LOG"),
+        ("CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_TRANS"),
+    ],
+)
+def test_a_name_is_wrapped_once_and_comes_back(bare: str, wrapped: str) -> None:
+    assert NS.wrap(bare) == wrapped
+    assert NS.wrap(wrapped) == wrapped
+    assert NS.bare(wrapped) == bare
+
+
+def test_a_pull_names_topic_and_group_on_the_wire() -> None:
+    command = Command(RequestCode.PULL_MESSAGE, {"consumerGroup": "g", "topic": "t"})
+    NS.complete(command)
+    assert command.fields is not None
+    assert (command.fields["topic"], command.fields["consumerGroup"]) == ("shop%t", "shop%g")
+
+
+def test_a_send_names_topic_group_and_namespace_and_the_topic_of_a_retry() -> None:
+    retry = properties.encode({"RETRY_TOPIC": "t", "KEYS": "RETRY_TOPIC"}).decode()
+    command = Command(RequestCode.SEND_MESSAGE_V2, SendRequest("g", "%RETRY%g", properties=retry).to_fields())
+    NS.complete(command)
+    NS.complete(command)
+    sent = SendRequest.from_command(command)
+    assert (sent.producer_group, sent.topic, sent.default_topic) == ("shop%g", "%RETRY%shop%g", "TBW102")
+    assert properties.decode(sent.properties.encode()) == {
+        "RETRY_TOPIC": "shop%t",
+        "KEYS": "RETRY_TOPIC",
+        "INSTANCE_ID": "shop",
+    }
+
+
+def test_a_heartbeat_and_locks_name_them_in_their_bodies() -> None:
+    beat = Command(RequestCode.HEART_BEAT, {}, Heartbeat("c", ("p",), (ConsumerData("g"),)).encode())
+    NS.complete(beat)
+    told = Heartbeat.decode(beat.body)
+    assert (told.client_id, told.producers, told.consumers[0].group) == ("c", ("shop%p",), "shop%g")
+    queue = MessageQueue("t", "broker-a", 3)
+    lock = Command(RequestCode.LOCK_BATCH_MQ, {}, LockBody("g", "c", [queue]).encode())
+    NS.complete(lock)
+    asked = LockBody.decode(lock.body)
+    assert (asked.group, asked.queues) == ("shop%g", [queue._replace(topic="shop%t")])
+    answer = Command.response(lock, 0, body=encode_locked(asked.queues))
+    NS.restore(lock, answer)
+    assert decode_locked(answer.body) == {queue}
+
+
+def test_a_notification_of_a_broker_names_the_bare_group() -> None:
+    told = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": "shop%g"})
+    NS.restore(None, told)
+    assert told.fields == {"consumerGroup": "g"}
+
+
+def test_a_retried_message_has_its_bare_topic_and_all_its_bytes() -> None:
+    queue = MessageQueue("%RETRY%g", "broker-a", 0)
+    raw = [properties.encode({"RETRY_TOPIC": "shop%t", "KEYS": "k"}), b"KEYS\x01k\x02RETRY_TOPIC\x01shop%t"]
+    stored = b"".join(
+        encode_record(Record("%RETRY%shop%g", b"body", raw_properties=one, queue_offset=at))
+        for at, one in enumerate(raw)
+    )
+    pull = Command(RequestCode.PULL_MESSAGE, {"topic": "%RETRY%shop%g"})
+    answer = Command.response(pull, 0, body=stored)
+    NS.restore(pull, answer)
+    messages = decode_records(answer.body, queue)
+    assert [(one.topic, one.keys, one.body) for one in messages] == [("t", ["k"], b"body")] * 2
+
+
+def test_bodies_of_other_topics_are_left_alone_whatever_they_hold() -> None:
+    body = b"RETRY_TOPIC\x01shop%t\x02"
+    stored = encode_record(Record("shop%t", body))
+    pull = Command(RequestCode.PULL_MESSAGE, {"topic": "shop%t"})
+    answer = Command.response(pull, 0, body=stored)
+    NS.restore(pull, answer)
+    assert answer.body == stored
+
+
+def test_a_message_that_is_handed_over_has_the_topic_that_is_subscribed() -> None:
+    fields = DirectRequest("shop%g", "c", "id", "shop%t", "broker-a").to_fields()
+    request = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, encode_record(Record("shop%t", b"body")))
+    NS.restore(None, request)
+    message = message_of(DirectRequest.from_fields(request.fields), request.body)
+    assert (message.topic, message.body) == ("t", b"body")
