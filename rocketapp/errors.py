@@ -57,6 +57,18 @@ class PluginError(RocketAppError):
         return f"plugin {self.plugin}: {self.problem}"
 
 
+class AllocationError(RocketAppError):
+    """An allocation strategy cannot say which queues are whose: the member keeps those that it has."""
+
+    def __init__(self, strategy: str, problem: str) -> None:
+        super().__init__(strategy, problem)
+        self.strategy: str = strategy
+        self.problem: str = problem
+
+    def __str__(self) -> str:
+        return f"allocation {self.strategy}: {self.problem}"
+
+
 class ProtocolError(RocketAppError):
     """Received bytes are malformed, truncated or too large."""
 
@@ -95,6 +107,18 @@ class ConnectionLostError(TransportError):
 
 class RequestTimeoutError(TransportError):
     """The peer did not answer in time. Whether it executed the request is unknown."""
+
+
+class OvertakenError(RocketAppError):
+    """Another member has begun with a queue: an offset that we wrote later was not stored."""
+
+    def __init__(self, queue: str, epoch: int) -> None:
+        super().__init__(queue, epoch)
+        self.queue: str = queue
+        self.epoch: int = epoch
+
+    def __str__(self) -> str:
+        return f"{self.queue}: another member has taken it since epoch {self.epoch}"
 
 
 class BrokerError(RocketAppError):

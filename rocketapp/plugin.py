@@ -11,6 +11,7 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.option import option
 from rocketapp.config.producer import ProducerConfig
+from rocketapp.consumer.group.offset_store import OffsetStore, Taken
 from rocketapp.consumer.ways.intake import (
     Intake,
     IntakeWay,
@@ -19,7 +20,7 @@ from rocketapp.consumer.ways.intake import (
     QueueSession,
     RecordsIntake,
 )
-from rocketapp.errors import PluginError, RocketAppError
+from rocketapp.errors import AllocationError, PluginError, RocketAppError
 from rocketapp.hooks.arguments import CheckedArgument
 from rocketapp.hooks.codec import Codec
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, IdempotencyStore, MarkState, SecondCopy
@@ -75,6 +76,7 @@ from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start, Subscription
 from rocketapp.producer.checks import RESERVED_PROPERTIES
+from rocketapp.state.allocation.strategy import Allocation
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 from rocketapp.wire.stored_records import StoredRecords
@@ -83,6 +85,8 @@ __all__ = [
     "CLAIMED",
     "DONE",
     "RESERVED_PROPERTIES",
+    "Allocation",
+    "AllocationError",
     "Answer",
     "Answered",
     "AppConfig",
@@ -126,6 +130,7 @@ __all__ = [
     "NewIntake",
     "NewRecordsIntake",
     "Observe",
+    "OffsetStore",
     "OffsetsFile",
     "OrderKeyMissing",
     "Outcomes",
@@ -171,6 +176,7 @@ __all__ = [
     "Surface",
     "SyncCall",
     "TableRestored",
+    "Taken",
     "Tasks",
     "TopicMissing",
     "Unmatched",

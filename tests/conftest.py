@@ -111,7 +111,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     callspec = getattr(item, "callspec", None)
     if "apache" in needs or (callspec is not None and callspec.params.get("cluster") == "apache"):
         item.add_marker("apache")
-    if not needs.isdisjoint({"peer", "backdrop", "apache"}):
+    if not needs.isdisjoint({"peer", "backdrop", "apache", "java_classes"}):
         item.add_marker("java")
 
 
@@ -143,6 +143,13 @@ def backdrop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[_Backdrop]:
     parts = _Backdrop(tmp_path_factory.mktemp("peers"))
     yield parts
     parts.stop()
+
+
+@pytest.fixture(scope="session")
+def java_classes() -> Path:
+    """Our compiled Java programs, for tests that need no broker."""
+    _need_java()
+    return toolchain.classes()
 
 
 @pytest.fixture(scope="session")

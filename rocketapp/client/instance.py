@@ -13,6 +13,7 @@ from functools import partial
 from random import Random
 
 from rocketapp.client.access import access_of
+from rocketapp.client.address_server import AddressServer, AddressServerUrl, address_server
 from rocketapp.client.calls import admin, clients
 from rocketapp.client.heartbeats import Heartbeats
 from rocketapp.client.identity import local_ip, make_client_id
@@ -32,6 +33,7 @@ from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import Dial
 from rocketapp.transport.tls import Tls
 from rocketapp.transport.watched import NewConnection
+from rocketapp.transport.web import ReadUrl, read_url
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION_NAME, Command
 from rocketapp.wire.requests.admin import RunningInfoRequest
@@ -61,14 +63,18 @@ class ClientInstance:
         pid: int | None = None,
         new_connection: NewConnection = Connection,
         tls: Tls | None = None,
+        read_url: ReadUrl = read_url,
     ) -> None:
         """`new_connection` makes connections to brokers and name servers; it takes the arguments of Connection.
 
         `tls`: made before by `access.tls_of`; without it, it is made here. Raises ConfigError.
+
+        `read_url` reads the addresses of name servers where `config.name_server` is a URL.
         """
         self._config, self._observe = config, observe
-        name_servers = parse_name_servers(config.name_server)
-        self.client_ip: str = client_ip or local_ip(name_servers)
+        url = address_server(config.name_server)
+        name_servers = parse_name_servers(config.name_server) if url is None else []
+        self.client_ip: str = client_ip or local_ip(name_servers if url is None else [url.address])
         self.pid: int = os.getpid() if pid is None else pid
         self.client_id: str = make_client_id(self.client_ip, self.pid, config.instance_name, clock.now(), random)
         self.inbound: Inbound = Inbound()
@@ -78,14 +84,7 @@ class ClientInstance:
         self._started_ms = int(clock.now() * 1000)
         self._members = Members(self.client_id)
         self._cache = RouteCache(config.poll_name_server_interval)
-        self._heartbeats = Heartbeats(
-            beat=self._members.beat,
-            addresses=self.broker_addresses,
-            interval=config.heartbeat_interval,
-            timeout=config.request_timeout,
-            observe=observe,
-            unreachable=self._broker_unreachable,
-        )
+        self._heartbeats = self._new_heartbeats()
         self._access = access_of(config, tls)
         pool = partial(
             Pool,
@@ -113,6 +112,7 @@ class ClientInstance:
         self._name_servers = NameServers(
             name_servers, pool=self._name_server_pool, timeout=config.request_timeout, random=random
         )
+        self._address_server = self._new_address_server(url, read_url, random)
         self.routes: RouteTable = RouteTable(
             self._name_servers, self._cache, changed=self._routes_changed, observe=observe, random=random
         )
@@ -121,12 +121,33 @@ class ClientInstance:
     def __repr__(self) -> str:
         return f"<ClientInstance {self.client_id}: {len(self._cache.brokers())} brokers>"
 
+    def _new_heartbeats(self) -> Heartbeats:
+        return Heartbeats(
+            beat=self._members.beat,
+            addresses=self.broker_addresses,
+            interval=self._config.heartbeat_interval,
+            timeout=self._config.request_timeout,
+            observe=self._observe,
+            unreachable=self._broker_unreachable,
+        )
+
+    def _new_address_server(self, url: AddressServerUrl | None, read: ReadUrl, random: Random) -> AddressServer | None:
+        if url is None:
+            return None
+        adopt, timeout = self._name_servers.adopt, self._config.request_timeout
+        return AddressServer(url, read=read, adopt=adopt, timeout=timeout, random=random, observe=self._observe)
+
     async def start(self) -> None:
         """Connect and start the loops.
 
-        Raises TransportError when no name server can be reached; every address was tried once. May be called again.
+        Raises TransportError when no name server can be reached, or an address server names none; every address
+        was tried once. May be called again.
         """
+        if self._address_server is not None:
+            await self._address_server.look()
         await self._name_servers.connect()
+        if self._address_server is not None:
+            self._tasks.start(self._address_server.run(), f"addresses of {self.client_id}")
         self._tasks.start(self.routes.run(), f"routes of {self.client_id}")
         self._tasks.start(self._heartbeats.run(), f"heartbeats of {self.client_id}")
 

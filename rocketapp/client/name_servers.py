@@ -25,10 +25,19 @@ class NameServers:
         self._addresses = list(addresses)
         # Shuffled, so that the processes of a cluster spread over its name servers.
         random.shuffle(self._addresses)
-        self._pool, self._timeout = pool, timeout
+        self._pool, self._timeout, self._random = pool, timeout, random
 
     def __repr__(self) -> str:
         return f"<NameServers {';'.join(self._addresses)}>"
+
+    async def adopt(self, addresses: Sequence[str]) -> None:
+        """From now on these. Connections to those that stay are kept, and the current one stays the first of them."""
+        gone = [address for address in self._addresses if address not in addresses]
+        new = [address for address in addresses if address not in self._addresses]
+        self._random.shuffle(new)
+        self._addresses = [address for address in self._addresses if address not in gone] + new
+        for address in gone:
+            await self._pool.drop(address, "no name server any more")
 
     async def connect(self) -> None:
         """Check that a name server answers. TransportError names every address that was tried and its answer."""
@@ -67,7 +76,7 @@ class NameServers:
 
     def _demote(self, address: str) -> None:
         """Try the next one first from now on, unless another call has already changed the order."""
-        if self._addresses[0] == address:
+        if self._addresses and self._addresses[0] == address:
             self._addresses.append(self._addresses.pop(0))
 
 
@@ -76,7 +85,7 @@ def parse_name_servers(text: str) -> list[str]:
     addresses = list(dict.fromkeys(part.strip() for part in text.replace(",", ";").split(";") if part.strip()))
     for address in addresses:
         if "://" in address:
-            raise ConfigError("name server", f"{address!r} is a URL: write host:port")
+            raise ConfigError("name server", f"{address!r} is a URL: write host:port, or one URL alone")
         try:
             split_address(address)
         except ValueError as error:

@@ -52,6 +52,35 @@ class ConsumerConfig:
         java="rocketmq.client.rebalance.waitInterval",
         least=0.1,
     )
+    allocation: str = option(
+        "AVG",
+        "Which queues of a topic each member gets: `AVG`, `AVG_BY_CIRCLE`, `CONSISTENT_HASH`, `CONFIG`, "
+        "`MACHINE_ROOM`, `MACHINE_ROOM_NEARBY-` with one of the first three behind it, or the name of a plugin's "
+        "strategy. All members of a group need the same.",
+        java="allocateMessageQueueStrategy",
+    )
+    allocation_queues: tuple[str, ...] = option(
+        (), "`CONFIG`: the queues of this process, `topic@broker:id`.", java="messageQueueList"
+    )
+    machine_rooms: tuple[str, ...] = option(
+        (), "`MACHINE_ROOM`: rooms whose queues are consumed; brokers are named `room@broker`.", java="consumeridcs"
+    )
+    broker_room: str = option(
+        "",
+        "`MACHINE_ROOM_NEARBY-...`: a regular expression that finds the room in a broker's name: its first group, or "
+        "all of it.",
+        java="brokerDeployIn",
+    )
+    member_room: str = option(
+        "", "`MACHINE_ROOM_NEARBY-...`: the same for a member's client id.", java="consumerDeployIn"
+    )
+    virtual_nodes: int = option(
+        10,
+        "`CONSISTENT_HASH`: places of a member on the ring; more of them make equal shares.",
+        java="virtualNodeCnt",
+        least=1,
+        most=10_000,
+    )
     send_back_timeout: float = option(5.0, "Seconds that handing a failed message back may take.", least=0.1)
     lock_renew_interval: float = option(
         20.0,

@@ -13,14 +13,15 @@ from rocketapp.consumer.direct import DirectCalls
 from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.group.asked_members import AskedMembers
 from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.group.group_offsets import GroupOffsets
 from rocketapp.consumer.group.guard import SubscriptionGuard
 from rocketapp.consumer.group.leases import Leases
 from rocketapp.consumer.group.local_offsets import LocalOffsets, folder_of
-from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.rebalancer import Rebalancer
 from rocketapp.consumer.group.slaves import Slaves
 from rocketapp.consumer.group.start_offsets import StartOffsets
+from rocketapp.consumer.group.stored_offsets import StoredOffsets
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import first_of
 from rocketapp.consumer.parts import ConsumerParts
@@ -84,11 +85,9 @@ class Group:
         self.stall_reasons: StallReasons = StallReasons(name, observe, loop.time)
         self.redelivery: FailedMessages = Dropping(name, observe) if self.is_broadcast else self._new_redelivery()
         self.local_offsets: LocalOffsets | None = self._new_local_offsets() if self.is_broadcast else None
-        self.store: OffsetStore = self.brokers if self.local_offsets is None else self.local_offsets
+        self.store: GroupOffsets = self._new_store()
         """Where the offsets of the group are kept."""
-        self.offsets: Offsets = Offsets(
-            group=name, store=self.store, observe=observe, interval=config.commit_interval, trust=self.trust
-        )
+        self.offsets: Offsets = self._new_offsets()
         self.guard: SubscriptionGuard = self._new_guard()
         self.elsewhere: Elsewhere = self._new_elsewhere()
         self.concurrently: ConcurrentWay = self._new_concurrent()
@@ -115,6 +114,25 @@ class Group:
         folder = folder_of(parts.config.broadcast_dir, cluster=parts.cluster, group=self.name)
         return LocalOffsets(folder, parts.worker, group=self.name, observe=parts.observe, tasks=self.tasks)
 
+    def _new_store(self) -> GroupOffsets:
+        parts = self._parts
+        if self.local_offsets is not None:
+            return self.local_offsets
+        if parts.offset_store is None:
+            return self.brokers
+        timeout = parts.config.commit_timeout
+        return StoredOffsets(parts.offset_store, group=self.name, brokers=self.brokers, timeout=timeout)
+
+    def _new_offsets(self) -> Offsets:
+        return Offsets(
+            group=self.name,
+            store=self.store,
+            observe=self._parts.observe,
+            interval=self._parts.config.commit_interval,
+            trust=self.trust,
+            travels=not isinstance(self.store, StoredOffsets),
+        )
+
     def _new_starts(self) -> StartOffsets:
         now = asyncio.get_running_loop().time
         return StartOffsets(
@@ -125,6 +143,7 @@ class Group:
             joined=self._parts.clock.now(),
             begins={topic: way.begin for topic, way in self.plugged.items() if way.begin is not None},
             away_since=None if self.local_offsets is None else self.local_offsets.away_since,
+            is_shared=not self.is_broadcast,
         )
 
     def _new_guard(self) -> SubscriptionGuard:
@@ -279,6 +298,7 @@ class Group:
             doubts=self.offsets.look_soon,
             in_hand=lambda: [(handler, first_of(item)) for handler, item in self._in_hand()],
             interval=parts.config.rebalance_interval,
+            allocation=parts.allocation,
             observe=parts.observe,
             seen=self.guard.look,
             broadcast=self.is_broadcast,

@@ -18,10 +18,10 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.group.beginning import Beginning
 from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.group.group_offsets import GroupOffsets
 from rocketapp.consumer.group.hand_over import previous_owner_is_through
 from rocketapp.consumer.group.leases import Leases, Lock
 from rocketapp.consumer.group.offset_session import Session
-from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.holding import apply_pauses
@@ -64,7 +64,7 @@ class AssignmentContext:
     group: str
     brokers: Brokers
     offsets: Offsets
-    store: OffsetStore
+    store: GroupOffsets
     config: ConsumerConfig
     flow_control: FlowControl
     pausing: Pausing
@@ -213,7 +213,7 @@ class Assignment:
             if lock is not None:
                 await self._through_with_taken()
             if self._handed_over and lock is None:
-                await previous_owner_is_through(self._context.brokers, self.queue, self._ended)
+                await previous_owner_is_through(self._context.store, self._context.brokers, self.queue, self._ended)
                 self._handed_over = self.is_ending
             offset = await self._beginning.offset(lock)
             if offset is not None:

@@ -10,10 +10,13 @@ from rocketapp.clock import Clock
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.blocked_loop import BlockedLoop
 from rocketapp.consumer.crashes import Crashes
+from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.retry.sender import RawSender
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.event import Observe
+from rocketapp.state.allocation.average import AVERAGE
+from rocketapp.state.allocation.strategy import Allocation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,5 +45,9 @@ class ConsumerParts:
     """Its name in the app; empty for the unnamed one."""
     worker: int | None = None
     """Its number among the workers of a run, from 1. None: broadcast groups keep their offsets in memory alone."""
+    offset_store: OffsetStore | None = None
+    """Keeps the offsets of the groups; None: the brokers do."""
+    allocation: Allocation = AVERAGE
+    """Which queues of a topic are this member's."""
     threads: MakeThreads = Threads
     """(name, most): makes the threads of one sync handler."""

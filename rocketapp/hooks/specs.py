@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.hooks.markers import hookspec
 
 if TYPE_CHECKING:  # a hook is known by its arguments: the types are for readers and checkers
+    from rocketapp.consumer.group.offset_store import OffsetStore
     from rocketapp.consumer.ways.intake import IntakeWay, NewIntake
     from rocketapp.hooks.codec import Codec
     from rocketapp.hooks.idempotency import IdempotencyStore
@@ -23,6 +24,7 @@ if TYPE_CHECKING:  # a hook is known by its arguments: the types are for readers
     from rocketapp.model.event import Observe
     from rocketapp.model.policy import Override, Policy
     from rocketapp.model.subscription import Subscription
+    from rocketapp.state.allocation.strategy import Allocation
 
 
 @hookspec
@@ -112,6 +114,24 @@ def consuming_way(subscription: Subscription) -> NewIntake | IntakeWay | None:
     call. A topic that is consumed in this way has one handler and is not declared in order; an IntakeWay may ask for
     the locks of its queues, say where their sessions begin, and how much is pulled ahead. What comes back for a retry
     is consumed concurrently, by the handler. Topics that no plugin wants are consumed as before.
+    """
+
+
+@hookspec
+def allocation_strategy(app: Surface) -> Allocation | None:
+    """Return a strategy that says which queues each member of a group gets, or None to decline.
+
+    Called once, while the app starts. The strategy is used when `consumer.allocation` has its name, by all groups of
+    the app; every member of a group needs the same. It is asked for each topic at each rebalance, never per message.
+    """
+
+
+@hookspec
+def offset_store(app: Surface) -> OffsetStore | None:
+    """Return a store that keeps the offsets of all groups of the app in place of the brokers, or None to decline.
+
+    Called once, while the app starts. Two plugins with a store refuse the start. All members of a group need the same
+    store. It is asked when a queue is taken and at each commit, never per message.
     """
 
 

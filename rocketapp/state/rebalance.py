@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.allocation import average, sorted_members, sorted_queues
+from rocketapp.state.allocation.average import AVERAGE
+from rocketapp.state.allocation.order import sorted_members, sorted_queues
+from rocketapp.state.allocation.strategy import Allocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,20 @@ def membership(members: Collection[str], me: str) -> Membership:
     return Membership.MISSING if members else Membership.UNKNOWN
 
 
-def share(queues: Iterable[MessageQueue], members: Iterable[str], me: str) -> frozenset[MessageQueue]:
-    """The queues of one topic that are mine."""
-    return frozenset(average(sorted_members(members), me, sorted_queues(queues)))
+def share(
+    queues: Iterable[MessageQueue],
+    members: Iterable[str],
+    me: str,
+    *,
+    group: str = "",
+    allocation: Allocation = AVERAGE,
+) -> frozenset[MessageQueue]:
+    """The queues of one topic that are mine. Raises what the allocation raises.
+
+    A topic without queues has nothing to share: no strategy is asked.
+    """
+    there = sorted_queues(queues)
+    if not there:
+        return frozenset()
+    mine = allocation.allocate(group, me, tuple(there), tuple(sorted_members(members)))
+    return frozenset(mine).intersection(there)

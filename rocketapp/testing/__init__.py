@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rocketapp.testing.calling import call, call_sync
     from rocketapp.testing.faults import Faults
     from rocketapp.testing.messages import make_message
+    from rocketapp.testing.offset_stores import check_offset_store
     from rocketapp.testing.records import Dead, Done, Dropped, Handled, Published, Retried
     from rocketapp.testing.virtual_time import StandstillError
 
@@ -31,6 +32,7 @@ _HOMES = {
     "TestedApp": "rocketapp.testing.app",
     "call": "rocketapp.testing.calling",
     "call_sync": "rocketapp.testing.calling",
+    "check_offset_store": "rocketapp.testing.offset_stores",
     "make_message": "rocketapp.testing.messages",
 }
 
@@ -49,6 +51,7 @@ __all__ = [
     "TestedApp",
     "call",
     "call_sync",
+    "check_offset_store",
     "make_message",
 ]
 

@@ -31,6 +31,8 @@ NAMES = {
     "Tasks",
     # Around remote calls.
     "CheckedArgument", "RemoteCall", "RemoteAnswer", "Calling", "Answered",
+    # Which queues a member gets, and where offsets are kept.
+    "Allocation", "AllocationError", "OffsetStore", "Taken",
     # Ways of consuming.
     "Intake", "NewIntake", "QueueSession", "IntakeWay", "Begin", "QueueStart",
     "RecordsIntake", "NewRecordsIntake", "StoredRecords",

@@ -29,6 +29,7 @@ PUBLIC = {
 OF_TESTING = {
     # What a test makes, and what it gets.
     "TestApp", "TestedApp", "AsyncTestedApp", "StartTestApp", "call", "call_sync", "make_message", "Faults",
+    "check_offset_store",
     # What the app did.
     "Handled", "Retried", "Dead", "Published", "Done", "Dropped",
     # What a test may catch.

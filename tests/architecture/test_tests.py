@@ -20,6 +20,7 @@ SAY_IT = {
     "assert_type",
     "check",
     "check_gaps",
+    "check_offset_store",
     "check_schema",
 }
 """Calls that name an expectation: of pytest, of a started command, of a table that is filled, of a file's own check."""

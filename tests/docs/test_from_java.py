@@ -8,12 +8,9 @@ import pytest
 
 from rocketapp import Message, RocketApp
 from rocketapp.app.declare.options import SubscribeOptions
-from rocketapp.app.settings import settings
-from rocketapp.app.settings.values import fields_of
 from tests.docs.java_settings import PAGE, of_java, with_tables
 
 TEXT = PAGE.read_text()
-OPTIONS = {f"{table}.{name}" for table, kind in settings.TABLES.items() for name in fields_of(kind)}
 
 
 def section(title: str) -> str:
@@ -41,7 +38,6 @@ def test_the_members_of_a_message_exist() -> None:
         ("manual commits", SubscribeOptions.__annotations__.keys() & {"commit"}),
         ("transactional messages", {name for name in ("transaction",) if hasattr(RocketApp, name)}),
         ("request and reply", {name for name in ("request",) if hasattr(RocketApp, name)}),
-        ("allocation strategies", {one for one in OPTIONS if one.endswith(".allocation")}),
     ],
 )
 def test_what_is_said_to_be_missing_is(told: str, options: set[str]) -> None:

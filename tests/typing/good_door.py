@@ -10,6 +10,7 @@ from rocketapp import RocketApp, Router
 from rocketapp.plugin import (
     CLAIMED,
     DONE,
+    Allocation,
     Answer,
     Answered,
     AppConfig,
@@ -32,6 +33,7 @@ from rocketapp.plugin import (
     MessageQueue,
     NewIntake,
     Observe,
+    OffsetStore,
     Policy,
     Predicate,
     ProducerConfig,
@@ -48,6 +50,7 @@ from rocketapp.plugin import (
     Subscription,
     Surface,
     SyncCall,
+    Taken,
     Tasks,
     Wrapper,
     hookimpl,
@@ -144,6 +147,14 @@ class Door:
         return Marks()
 
     @hookimpl
+    def allocation_strategy(self) -> Allocation:
+        return Lonely()
+
+    @hookimpl
+    def offset_store(self, app: Surface) -> OffsetStore | None:
+        return Offsets() if app.name == "audits" else None
+
+    @hookimpl
     def app_startup(self, app: Surface) -> Awaitable[None] | None:
         app.every(60.0, lambda: print(app.snapshot()))
         assert_type(app.options(ConsumerConfig).retries, int)
@@ -215,6 +226,34 @@ class Marks:
 
 
 SECOND: SecondCopy = "wait"
+
+
+class Lonely:
+    """An allocation strategy."""
+
+    name = "lonely"
+
+    def allocate(
+        self, group: str, me: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        return queues if members == [me] else ()
+
+
+class Offsets:
+    """A store of offsets."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def take(self, group: str, queue: MessageQueue) -> Taken:
+        return Taken(1, None)
+
+    async def read(self, group: str, queue: MessageQueue) -> int | None:
+        return queue.queue_id
+
+    async def write(self, group: str, queue: MessageQueue, offset: int, epoch: int) -> bool:
+        return epoch == 1
 
 
 class Shelf:

@@ -52,12 +52,13 @@ TREES: Mapping[str, Sequence[Group]] = {
                 "docs/how-to/dependencies",
                 "docs/how-to/middleware",
                 "docs/how-to/start-position",
+                "docs/how-to/allocation",
                 "docs/how-to/batch-jobs",
             ),
         ),
         Group("Fail", ("docs/how-to/retry-and-failure", "docs/how-to/pause-and-breaker")),
         Group("Publish", ("docs/how-to/publishing", "docs/how-to/clusters")),
-        Group("Extend", ("docs/how-to/plugins",)),
+        Group("Extend", ("docs/how-to/plugins", "docs/how-to/offset-store")),
         Group(
             "Operate",
             (

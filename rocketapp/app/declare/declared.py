@@ -85,10 +85,12 @@ def _check_clusters(clusters: object, place: str) -> None:
             raise SetupError(
                 place, f"clusters={dict(clusters)!r}: each needs a name and the addresses of its name servers"
             )
+        from rocketapp.client.address_server import address_server
         from rocketapp.client.name_servers import parse_name_servers
 
         try:
-            parse_name_servers(address)
+            if address_server(address) is None:
+                parse_name_servers(address)
         except ConfigError as error:
             raise SetupError(place, f"clusters: {cluster!r}: {error}") from None
 

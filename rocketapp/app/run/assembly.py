@@ -17,7 +17,9 @@ from rocketapp.app.call.signature import Kind
 from rocketapp.app.declare.phases import TwoPhases, declared_of
 from rocketapp.app.declare.registry import Bound, GroupPlan, TopicPlan
 from rocketapp.app.publish.publishing import Publishing
+from rocketapp.app.run.allocations import allocation_of
 from rocketapp.app.run.container import Wiring
+from rocketapp.app.run.offset_stores import check_clusters, offset_store_of
 from rocketapp.app.run.parts import GivenParts
 from rocketapp.app.run.periodic import Periodic
 from rocketapp.app.run.remote_calls import connections
@@ -36,6 +38,7 @@ from rocketapp.hooks.manager import Plugins
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
 from rocketapp.transport.stream import Dial
+from rocketapp.transport.web import ReadUrl, read_url
 
 
 class PlannedConsumer(NamedTuple):
@@ -53,6 +56,11 @@ class Assembly:
     surface: AppSurface
     wiring: Wiring
 
+    @property
+    def shared(self) -> list[PlannedConsumer]:
+        """The groups whose members share the queues: all but broadcast ones."""
+        return [planned for planned in self.groups if not planned.topics[0].broadcast]
+
 
 def assemble(
     app: TwoPhases,
@@ -68,6 +76,7 @@ def assemble(
     snapshot: Callable[[], AppSnapshot],
     crashes: Crashes | None = None,
     worker: int | None = None,
+    read_url: ReadUrl = read_url,
 ) -> Assembly:
     """`publishing`: for handlers that publish. Raises SetupError, PluginError or ConfigError."""
     declared = declared_of(app)
@@ -87,6 +96,9 @@ def assemble(
         crashes=crashes,
         worker=worker,
         tls=tls_of(settings.client),
+        allocation=allocation_of(settings.consumer, plugins, surface),
+        read_url=read_url,
+        offset_store=offset_store_of(plugins, surface),
     )
     wiring = Wiring(declared.container, given)
     version = int(wiring.clock.now() * 1000)
@@ -94,7 +106,9 @@ def assemble(
         PlannedConsumer(plan, tuple(_consumed(topic, plugins, publishing) for topic in plan.topics))
         for plan in declared.registry.plans(subscriptions, version=version)
     )
-    return Assembly(groups, surface, wiring)
+    assembly = Assembly(groups, surface, wiring)
+    check_clusters(wiring.offset_store, (planned.plan.cluster for planned in assembly.shared))
+    return assembly
 
 
 def _consumed(plan: TopicPlan, plugins: Plugins, publishing: Publishing) -> ConsumedTopic:

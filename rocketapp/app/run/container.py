@@ -21,6 +21,7 @@ from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.blocked_loop import BlockedLoop
 from rocketapp.consumer.crashes import Crashes
+from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
@@ -28,17 +29,20 @@ from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.model.event import Observe
 from rocketapp.producer.producer import Producer
+from rocketapp.state.allocation.average import AVERAGE
+from rocketapp.state.allocation.strategy import Allocation
 from rocketapp.transport.stream import Dial
 from rocketapp.transport.tls import Tls
 from rocketapp.transport.watched import NewConnection
+from rocketapp.transport.web import ReadUrl, read_url
 
 
 class Container(containers.DeclarativeContainer):
     """The parts of a running app: which object each part is. `parts` says, typed, what they are made of.
 
-    settings, observe: given at every start. clock, random, dial, threads, new_connection, crashes, worker, tls: given
-    at start unless redeclared. client, producer, consumer_parts and consumer are factories: called once per cluster,
-    the last two once per group, with the arguments that differ.
+    settings, observe: given at every start. clock, random, dial, threads, new_connection, crashes, worker, tls,
+    allocation, read_url, offset_store: given at start unless redeclared. client, producer, consumer_parts and consumer
+    are factories: called once per cluster, the last two once per group, with the arguments that differ.
     """
 
     settings: providers.Provider[Settings] = providers.Dependency()
@@ -51,6 +55,9 @@ class Container(containers.DeclarativeContainer):
     crashes: providers.Provider[Crashes | None] = providers.Object(None)
     worker: providers.Provider[int | None] = providers.Object(None)
     tls: providers.Provider[Tls | None] = providers.Object(None)
+    allocation: providers.Provider[Allocation] = providers.Object(AVERAGE)
+    read_url: providers.Provider[ReadUrl] = providers.Object(read_url)
+    offset_store: providers.Provider[OffsetStore | None] = providers.Object(None)
     flow_control: providers.Provider[FlowControl] = providers.Singleton(parts.make_flow_control, settings)
     blocked_loop: providers.Provider[BlockedLoop] = providers.Singleton(BlockedLoop, observe)
     app_parts: providers.Provider[parts.AppParts] = providers.Factory(
@@ -67,6 +74,9 @@ class Container(containers.DeclarativeContainer):
         crashes=crashes,
         worker=worker,
         tls=tls,
+        allocation=allocation,
+        read_url=read_url,
+        offset_store=offset_store,
     )
     client: providers.Provider[ClientInstance] = providers.Factory(parts.make_client, app_parts)
     producer: providers.Provider[Producer] = providers.Factory(parts.make_producer, app_parts)
@@ -98,6 +108,14 @@ class Wiring:
     @property
     def clock(self) -> Clock:
         return self.own.clock()
+
+    @property
+    def allocation(self) -> Allocation:
+        return self.own.allocation()
+
+    @property
+    def offset_store(self) -> OffsetStore | None:
+        return self.own.offset_store()
 
     @property
     def blocked_loop(self) -> BlockedLoop:

@@ -19,6 +19,7 @@ from rocketapp.app.declare.phases import TwoPhases, begin, declared_of, end, pau
 from rocketapp.app.declare.registry import UNNAMED, GroupPlan
 from rocketapp.app.publish.publishing import Publishing, Sender
 from rocketapp.app.publish.wrapped import WrappedSender, fold_publish
+from rocketapp.app.run.allocations import tell_allocation
 from rocketapp.app.run.assembly import Assembly, assemble
 from rocketapp.app.run.forks import ForkGuard
 from rocketapp.app.run.idle import Idle, merge_idle
@@ -35,11 +36,13 @@ from rocketapp.model.stats import HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import scope
 from rocketapp.transport.stream import Dial
+from rocketapp.transport.web import ReadUrl, read_url
 
 if TYPE_CHECKING:
     from rocketapp.app.run.container import Wiring
     from rocketapp.client.instance import ClientInstance
     from rocketapp.consumer.crashes import Crashes
+    from rocketapp.consumer.group.offset_store import OffsetStore
     from rocketapp.consumer.push_consumer import PushConsumer
     from rocketapp.producer.producer import Producer
 
@@ -66,6 +69,7 @@ class Lifecycle:
         plugins: Sequence[object] = (),
         crashes: Crashes | None = None,
         worker: int | None = None,
+        read_url: ReadUrl = read_url,
     ) -> None:
         """`threads(name, most)` makes the threads of a sync handler. `plugins`: of this run, behind the app's.
 
@@ -76,7 +80,7 @@ class Lifecycle:
         self._crashes, self._worker = crashes, worker
         self._app, self._settings, self._expected_members = app, settings, expected_members
         self._dial, self._clock, self._random, self._threads = dial, clock, random, threads
-        self._more_plugins = plugins
+        self._more_plugins, self._read_url = plugins, read_url
         self.loop: asyncio.AbstractEventLoop
         self.send_timeout: float = settings.producer.send_timeout
         self.publishing: Publishing = Publishing(lambda: self, payloads=declared_of(app).payloads)
@@ -88,6 +92,7 @@ class Lifecycle:
         self._consumers: list[PushConsumer] = []
         self._user_code: UserCode | None = None
         self._periodic = Periodic()
+        self._offset_store: OffsetStore | None = None
         self._began = False
         self._is_assembled = False
         """The consumers of all groups are there."""
@@ -208,9 +213,11 @@ class Lifecycle:
             snapshot=self.snapshot,
             crashes=self._crashes,
             worker=self._worker,
+            read_url=self._read_url,
         )
         for change in self._early_changes:
             named_by(change, self._plans())
+        tell_allocation(assembly.wiring.allocation, [one.plan.group for one in assembly.shared])
         # Consumers watch it as well, but what runs before them and after them may block, and an app may have none.
         assembly.wiring.blocked_loop.join(self)
         self._user_code = UserCode(self._app, plugins, assembly.surface, patience=self._settings.app.drain_timeout)
@@ -226,6 +233,9 @@ class Lifecycle:
             self._senders[cluster] = producer if wrapped is None else WrappedSender(wrapped, cluster)
         self._consumers += self._new_consumers(assembly)
         self._is_assembled = True
+        self._offset_store = assembly.wiring.offset_store if assembly.shared else None
+        if self._offset_store is not None:
+            await _opened(self._offset_store)
         for change in self._early_changes:
             self._change_pauses(change)
         await _all(consumer.join() for consumer in self._consumers)
@@ -350,6 +360,12 @@ class Lifecycle:
                 if isinstance(result, BaseException):
                     log.error("stopping: %s", result, exc_info=result)
         self._producers, self._senders, self._clients = {}, {}, {}
+        if self._offset_store is not None:
+            try:
+                await self._offset_store.close()
+            except Exception as error:
+                log.error("the offset store did not close: %s", error, exc_info=error)
+            self._offset_store = None
         if self._assembly is not None:
             try:
                 await self._assembly.wiring.stop_resources()
@@ -359,6 +375,13 @@ class Lifecycle:
             self._assembly.wiring.release()
         end(self._app)
         declared_of(self._app).settings_in_use = None
+
+
+async def _opened(store: OffsetStore) -> None:
+    try:
+        await store.open()
+    except Exception as error:
+        raise SetupError("", f"the offset store did not open: {type(error).__name__}: {error}") from error
 
 
 async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -14,15 +14,19 @@ from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.blocked_loop import BlockedLoop
 from rocketapp.consumer.crashes import Crashes
+from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.model.event import Observe
 from rocketapp.producer.producer import Producer
+from rocketapp.state.allocation.average import AVERAGE
+from rocketapp.state.allocation.strategy import Allocation
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import Dial
 from rocketapp.transport.tls import Tls
 from rocketapp.transport.watched import NewConnection
+from rocketapp.transport.web import ReadUrl, read_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +43,9 @@ class GivenParts:
     crashes: Crashes | None = None
     worker: int | None = None
     tls: Tls | None = None
+    allocation: Allocation = AVERAGE
+    read_url: ReadUrl = read_url
+    offset_store: OffsetStore | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +64,9 @@ class AppParts:
     crashes: Crashes | None = None
     worker: int | None = None
     tls: Tls | None = None
+    allocation: Allocation = AVERAGE
+    read_url: ReadUrl = read_url
+    offset_store: OffsetStore | None = None
 
 
 def make_flow_control(settings: Settings) -> FlowControl:
@@ -74,6 +84,7 @@ def make_client(parts: AppParts, *, config: ClientConfig) -> ClientInstance:
         observe=parts.observe,
         new_connection=parts.new_connection,
         tls=parts.tls,
+        read_url=parts.read_url,
     )
 
 
@@ -104,6 +115,8 @@ def make_consumer_parts(parts: AppParts, *, client: ClientInstance, producer: Pr
         crashes=parts.crashes,
         cluster=cluster,
         worker=parts.worker,
+        allocation=parts.allocation,
+        offset_store=parts.offset_store,
         app_version=parts.settings.app.version,
         max_inflated_bytes=parts.settings.client.max_inflated_bytes,
     )

@@ -83,6 +83,9 @@ class Brokers:
 
     # Offsets.
 
+    async def take(self, queue: MessageQueue) -> None:
+        """Brokers know no sessions: what one commits late is told by reading before writing."""
+
     async def committed(
         self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
     ) -> int | None:

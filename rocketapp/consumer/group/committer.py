@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from math import ceil
 
+from rocketapp.consumer.group.group_offsets import GroupOffsets
 from rocketapp.consumer.group.offset_session import Session
-from rocketapp.consumer.group.offset_store import OffsetStore
-from rocketapp.errors import RequestTimeoutError, RocketAppError
+from rocketapp.errors import OvertakenError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import CommitFailed, LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.commit_schedule import CommitSchedule
@@ -47,7 +47,7 @@ class Committer:
         *,
         group: str,
         broker_name: str,
-        store: OffsetStore,
+        store: GroupOffsets,
         table: OffsetTable,
         trust: Trust,
         observe: Observe,
@@ -334,6 +334,9 @@ class Committer:
             try:
                 if (is_held := await self._last_step(session)) is not None:
                     return is_held
+            except OvertakenError:
+                self._give_up(session)
+                return True
             except RocketAppError as error:
                 # A living connection that was slow once gets a second chance: a repetition costs more than a second.
                 failures += 1
@@ -366,5 +369,8 @@ class Committer:
         self._table.confirm(queue, epoch, offset)
 
     def _failed(self, session: Session, error: RocketAppError, *, is_last: bool = False) -> None:
+        if isinstance(error, OvertakenError):
+            self._give_up(session)
+            return
         offset = session.process_queue.commit_offset
         self._observe(CommitFailed(self._group, session.queue, offset, str(error), is_last))

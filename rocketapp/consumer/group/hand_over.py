@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 
 from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.group.group_offsets import GroupOffsets
 from rocketapp.errors import RocketAppError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.hand_over import LOOK_INTERVAL, MOMENT, may_begin, next_look
 
 
-async def previous_owner_is_through(brokers: Brokers, queue: MessageQueue, ended: asyncio.Future[None]) -> None:
+async def previous_owner_is_through(
+    store: GroupOffsets, brokers: Brokers, queue: MessageQueue, ended: asyncio.Future[None]
+) -> None:
     """Returns when nothing is left that another member could be working on, when it must be through, or when `ended` is
     done.
     """
@@ -24,7 +27,7 @@ async def previous_owner_is_through(brokers: Brokers, queue: MessageQueue, ended
         if waited >= MOMENT:
             # A question that fails, or takes too long, is repeated; in the end the time decides.
             with contextlib.suppress(RocketAppError):
-                committed = await brokers.committed(queue, exact=True, timeout=LOOK_INTERVAL, dial=False)
+                committed = await store.committed(queue, exact=True, timeout=LOOK_INTERVAL, dial=False)
                 end = await brokers.max_offset(queue, timeout=LOOK_INTERVAL, dial=False)
                 if may_begin(waited, committed, end):
                     return

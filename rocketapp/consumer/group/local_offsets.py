@@ -41,7 +41,7 @@ def _folder(name: str) -> str:
 
 
 class LocalOffsets:
-    """An offset store (`group.offset_store`) in one file, or in memory alone."""
+    """The offsets of a group (`group.group_offsets`) in one file, or in memory alone."""
 
     def __init__(self, folder: Path, worker: int | None, *, group: str, observe: Observe, tasks: Tasks) -> None:
         """`worker`: the number that its file has if it is free; None keeps offsets for the life of the process.
@@ -143,6 +143,9 @@ class LocalOffsets:
     def is_connected(self, broker_name: str) -> bool:
         """Always: no broker is asked."""
         return True
+
+    async def take(self, queue: MessageQueue) -> None:
+        """One process has the file: no other one writes to it."""
 
     async def committed(
         self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True

@@ -35,6 +35,8 @@ class Session:
     """No previous owner has pulled, or may commit, more than this; None as long as it is not known."""
     writes_from: float = 0.0
     """Until then nothing is written while the session is careful."""
+    told_broker: int = 0
+    """Where a store of another kind keeps the offsets: what the broker has heard of them."""
     is_fresh: bool = field(init=False)
     """Without a lease: nothing was committed since the session began."""
     _began: float = field(init=False)

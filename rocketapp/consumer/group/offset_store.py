@@ -1,35 +1,57 @@
-"""Where the offsets of a group are kept: at the brokers, unless a way of consuming keeps them elsewhere."""
+"""What a store of offsets has to do that stands in place of the brokers. It arrives through the hook `offset_store`."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from rocketapp.client.calls.offsets import Committed
 from rocketapp.model.message_queue import MessageQueue
 
 
-class OffsetStore(Protocol):
-    """Keeps how far each queue is done. Every question raises RocketAppError without an answer."""
+class Taken(NamedTuple):
+    """What a session of a queue begins with."""
 
-    def is_connected(self, broker_name: str) -> bool:
-        """Whether the offsets of this broker's queues can be reached at once."""
+    epoch: int
+    """Higher than that of every session before, of all processes together; 1 or more."""
+    offset: int | None
+    """What was stored last; None when nothing ever was."""
+
+
+class OffsetStore(Protocol):
+    """Keeps how far each queue of each group is done, for all processes of the group.
+
+    An offset says that everything below it is done. Each time that a process begins with a queue it takes it, and gets
+    an epoch; with it, it writes until another process takes the queue. So a process that was cut off or stood still
+    cannot set the offset of its successor back: the store refuses what an older epoch writes.
+
+    Every method is called on the event loop and must not block it; it answers or raises within
+    `consumer.commit_timeout`. What is raised means that there is no answer: it is told in the log, and asked again. A
+    method that raises, or that did not answer in time, has perhaps been carried out.
+    """
+
+    async def open(self) -> None:
+        """Called once, before the first queue is taken. What it raises stops the start of the app."""
         ...
 
-    async def committed(
-        self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
-    ) -> int | None:
-        """The group's offset; None when there is none. Not `exact`: 0 may stand for none.
+    async def close(self) -> None:
+        """Called once, after the last write, and when `open` has raised."""
+        ...
 
-        `timeout`: seconds. Without `dial` it fails at once when no connection is open.
+    async def take(self, group: str, queue: MessageQueue) -> Taken:
+        """A new epoch, stored for good before it is returned, and the offset.
+
+        When it raises, the queue is not consumed: it is taken again a second later. An offset that cannot be read is
+        not None: None lets the group begin where its brokers, or `start=`, say.
         """
         ...
 
-    async def committed_for_start(self, queue: MessageQueue) -> Committed:
-        """The group's offset, and whether that answer is certain."""
+    async def read(self, group: str, queue: MessageQueue) -> int | None:
+        """What was stored last, by any process; None when nothing ever was."""
         ...
 
-    async def commit(
-        self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
-    ) -> None:
-        """Everything below `offset` is done; returns when that is stored."""
+    async def write(self, group: str, queue: MessageQueue, offset: int, epoch: int) -> bool:
+        """Returns True when the offset is stored so that no crash takes it back, a lower one than before as well.
+
+        False, with nothing stored, when a higher epoch has been given out. Epoch 0 is the start position of a group:
+        it is stored only if nothing was, and its queue was never taken. Writing the same twice is as writing it once.
+        """
         ...

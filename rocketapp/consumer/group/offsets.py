@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 
 from rocketapp.consumer.group.committer import Committer
+from rocketapp.consumer.group.group_offsets import GroupOffsets
 from rocketapp.consumer.group.offset_session import Session
-from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
@@ -24,8 +24,14 @@ from rocketapp.wire.record import Message
 class Offsets:
     """Tells brokers how far each queue is done."""
 
-    def __init__(self, *, group: str, store: OffsetStore, observe: Observe, interval: float, trust: Trust) -> None:
-        """`interval`: seconds between two rounds of commits."""
+    def __init__(
+        self, *, group: str, store: GroupOffsets, observe: Observe, interval: float, trust: Trust, travels: bool = True
+    ) -> None:
+        """`interval`: seconds between two rounds of commits.
+
+        `travels`: what a pull carries to its broker is a commit. Otherwise it carries what is committed already.
+        """
+        self._travels = travels
         self._group, self._store, self._observe, self._interval = group, store, observe, interval
         self._trust = trust
         self._table = OffsetTable()
@@ -87,6 +93,8 @@ class Offsets:
         if session is None:
             return None
         queue = process_queue.message_queue
+        if not self._travels:
+            return self._news_for_broker(session)
         committer = self._committers[queue.broker_name]
         offset = committer.news_of(session)
         if offset is not None:
@@ -95,9 +103,17 @@ class Offsets:
             committer.commit_soon(session)
         return offset
 
+    def _news_for_broker(self, session: Session) -> int | None:
+        """What the store holds and the broker has not heard yet."""
+        offset = self._table.confirmed(session.queue)
+        if offset is None or offset <= session.told_broker:
+            return None
+        session.told_broker = offset
+        return offset
+
     def arrived(self, process_queue: ProcessQueue[Message], offset: int | None) -> None:
         """The pull that carried this offset was answered, so the broker has stored it (0 does not travel)."""
-        if offset:
+        if offset and self._travels:
             self._table.confirm(process_queue.message_queue, process_queue.epoch, offset)
 
     # When to commit.

@@ -20,6 +20,8 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import DrainCut, LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.allocation.average import AVERAGE
+from rocketapp.state.allocation.strategy import Allocation
 from rocketapp.state.calm import Calm
 from rocketapp.state.rebalance import change, share
 from rocketapp.state.trust import Trust
@@ -56,10 +58,13 @@ class Rebalancer:
         in_hand: Callable[[], list[tuple[Handler, Message]]],
         interval: float,
         observe: Observe,
+        allocation: Allocation = AVERAGE,
         seen: Callable[[frozenset[str]], None] = lambda members: None,
         broadcast: bool = False,
     ) -> None:
         """`doubts()` is called when queues may be in doubt, or may be trusted again.
+
+        `allocation` says which queues of a topic are ours; all members of the group have the same.
 
         `seen(members)` is called after each look, with the members of the group.
 
@@ -71,6 +76,7 @@ class Rebalancer:
         self._trust, self._assignments, self._doubts = trust, assignments, doubts
         self._in_hand, self._interval, self._observe, self._seen = in_hand, interval, observe, seen
         self._broadcast = broadcast
+        self._allocation = allocation
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(observe)
         self._news = asyncio.Event()
@@ -186,7 +192,8 @@ class Rebalancer:
             is_news = self._trust.confirm(topic, now, settled)
             self._members[topic] = members
             there = route.readable_queues(topic)
-            self._apply(topic, share(there, members, me), frozenset(there), is_alone=members == {me})
+            mine = share(there, members, me, group=self._group, allocation=self._allocation)
+            self._apply(topic, mine, frozenset(there), is_alone=members == {me})
         except RocketAppError as error:
             return str(error)
         except Exception as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.consumer.group.offset_store import OffsetStore
+from rocketapp.consumer.group.group_offsets import GroupOffsets
 from rocketapp.errors import TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.queue_start import Begin, QueueStart
@@ -21,7 +21,7 @@ class StartOffsets:
 
     def __init__(
         self,
-        store: OffsetStore,
+        store: GroupOffsets,
         brokers: Brokers,
         rules: Mapping[str, Start],
         trusted: Callable[[MessageQueue], bool],
@@ -29,6 +29,7 @@ class StartOffsets:
         joined: float,
         begins: Mapping[str, Begin] | None = None,
         away_since: Callable[[MessageQueue], float | None] | None = None,
+        is_shared: bool = True,
     ) -> None:
         """`brokers` say where a queue begins and ends.
 
@@ -37,11 +38,14 @@ class StartOffsets:
         `trusted(queue)`: whether this member certainly still owns it. `joined`: when this member joins,
         in seconds since 1970. `begins`: by topic, what knows better than the broker where a session begins.
 
+        `is_shared`: members share the queues, so that brokers know the group; those of a broadcast group do not.
+
         `away_since(queue)`: of a queue without an offset that has appeared while this member was away, since when.
         """
         self._begins = begins or {}
         self._store, self._brokers, self._rules, self._trusted = store, brokers, rules, trusted
         self._joined, self._away_since = joined, away_since or (lambda queue: None)
+        self._is_shared = is_shared
         self._known: set[MessageQueue] | None = None
 
     def joined(self, queues: Iterable[MessageQueue]) -> None:
@@ -50,6 +54,7 @@ class StartOffsets:
 
     async def offset(self, queue: MessageQueue) -> int:
         """Where a session begins: at the fixed offset, unless a plugin keeps the offsets; that is committed as well."""
+        await self._store.take(queue)
         offset, begin = await self.fix(queue), self._begins.get(queue.topic)
         if begin is None:
             return offset
@@ -86,7 +91,7 @@ class StartOffsets:
         since = self._joined if appeared_later else self._away_since(queue)
         if rule == "last" and since is None:
             # Of a young queue brokers say 0 to a new group, wherever it wants to begin: so do we.
-            young = await self._store.committed(queue)
+            young = await self._brokers.committed(queue) if self._is_shared else None
             if young is not None:
                 return young
         place = start_at(queue.topic, rule, joined=since)

@@ -16,6 +16,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
@@ -51,7 +53,7 @@ final class Consuming {
     /**
      * consume: name, ns, group, topic, tags="*", orderly=false, from="first" | "last", fail_first=0 (so many attempts of each message
      * fail), max_retries=-1, suspend_ms=1000 (orderly), instance=null (an instance name: several members of one group in this JVM),
-     * work_ms=0 (how long each message takes), broadcast=false, history=null (a file: lines as recording.py's `brief` writes them, with `pid`).
+     * work_ms=0 (how long each message takes), broadcast=false, allocation="AVG" (or another strategy's name), history=null (a file: lines as recording.py's `brief` writes them, with `pid`).
      */
     static Object start(JSONObject a) throws Exception {
         Member member = new Member();
@@ -68,6 +70,11 @@ final class Consuming {
         consumer.subscribe(a.getString("topic"), a.containsKey("tags") ? a.getString("tags") : "*");
         if (a.getString("instance") != null) {
             consumer.setInstanceName(a.getString("instance"));
+        }
+        if ("AVG_BY_CIRCLE".equals(a.getString("allocation"))) {
+            consumer.setAllocateMessageQueueStrategy(new AllocateMessageQueueAveragelyByCircle());
+        } else if ("CONSISTENT_HASH".equals(a.getString("allocation"))) {
+            consumer.setAllocateMessageQueueStrategy(new AllocateMessageQueueConsistentHash());
         }
         if (a.getString("history") != null) {
             member.history = new FileOutputStream(a.getString("history"), true);

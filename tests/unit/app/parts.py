@@ -121,7 +121,9 @@ async def never_dial(*_: Any) -> Any:
     raise AssertionError("nothing dials here")
 
 
-def lifecycle_of(app: RocketApp, *, settings: Settings | None = None, expected_members: int = 1) -> Lifecycle:
+def lifecycle_of(
+    app: RocketApp, *, settings: Settings | None = None, expected_members: int = 1, **more: Any
+) -> Lifecycle:
     return Lifecycle(
         app,
         settings or Settings(client=ClientConfig(name_server="h:1"), app=AppConfig(connect_timeout=2.0)),
@@ -129,4 +131,5 @@ def lifecycle_of(app: RocketApp, *, settings: Settings | None = None, expected_m
         clock=SystemClock(),
         random=Random(1),
         expected_members=expected_members,
+        **more,
     )

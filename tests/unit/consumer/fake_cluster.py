@@ -19,6 +19,7 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.crashes import Crashes
+from rocketapp.consumer.group.offset_store import OffsetStore
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
@@ -28,6 +29,8 @@ from rocketapp.model.names import DELAY_SECONDS, dlq_topic, is_retry_topic, retr
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData, parse_tags
 from rocketapp.producer.producer import Producer
+from rocketapp.state.allocation.average import AVERAGE
+from rocketapp.state.allocation.strategy import Allocation
 from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.listener import Listener
@@ -483,6 +486,8 @@ class Member:
         cache_bytes: int = 1 << 27,
         seed: int = 1,
         crashes: Crashes | None = None,
+        allocation: Allocation = AVERAGE,
+        offset_store: OffsetStore | None = None,
     ) -> None:
         self.cluster, self.events = cluster, Events()
         random = Random(seed)
@@ -513,6 +518,8 @@ class Member:
             flow_control=FlowControl(cache_bytes),
             app_version="1.2.3",
             crashes=crashes,
+            allocation=allocation,
+            offset_store=offset_store,
         )
         self.consumer = PushConsumer(group=group, topics=topics, parts=parts, expected_members=expected_members)
 

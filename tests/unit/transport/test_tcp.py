@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from random import Random
 
 import pytest
 
 from rocketapp.errors import ConnectError
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.listener import Listener
+from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import Stream
 from rocketapp.transport.tcp import READ_BYTES, TcpListening, dial_tcp, listen_tcp
 from rocketapp.wire.command import Command
@@ -153,3 +155,29 @@ async def test_no_read_allocates_a_buffer_that_the_c_library_would_map_and_unmap
     near.stream.abort()
     await eventually(lambda: bool(far.reason and near.reason))
     await listening.close()
+
+
+async def test_a_name_is_looked_up_anew_at_each_dial(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = Recorder(), Recorder()
+    first = await listen_tcp("127.0.0.1", 0, before.accept)
+    port = int(first.address.rpartition(":")[2])
+    second = await listen_tcp("127.0.0.2", port, after.accept)
+    addresses = iter(["127.0.0.1", "127.0.0.2"])
+    asked: list[str] = []
+
+    async def resolve(host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        asked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (next(addresses), port))]
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    address = f"broker.example:{port}"
+    pool = Pool(dial=dial_tcp, dial_timeout=3.0, serve=None, max_frame_bytes=1 << 20, random=Random(0))
+    assert (await pool.get(address)).peer == first.address
+    await eventually(lambda: hasattr(before, "stream"))
+    before.stream.close()
+    await eventually(lambda: pool.peek(address) is None)
+    assert (await pool.get(address)).peer == second.address
+    assert asked == ["broker.example", "broker.example"]
+    await pool.close()
+    await first.close()
+    await second.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -537,3 +538,53 @@ async def test_a_topic_that_does_not_exist_is_told_at_the_start() -> None:
     member = cluster.member(consumed(Handler(), topic="missing"))
     await member.start()
     assert [event.topic for event in member.events.of(TopicMissing)] == ["missing"]
+
+
+class _FirstOnly:
+    """All queues to the first member. It fails when it is told to, and names queues that do not exist."""
+
+    name = "first-only"
+
+    def __init__(self) -> None:
+        self.problem = ""
+        self.asked: list[tuple[str, str]] = []
+
+    def allocate(
+        self, group: str, me: str, queues: Sequence[MessageQueue], members: Sequence[str]
+    ) -> Sequence[MessageQueue]:
+        self.asked.append((group, me))
+        if self.problem:
+            raise ZeroDivisionError(self.problem)
+        return [*queues, MessageQueue("topic", "nowhere", 99)] if me == members[0] else ()
+
+
+@in_virtual_time
+async def test_members_share_by_the_strategy_that_they_are_given() -> None:
+    cluster, queues = await with_queues(4)
+    strategy = _FirstOnly()
+    members = [cluster.member(consumed(Handler()), allocation=strategy) for _ in range(2)]
+    for member in members:
+        await member.start()
+    await eventually(lambda: sorted(map(len, map(owned, members))) == [0, 4], 1.0)
+    first = min(members, key=lambda member: member.client.client_id)
+    assert owned(first) == set(queues)
+    assert set(strategy.asked) == {("group", member.client.client_id) for member in members}
+    for member in members:
+        await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_strategy_that_fails_leaves_the_queues_where_they_are_and_is_asked_again() -> None:
+    cluster, queues = await with_queues(4)
+    strategy = _FirstOnly()
+    member = await cluster.member(consumed(Handler()), allocation=strategy).start()
+    strategy.problem = "no zone"
+    await asyncio.sleep(30)
+    assert owned(member) == set(queues)
+    assert "topic: ZeroDivisionError: no zone" in member.consumer._rebalancer.problem
+    strategy.problem = ""
+    await asyncio.sleep(2)
+    assert member.consumer._rebalancer.problem == ""
+    await member.stop()
+    await cluster.stop()

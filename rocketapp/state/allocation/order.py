@@ -1,12 +1,11 @@
-"""Which queues a member gets, computed from the client ids of all members.
+"""How every member of a group sorts queues and members, and writes a queue: each computes for itself, from the same.
 
-Every member computes this for itself, so all of them have to sort in the same way: by UTF-16
-code units, as Java compares strings. Java: AllocateMessageQueueAveragely.
+Texts are sorted by UTF-16 code units, as Java compares strings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from rocketapp.model.message_queue import MessageQueue
 
@@ -26,10 +25,6 @@ def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
     return sorted(queues, key=lambda queue: (java_order(queue.topic), java_order(queue.broker_name), queue.queue_id))
 
 
-def average(members: Sequence[str], me: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """The contiguous share of `me` in the sorted queues. The first members get one queue more each (`AVG`)."""
-    if me not in members:
-        return []
-    index, (share, rest) = members.index(me), divmod(len(queues), len(members))
-    start = index * share + min(index, rest)
-    return list(queues[start : start + share + (1 if index < rest else 0)])
+def java_text(queue: MessageQueue) -> str:
+    """A queue as Java's MessageQueue.toString() writes it; `CONSISTENT_HASH` hashes this text."""
+    return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"

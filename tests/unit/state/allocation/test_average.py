@@ -5,7 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.allocation import average, sorted_members, sorted_queues
+from rocketapp.state.allocation.average import AVERAGE
+from rocketapp.state.allocation.order import sorted_members, sorted_queues
+
+
+def average(members: list[str], me: str, queues: list[MessageQueue]) -> list[MessageQueue]:
+    return list(AVERAGE.allocate("g", me, queues, members))
+
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("broker-a", "broker-b") for number in range(4)]
 MEMBERS = ["10.0.0.1@1#1", "10.0.0.2@2#2", "10.0.0.3@3#3"]

@@ -1,0 +1,119 @@
+"""The allocation strategy of an app: one of ours or a plugin's, chosen by `consumer.allocation`."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.errors import ConfigError, PluginError
+from rocketapp.hooks.manager import HookResult, Plugins
+from rocketapp.hooks.surface import Surface
+from rocketapp.model.names import retry_topic
+from rocketapp.state.allocation.average import Average
+from rocketapp.state.allocation.by_circle import ByCircle
+from rocketapp.state.allocation.by_config import ByConfig, parse_queue
+from rocketapp.state.allocation.consistent_hash import ConsistentHash
+from rocketapp.state.allocation.machine_room import ByMachineRoom
+from rocketapp.state.allocation.nearby import Nearby
+from rocketapp.state.allocation.strategy import Allocation
+
+log: logging.Logger = logging.getLogger("rocketapp.app")
+_OPTION = "consumer.allocation"
+
+
+def allocation_of(config: ConsumerConfig, plugins: Plugins, surface: Surface) -> Allocation:
+    """The one that the settings name.
+
+    Raises ConfigError for an unknown name and for what the strategy lacks, PluginError for a wrong answer of a plugin.
+    """
+    ours = _ours(config)
+    theirs: dict[str, Allocation] = {}
+    for answer in plugins.ask("allocation_strategy", app=surface):
+        name = _name_of(answer)
+        if name.upper() in ours or name in theirs:
+            raise PluginError(answer.plugin, f"allocation_strategy: another strategy is named {name!r} already")
+        theirs[name] = answer.value
+    wanted = config.allocation.strip()
+    if wanted in theirs:
+        return theirs[wanted]
+    if (make := ours.get(wanted.upper())) is None:
+        raise ConfigError(_OPTION, f"{wanted!r} is none of {', '.join([*ours, *theirs])}")
+    return make()
+
+
+def tell_allocation(allocation: Allocation, groups: Sequence[str]) -> None:
+    """Log the choice: a member with another one would consume queues twice, or not at all."""
+    if not groups:
+        return
+    names = ", ".join(dict.fromkeys(groups))
+    log.info("queues are shared by %s (consumer.allocation), as by all members of %s", allocation.name, names)
+    if not isinstance(allocation, ByConfig):
+        return
+    for retries in map(retry_topic, dict.fromkeys(groups)):
+        if not allocation.names_topic(retries):
+            log.warning(
+                "consumer.allocation_queues names no queue of %s: only a process that does tries again what fails",
+                retries,
+            )
+
+
+def _ours(config: ConsumerConfig) -> dict[str, Callable[[], Allocation]]:
+    by_name: dict[str, Callable[[], Allocation]] = {
+        "AVG": Average,
+        "AVG_BY_CIRCLE": ByCircle,
+        "CONSISTENT_HASH": partial(ConsistentHash, config.virtual_nodes),
+    }
+    nearby = {f"MACHINE_ROOM_NEARBY-{name}": partial(_nearby, config, make) for name, make in by_name.items()}
+    return {
+        **by_name,
+        "CONFIG": partial(_by_config, config),
+        "MACHINE_ROOM": partial(_by_machine_room, config),
+        **nearby,
+    }
+
+
+def _by_config(config: ConsumerConfig) -> ByConfig:
+    if not config.allocation_queues:
+        raise ConfigError(_OPTION, "CONFIG needs consumer.allocation_queues: this process's queues, topic@broker:id")
+    try:
+        return ByConfig(tuple(map(parse_queue, config.allocation_queues)))
+    except ValueError as error:
+        raise ConfigError("consumer.allocation_queues", str(error)) from None
+
+
+def _by_machine_room(config: ConsumerConfig) -> ByMachineRoom:
+    if not config.machine_rooms:
+        raise ConfigError(_OPTION, "MACHINE_ROOM needs consumer.machine_rooms: what precedes @ in names of brokers")
+    return ByMachineRoom(frozenset(config.machine_rooms))
+
+
+def _nearby(config: ConsumerConfig, make_inner: Callable[[], Allocation]) -> Nearby:
+    of_broker = _finder("consumer.broker_room", config.broker_room)
+    return Nearby(make_inner(), of_broker, _finder("consumer.member_room", config.member_room))
+
+
+def _finder(option: str, expression: str) -> Callable[[str], str]:
+    if not expression:
+        raise ConfigError(_OPTION, f"MACHINE_ROOM_NEARBY needs {option}: a regular expression that finds the room")
+    try:
+        return partial(_found, re.compile(expression))
+    except re.error as error:
+        raise ConfigError(option, f"{expression!r} is no regular expression: {error}") from None
+
+
+def _found(expression: re.Pattern[str], text: str) -> str:
+    match = expression.search(text)
+    if match is None:
+        return ""
+    return (match[1] if expression.groups else match[0]) or ""
+
+
+def _name_of(answer: HookResult) -> str:
+    name = getattr(answer.value, "name", None)
+    if not isinstance(name, str) or not name or not callable(getattr(answer.value, "allocate", None)):
+        problem = f"allocation_strategy returned {answer.value!r}: return an object with name and allocate(), or None"
+        raise PluginError(answer.plugin, problem)
+    return name

@@ -1,0 +1,118 @@
+"""One small text over HTTP, by the standard library in a thread: name look-ups and reads never stop the loop.
+
+Bounded in size and time. A redirect is not followed, a proxy is not used, and certificates are verified.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from rocketapp.errors import ConnectError, TransportError
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+MOST_BYTES = 65_536
+"""More than this is not an answer."""
+_OK = 200
+
+ReadUrl = Callable[[str, float], Awaitable[str]]
+"""(URL, seconds) -> the text behind it; raises TransportError."""
+
+
+async def read_url(url: str, timeout: float) -> str:
+    """The text behind a URL of http or https, within `timeout` seconds. Raises TransportError with the reason."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[str] = loop.create_future()
+    reading = _Reading(url, timeout)
+
+    def settle(text: str | None, error: TransportError | None) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        elif text is not None:
+            answer.set_result(text)
+
+    def work() -> None:
+        text, problem = None, None
+        try:
+            text = reading.text()
+        except Exception as error:
+            problem = _problem(url, timeout, error)
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(settle, text, problem)
+
+    # A daemon: a look-up that hangs must not keep the process from ending.
+    threading.Thread(target=work, name=f"read {url}", daemon=True).start()
+    try:
+        async with asyncio.timeout(timeout):
+            return await answer
+    except TimeoutError:
+        raise _late(url, timeout) from None
+    finally:
+        # A server that sends byte by byte would hold the thread for ever.
+        reading.cut()
+
+
+class _Reading:
+    """One request, made in a thread."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        self._url, self._parts, self._timeout = url, urlsplit(url), timeout
+        self._sock: socket.socket | None = None
+
+    def text(self) -> str:
+        """Ask and read. `timeout` holds for each step of it."""
+        from http.client import HTTPConnection, HTTPSConnection  # slow, and most clusters need none of it
+
+        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
+        connection = kind(self._parts.hostname or "", self._parts.port, timeout=self._timeout)
+        try:
+            connection.connect()
+            self._sock = connection.sock
+            path = self._parts.path or "/"
+            connection.request("GET", f"{path}?{self._parts.query}" if self._parts.query else path)
+            with connection.getresponse() as response:
+                return self._body(response).decode("utf-8")
+        finally:
+            connection.close()
+
+    def _body(self, response: HTTPResponse) -> bytes:
+        if response.status != _OK:
+            raise TransportError(self._url, f"answers {response.status} {response.reason}".rstrip())
+        body = response.read(MOST_BYTES + 1)
+        if len(body) > MOST_BYTES:
+            raise TransportError(self._url, f"answers more than {MOST_BYTES} bytes")
+        if response.length:
+            # Half of a list of addresses may end with half of an address.
+            raise TransportError(self._url, f"ends {response.length} bytes early")
+        return body
+
+    def cut(self) -> None:
+        """From another thread: end it wherever it is."""
+        if self._sock is not None:
+            with contextlib.suppress(OSError):
+                self._sock.shutdown(socket.SHUT_RDWR)
+
+
+def _problem(url: str, timeout: float, error: Exception) -> TransportError:
+    if isinstance(error, TransportError):
+        return error
+    if isinstance(error, TimeoutError):
+        return _late(url, timeout)
+    if isinstance(error, UnicodeDecodeError):
+        return TransportError(url, "answers what is not UTF-8")
+    if isinstance(error, OSError):
+        return ConnectError(url, error.strerror or str(error))
+    return TransportError(url, f"{type(error).__name__}: {error}")
+
+
+def _late(url: str, timeout: float) -> ConnectError:
+    return ConnectError(url, f"no answer within {timeout:g} s")
