@@ -8,7 +8,7 @@ from tests.peers.java_client import JavaClient
 APP = """
 app = RocketApp("{group}")
 
-@app.subscribe("{topic}", broadcast=True, start="first"{options})
+@app.subscribe("{topic}", broadcast=True, start="{start}"{options})
 async def take(message: Message) -> None:
     note("tried", message)
     if message.text() == "bad":
@@ -17,8 +17,9 @@ async def take(message: Message) -> None:
 """
 
 
-def app_of(topic: str, group: str, options: str = "") -> str:
-    return APP.replace("{topic}", topic).replace("{group}", group).replace("{options}", options)
+def app_of(topic: str, group: str, options: str = "", *, start: str = "first") -> str:
+    source = APP.replace("{topic}", topic).replace("{group}", group)
+    return source.replace("{start}", start).replace("{options}", options)
 
 
 def numbered(name: str, count: int = 40) -> list[str]:
@@ -59,6 +60,19 @@ def test_a_member_goes_on_where_it_was_when_the_same_group_starts_again(
     app.start()
     assert app.wait(within=30) == (40, 0, 0, 0)
     assert sorted(app.texts()) == sorted(numbered("before") + numbered("while it is away"))
+
+
+def test_queues_that_are_added_while_a_member_is_away_lose_nothing(
+    java: JavaClient, run_app: RunApp, topic: str, group: str
+) -> None:
+    java.create_topic(topic, 2)
+    app = run_app(app_of(topic, group, start="last"), "--exit-when-idle", "0.5")
+    assert app.wait(within=30) == (0, 0, 0, 0)
+    java.create_topic(topic, 4)
+    java.send(topic, *({"text": text, "queue": number % 4} for number, text in enumerate(numbered("away", 8))))
+    app.start()
+    assert app.wait(within=30) == (8, 0, 0, 0)
+    assert sorted(app.texts()) == numbered("away", 8)
 
 
 def test_every_worker_is_a_member_and_keeps_its_own_offsets(

@@ -209,8 +209,11 @@ class Member(_Client):
             history.append(facts.Released(now, self.name, _queue(event.queue)))
         elif isinstance(event, events.CommitFailed):
             history.append(facts.Fault(now, facts.UNANSWERED, _queue(event.queue)))
+        elif isinstance(event, events.Dropped):
+            history.append(facts.Dropped(now, self.name, _queue(event.message.queue), event.message.offset))
 
     def _consumed(self, topic: Topic) -> ConsumedTopic:
+        retries = 0 if topic.broadcast and not topic.orderly else topic.retries
         subscription = Subscription(
             topic=topic.name,
             group=GROUP,
@@ -220,7 +223,7 @@ class Member(_Client):
             batch=None,
             batch_wait=0.1,
             concurrency=topic.concurrency,
-            retries=topic.retries,
+            retries=retries,
             start=topic.start,
             timeout=None,
             cluster="",
@@ -233,7 +236,13 @@ class Member(_Client):
         )
         handler = Handler(subscription, self._handle_sync if topic.sync else self._handle)
         return ConsumedTopic(
-            topic.name, topic.orderly, topic.start, topic.retries, (handler,), SubscriptionData(topic.name)
+            topic=topic.name,
+            orderly=topic.orderly,
+            start=topic.start,
+            retries=retries,
+            handlers=(handler,),
+            data=SubscriptionData(topic.name),
+            broadcast=topic.broadcast,
         )
 
     async def _handle(self, message: Message) -> Any:

@@ -74,6 +74,15 @@ class Finished(NamedTuple):
     done: bool
 
 
+class Dropped(NamedTuple):
+    """A member of a broadcast group gave a message up."""
+
+    at: float
+    member: str
+    queue: str
+    offset: int
+
+
 class Committed(NamedTuple):
     """A broker took an offset of the group."""
 
@@ -118,7 +127,7 @@ class Idle(NamedTuple):
     at: float
 
 
-Event = Sent | Stored | Started | Finished | Committed | Assigned | Released | Fault | Calm | Idle
+Event = Sent | Stored | Started | Finished | Dropped | Committed | Assigned | Released | Fault | Calm | Idle
 History = Sequence[Event]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from rocketapp.model.outcome import DeadLetter, Retry, Skip
 from rocketapp.model.policy import Breaker
 from rocketapp.wire.record import Message
+from tests.simulation import everyone
 from tests.simulation.brokers import Broker, RouteServer
 from tests.simulation.checks import check
 from tests.simulation.cluster import Sender, catch_up
@@ -35,6 +36,9 @@ nothing else happens. How many brokers there are, and which handlers are sync, t
 
 KEYED_WORKLOADS = (KEYED, KEYED_PEACEFUL, KEYED_OUTAGE)
 """A topic with `order_by=` beside a concurrent one."""
+
+BROADCAST = "broadcast"
+"""A concurrent and an orderly topic of a broadcast group."""
 
 CHARGES, BREAKER = "charges", Breaker(failures=5, within=30.0, pause=6.0)
 
@@ -70,7 +74,8 @@ def topics_of(workload: str, random: Random) -> tuple[Topic, ...]:
     topics = {CONCURRENT: (concurrent,), ORDERLY: (orderly,)}.get(workload, (concurrent, orderly))
     if workload in KEYED_WORKLOADS:
         topics = Topic(name="accounts", keyed=True, concurrency=random.choice((20, 64))), concurrent
-    return tuple(replace(topic, sync=random.random() < 0.4) for topic in topics)
+    is_broadcast = workload == BROADCAST
+    return tuple(replace(topic, sync=random.random() < 0.4, broadcast=is_broadcast) for topic in topics)
 
 
 def brokers_of(workload: str, random: Random) -> int:
@@ -180,6 +185,8 @@ class Run:
         if not self._group.members:
             self._group.join()
         await self._group.settled()  # a member that joined last is in, too
+        if self._workload == BROADCAST:
+            return await self._all_have_all()
         await catch_up(world, CATCH_UP)
         await self._end()
         orderly = {topic.name for topic in world.topics if topic.orderly}
@@ -189,6 +196,13 @@ class Run:
         if self._workload in PEACES:
             findings += self._unclean()
         return Result(world.history, findings)
+
+    async def _all_have_all(self) -> Result:
+        world, members = self._world, self._group.members
+        await everyone.all_idle(world, members.values(), CATCH_UP)
+        present, orderly = list(members), {topic.name for topic in world.topics if topic.orderly}
+        await self._end()
+        return Result(world.history, everyone.broken(world.history, orderly=orderly, present=present, within=CATCH_UP))
 
     async def _lose_service(self) -> None:
         """Every call of the guarded handler fails for a while."""

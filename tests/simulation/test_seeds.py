@@ -20,6 +20,7 @@ import pytest
 
 from tests.simulation import history as facts
 from tests.simulation.seeded import (
+    BROADCAST,
     CONCURRENT,
     GUARDED,
     KEYED,
@@ -32,7 +33,7 @@ from tests.simulation.seeded import (
     workload_of,
 )
 
-SEEDS, KEYED_SEEDS, GUARDED_SEEDS = 200, 20, 20
+SEEDS, KEYED_SEEDS, GUARDED_SEEDS, BROADCAST_SEEDS = 200, 20, 20, 6
 LESSONS = [
     (MIXED, 562),
     (MIXED, 662),
@@ -104,6 +105,16 @@ def test_order_per_key_holds_whatever_happens(workload: str, seed: int, one_by_o
 def test_rates_and_breakers_hold_whatever_happens(seed: int, one_by_one: ProcessPoolExecutor) -> None:
     again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload {GUARDED} --show"
     assert one_by_one.submit(simulate, seed, GUARDED).result().findings == [], again
+
+
+@pytest.mark.parametrize("seed", range(BROADCAST_SEEDS))
+def test_each_member_of_a_broadcast_group_handles_all_whatever_happens(
+    seed: int, one_by_one: ProcessPoolExecutor
+) -> None:
+    again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload {BROADCAST} --show"
+    result = one_by_one.submit(simulate, seed, BROADCAST).result()
+    assert result.findings == [], again
+    assert any(isinstance(event, facts.Dropped) for event in result.history)
 
 
 def test_the_same_seed_is_the_same_history_in_every_process() -> None:

@@ -33,6 +33,8 @@ class Topic:
     orderly: bool = False
     keyed: bool = False
     """In order by the key with which messages are sent."""
+    broadcast: bool = False
+    """Each member gets every message; then all topics are so."""
     sync: bool = False
     retries: int = 2
     start: Start = "first"
