@@ -54,6 +54,8 @@ class Subscribing(ABC):
         broadcast: every member of the group gets every message, each worker process is one. A message that fails is
             dropped; in order it is tried again in place first. Such a group keeps its offsets in files.
         sql: an SQL92 filter that the broker applies, instead of `tags`: `"amount > 5 AND TAGS = 'paid'"`.
+        mode: "push" (default): the queues are shared out among the members, and pulled. "pop": brokers (Apache RocketMQ
+            5.0 and later) hand out messages one by one, to any member.
         orderly: per queue one message after the other, across the whole group.
         batch: hand over lists of this many messages, or of what came within `batch_wait` (0.1) seconds.
         concurrency: messages in hand at once: `consumer.concurrency` (64) for an async handler,
@@ -72,8 +74,8 @@ class Subscribing(ABC):
         enabled: False checks the declaration and leaves it out.
 
         What is left out comes from the innermost Router that says it, then from the app, then from the settings:
-        `group`, `cluster`, `broadcast`, `orderly`, `concurrency`, `retries`, `retry`, `start`, `timeout` and
-        `idempotent`.
+        `group`, `cluster`, `broadcast`, `mode`, `orderly`, `concurrency`, `retries`, `retry`, `start`, `timeout`
+        and `idempotent`.
         """
         name, kind = (topic.name, topic.kind) if isinstance(topic, Topic) else (topic, None)
         if callable(name):
@@ -192,7 +194,7 @@ class Router(Subscribing):
     """Handlers that share a prefix of their topics' names, a group, a cluster; routers may be nested.
 
     prefix: put in front of each topic's name; prefixes of nested routers add up from outside.
-    The other options (`group`, `cluster`, `broadcast`, `orderly`, `concurrency`, `retries`, `retry`, `start`,
+    The other options (`group`, `cluster`, `broadcast`, `mode`, `orderly`, `concurrency`, `retries`, `retry`, `start`,
     `timeout`, `idempotent`) are for subscriptions that leave them out; the innermost router that says one decides.
     They mean what they mean in `subscribe`.
     """

@@ -42,6 +42,23 @@ class ConsumerConfig:
         "Bytes that all queues of the app hold at most, pulls under way included; one topic of a group at most half.",
         least=1024,
     )
+    pop_batch_size: int = option(
+        32, 'Most messages asked for in one pop (`mode="pop"`).', java="popBatchNums", least=1, most=32
+    )
+    pop_max_messages: int = option(
+        96,
+        "Messages of one topic and broker in hand that stop its pops.",
+        java="popThresholdForQueue",
+        least=1,
+        most=65535,
+    )
+    pop_invisible_time: float = option(
+        60.0,
+        "Seconds for which popped messages are hidden from other members; renewed while they are in hand.",
+        java="popInvisibleTime",
+        least=5.0,
+        most=300.0,
+    )
     commit_interval: float = option(
         5.0, "Seconds between commits of finished offsets.", java="persistConsumerOffsetInterval", least=0.05
     )

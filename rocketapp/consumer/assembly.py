@@ -12,12 +12,14 @@ from rocketapp.consumer.assignment import Assignment, AssignmentContext
 from rocketapp.consumer.direct import DirectCalls
 from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.group.asked_members import AskedMembers
+from rocketapp.consumer.group.broker_shares import BrokerShares
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.group_offsets import GroupOffsets
 from rocketapp.consumer.group.guard import SubscriptionGuard
 from rocketapp.consumer.group.leases import Leases
 from rocketapp.consumer.group.local_offsets import LocalOffsets, folder_of
 from rocketapp.consumer.group.offsets import Offsets
+from rocketapp.consumer.group.owned import Owned
 from rocketapp.consumer.group.rebalancer import Rebalancer
 from rocketapp.consumer.group.slaves import Slaves
 from rocketapp.consumer.group.start_offsets import StartOffsets
@@ -26,6 +28,9 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import first_of
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pausing import Pausing
+from rocketapp.consumer.pop.assignment import PopAssignment
+from rocketapp.consumer.pop.context import PopContext
+from rocketapp.consumer.pop.way import PopWay
 from rocketapp.consumer.pull.puller import PullContext, PullCounters
 from rocketapp.consumer.retry.dropping import Dropping
 from rocketapp.consumer.retry.failed_messages import FailedMessages
@@ -50,6 +55,8 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.trust import Trust, Unshared
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
+
+Popping = tuple[PopWay, PopContext]
 
 
 class Group:
@@ -98,7 +105,10 @@ class Group:
             topic.topic: self._new_plugged(topic) for topic in topics if topic.plugged_in is not None
         }
         """The ways of plugins, by topic."""
-        self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed, *self.plugged.values()
+        self.popped: PopWay | None = self._new_popped()
+        """The way of topics whose messages brokers hand out one by one; None without such topics."""
+        own = () if self.popped is None else (self.popped,)
+        self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed, *self.plugged.values(), *own
         self.direct: DirectCalls = self._new_direct()
         """What others have this member consume."""
         self.watch: Watch = self._new_watch()
@@ -254,6 +264,19 @@ class Group:
             observe=self._parts.observe,
         )
 
+    def _new_popped(self) -> PopWay | None:
+        topics = [topic for topic in self._topics if topic.is_popped]
+        if not topics:
+            return None
+        return PopWay(
+            topics,
+            stats=self.stats,
+            observe=self._parts.observe,
+            threads=self._parts.threads,
+            group=self.name,
+            elsewhere=self.elsewhere,
+        )
+
     def _new_completion(self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> SentBack:
         return SentBack(process_queue, handler, keep, redelivery=self.redelivery, stopping=self.stopping)
 
@@ -279,11 +302,14 @@ class Group:
         )
 
     def _unfinished(self) -> list[MessageQueue]:
-        """Queues with messages in hand. Plugins count no crashes."""
+        """Queues with messages in hand. Plugins count no crashes, and brokers count those of popped messages."""
         return [
             queue
             for queue, owned in self.rebalancer.owned.items()
-            if owned.process_queue is not None and len(owned.process_queue) and queue.topic not in self.plugged
+            if owned.process_queue is not None
+            and len(owned.process_queue)
+            and owned.popped is None
+            and queue.topic not in self.plugged
         ]
 
     def _new_rebalancer(self) -> Rebalancer:
@@ -294,7 +320,8 @@ class Group:
             client=parts.client,
             brokers=self.brokers,
             trust=self.trust,
-            assignments=_Assignments(self.subscriptions, self._ways(), self._new_context()),
+            assignments=_Assignments(self.subscriptions, self._ways(), self._new_context(), self._popping()),
+            shares=self._new_shares(),
             doubts=self.offsets.look_soon,
             in_hand=lambda: [(handler, first_of(item)) for handler, item in self._in_hand()],
             interval=parts.config.rebalance_interval,
@@ -303,6 +330,43 @@ class Group:
             seen=self.guard.look,
             broadcast=self.is_broadcast,
         )
+
+    def _new_shares(self) -> BrokerShares | None:
+        if self.popped is None:
+            return None
+        client_id = self._parts.client.client_id
+        return BrokerShares(self.popped.tables, group=self.name, client_id=client_id, brokers=self.brokers)
+
+    def _popping(self) -> Popping | None:
+        if self.popped is None:
+            return None
+        parts = self._parts
+        context = PopContext(
+            group=self.name,
+            brokers=self.brokers,
+            config=parts.config,
+            flow_control=parts.flow_control,
+            pausing=self.pausing,
+            starts=self.starts,
+            queues_of=self.queues_of,
+            redelivery=self.redelivery,
+            stopping=self.stopping,
+            stall_reasons=self.stall_reasons,
+            counters=self.pull_counters,
+            tasks=self.tasks,
+            observe=parts.observe,
+            epochs=count(1),
+            begun=self.begun,
+            max_inflated_bytes=parts.max_inflated_bytes,
+            refresh=parts.client.routes.refresh_soon,
+        )
+        return self.popped, context
+
+    def queues_of(self, popped: MessageQueue) -> list[MessageQueue]:
+        """The queues behind one that stands for all of a broker."""
+        route = self._parts.client.routes.get(popped.topic)
+        queues = () if route is None else route.readable_queues(popped.topic)
+        return [queue for queue in queues if queue.broker_name == popped.broker_name]
 
     def _in_hand(self) -> list[tuple[Handler, Any]]:
         return [call for way in self.ways for call in way.in_hand()]
@@ -354,12 +418,18 @@ class _Assignments:
     """Makes the assignments of one group."""
 
     def __init__(
-        self, subscriptions: Mapping[str, SubscriptionData], ways: Mapping[str, Way], context: AssignmentContext
+        self,
+        subscriptions: Mapping[str, SubscriptionData],
+        ways: Mapping[str, Way],
+        context: AssignmentContext,
+        popping: Popping | None,
     ) -> None:
-        self._subscriptions, self._ways, self._context = subscriptions, ways, context
+        self._subscriptions, self._ways, self._context, self._popping = subscriptions, ways, context, popping
 
-    def new(self, queue: MessageQueue, *, handed_over: bool) -> Assignment:
+    def new(self, queue: MessageQueue, *, handed_over: bool) -> Owned:
         topic = queue.topic
+        if self._popping is not None and topic in self._popping[0].tables:
+            return PopAssignment(queue, self._subscriptions[topic], *self._popping)
         return Assignment(queue, self._subscriptions[topic], self._ways[topic], self._context, handed_over=handed_over)
 
 

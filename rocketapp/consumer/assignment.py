@@ -33,6 +33,7 @@ from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
 from rocketapp.tasks import Tasks
@@ -83,6 +84,8 @@ class AssignmentContext:
 
 class Assignment:
     """Consumes one queue."""
+
+    popped: PopQueue[Message] | None = None
 
     def __init__(
         self,

@@ -60,6 +60,8 @@ class ConsumedTopic:
     """A plugin's way of consuming it (`ways.plugged.PluggedIn`), or None; then it has one handler."""
     broadcast: bool = False
     """Every member gets every message; all topics of the group agree in it."""
+    is_popped: bool = False
+    """Brokers hand out its messages one by one, instead of its queues."""
 
     @property
     def is_keyed(self) -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
-from rocketapp.consumer.pull.puller import Puller
 from rocketapp.consumer.stall_reasons import OF_TRIAL, StallReasons
 from rocketapp.consumer.ways.delivery import Delivery
 from rocketapp.model.message_queue import MessageQueue
@@ -12,12 +12,24 @@ from rocketapp.model.names import is_retry_topic
 from rocketapp.state.pauses import Pauses
 
 
+class Pullable(Protocol):
+    """What asks a broker for messages."""
+
+    def pause(self, reason: str, /) -> None:
+        """Ask for nothing more until `resume`."""
+        ...
+
+    def resume(self) -> None:
+        """Ask again, if it was paused."""
+        ...
+
+
 def apply_pauses(
     pauses: Pauses,
     queue: MessageQueue,
     topics: Sequence[str],
     *,
-    puller: Puller,
+    puller: Pullable,
     delivery: Delivery,
     stall_reasons: StallReasons,
 ) -> None:

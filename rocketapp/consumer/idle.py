@@ -39,9 +39,15 @@ async def report(
     for queue, unfinished in owned.items():
         if count := len(unfinished):
             reasons.append(f"{queue}: {count} messages are unfinished")
+    popped = {queue: each.popped for queue, each in rebalancer.owned.items() if each.popped is not None}
+    for queue, each in popped.items():
+        if each.is_empty_since is None:
+            reasons.append(f"{queue}: its broker has not said that nothing is left")
+        elif each.has_acks:
+            reasons.append(f"{queue}: handled messages are not acknowledged yet")
     if not reasons:
         await offsets.flush()
-        queues = sorted(owned)
+        queues = sorted(owned.keys() - popped.keys())
         lags = await asyncio.gather(*(_behind(queue, offsets, brokers) for queue in queues))
         reasons += filter(None, lags)
     return IdleReport(frozenset(owned), wanted, tuple(reasons))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from rocketapp.consumer import idle, snapshot
@@ -176,10 +177,12 @@ class PushConsumer:
         # Before anything else is asked for: a broker may not answer for seconds, and members join meanwhile.
         self._rebalancing = self._tasks.start(self._rebalancer.run(), f"rebalance {self._name}")
         # An assignment asks by itself when its broker is reached.
-        reached = [queue for queue in self._rebalancer.owned if self._group.brokers.is_connected(queue.broker_name)]
+        pulled = [queue for queue, each in self._rebalancer.owned.items() if each.popped is None]
+        reached = [queue for queue in pulled if self._group.brokers.is_connected(queue.broker_name)]
         # What is sent while the queues of a new topic wait for a member that knows it must not be missed.
+        popped = [] if self._group.popped is None else [*map(self._queues_of, self._group.popped.tables)]
         waiting = [queue for topic in self._group.guard.unknown_elsewhere() for queue in self._queues_of(topic)]
-        await asyncio.gather(*map(self._fix_start, dict.fromkeys([*reached, *waiting])))
+        await asyncio.gather(*map(self._fix_start, dict.fromkeys([*reached, *waiting, *chain.from_iterable(popped)])))
         self._tasks.start(self._group.watch.run(), f"watch {self._name}")
         if self._blocked_loop is not None:
             self._blocked_loop.join(self)

@@ -36,14 +36,15 @@ def of_group(
 
 
 def _of_queue(group: Group, queue: MessageQueue, owned: Owned, reason: str) -> QueueSnapshot:
-    process_queue = owned.process_queue
+    process_queue, popped = owned.process_queue, owned.popped
     return QueueSnapshot(
         queue=queue,
         committed=group.offsets.confirmed(queue),
-        position=None if process_queue is None else process_queue.end_offset,
+        position=None if process_queue is None or popped is not None else process_queue.end_offset,
         end=None if process_queue is None else process_queue.broker_end,
         unfinished=0 if process_queue is None else len(process_queue),
         unfinished_bytes=0 if process_queue is None else process_queue.size,
         standing_still=reason,
         lease=group.leases.state(queue),
+        rest=None if popped is None else popped.rest,
     )

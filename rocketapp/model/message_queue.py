@@ -11,6 +11,7 @@ class MessageQueue(NamedTuple):
     topic: str
     broker_name: str
     queue_id: int
+    """-1 stands for all queues of the broker, when it hands out their messages one by one."""
 
     def __str__(self) -> str:
-        return f"{self.topic}@{self.broker_name}:{self.queue_id}"
+        return f"{self.topic}@{self.broker_name}:{'all' if self.queue_id < 0 else self.queue_id}"

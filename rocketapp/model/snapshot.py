@@ -31,6 +31,8 @@ class QueueSnapshot:
     standing_still: str
     """Why it makes no progress; empty when it does."""
     lease: LeaseState
+    rest: int | None = None
+    """Of a popped topic: what the broker had left when it last answered, as of all members; None of a pulled queue."""
 
     @property
     def lag(self) -> int | None:
@@ -38,6 +40,8 @@ class QueueSnapshot:
 
         Counts messages of all tags, as brokers count them.
         """
+        if self.rest is not None:
+            return self.rest + self.unfinished
         if self.end is None or self.position is None:
             return None
         return max(0, self.end - self.position) + self.unfinished

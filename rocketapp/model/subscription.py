@@ -13,6 +13,8 @@ ALL_TAGS = "*"
 TAGS, SQL92 = "TAG", "SQL92"
 """The types of expressions."""
 
+Mode = Literal["push", "pop"]
+"""How messages reach a handler: queues are shared out and pulled, or brokers hand out messages one by one."""
 Start = Literal["first", "last"] | datetime
 """Where a group without committed offsets begins. A datetime has to have a time zone."""
 
@@ -73,6 +75,7 @@ class Subscription:
     """The topic that takes what the handler returns; empty for a handler without `publishes`."""
     retries_from: str = ""
     """Where `retries` was said: `handler`, `RocketApp at file:line`, `consumer.retries` or what a plugin says."""
+    mode: Mode = "push"
     retry_from: str = ""
     """The same for `retry`; empty while nothing has said one."""
 

@@ -27,8 +27,18 @@ _NAMED = frozenset({"topic", "originTopic", "consumerGroup", "producerGroup", "g
 _SENDS = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _SEND_NAMED = ("a", "b")
 """Producer group and topic, in the short names of a send."""
-_BODIES = frozenset({RequestCode.HEART_BEAT, RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ})
+_BODIES = frozenset(
+    {
+        RequestCode.HEART_BEAT,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
+        RequestCode.BATCH_ACK_MESSAGE,
+    }
+)
 """Requests whose body is JSON with names in it."""
+_OF_POPPED = frozenset({RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME})
 _LEGAL = r"[%|a-zA-Z0-9_-]*"
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -66,6 +76,8 @@ class Namespace:
         """Wrap the names in a request of ours."""
         if request.fields:
             fields = _changed(request.fields, self.wrap)
+            if request.code in _OF_POPPED:
+                fields["topic"] = self._where_popped(request.fields)
             if request.code in _SENDS:
                 fields.update((key, self.wrap(fields[key])) for key in _SEND_NAMED if key in fields)
                 fields["i"] = self._sent_properties(fields.get("i", ""))
@@ -90,6 +102,14 @@ class Namespace:
             received.body = self._in_stored.sub(self._bare_stored, body)
         elif body and request is None and received.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
             received.body = self._bare_record(body)
+
+    def _where_popped(self, fields: dict[str, str]) -> str:
+        """The topic of a popped message, perhaps the retry topic that is named by its group and its topic."""
+        topic, of_group = fields["topic"], RETRY_PREFIX + fields["consumerGroup"]
+        sign = topic[len(of_group) : len(of_group) + 1]
+        if not topic.startswith(of_group) or sign not in ("_", "+"):
+            return self.wrap(topic)
+        return f"{self.wrap(of_group)}{sign}{self.wrap(topic[len(of_group) + 1 :])}"
 
     def _bare_record(self, body: bytes) -> bytes:
         """One stored message, with the topic that our handlers subscribe to."""

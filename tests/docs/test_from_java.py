@@ -34,7 +34,6 @@ def test_the_members_of_a_message_exist() -> None:
 @pytest.mark.parametrize(
     ("told", "options"),
     [
-        ("pop consumption", SubscribeOptions.__annotations__.keys() & {"mode"}),
         ("manual commits", SubscribeOptions.__annotations__.keys() & {"commit"}),
         ("transactional messages", {name for name in ("transaction",) if hasattr(RocketApp, name)}),
         ("request and reply", {name for name in ("request",) if hasattr(RocketApp, name)}),

@@ -11,6 +11,7 @@ import asyncio
 import struct
 import threading
 import time
+from collections import Counter
 from typing import NamedTuple
 
 from rocketapp.errors import ProtocolError
@@ -40,6 +41,8 @@ class Tap:
     def __init__(self, name_server: str, broker_address: str) -> None:
         self._upstream = list(dict.fromkeys((name_server, broker_address)))
         self.seen: list[Seen] = []
+        self.asked: Counter[tuple[str, int, str]] = Counter()
+        """How often a member has sent a request with this code about this topic."""
         self._loop = asyncio.new_event_loop()
         self._servers: list[asyncio.Server] = []
         self._writers: set[asyncio.StreamWriter] = set()
@@ -108,6 +111,8 @@ class Tap:
 
     def _note_command(self, member: str, command: Command) -> None:
         fields = command.fields
+        if not command.is_response:
+            self.asked[member, int(command.code), (fields or {}).get("topic", "")] += 1
         if command.is_response or command.code not in (PULL, COMMIT) or fields is None:
             return
         now, topic, queue = time.monotonic(), fields["topic"], int(fields["queueId"])

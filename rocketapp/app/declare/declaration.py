@@ -62,6 +62,7 @@ class Declaration:
         self._check_order()
         self._check_filter()
         self._check_broadcast()
+        self._check_pop()
         self._check_timeout()
 
     def within(self, inherited: Inherited, around: Around, *, prefix: str = "") -> Declaration:
@@ -143,6 +144,20 @@ class Declaration:
             why = "a message that fails is dropped at once"
             self.refuse(f"broadcast=True{self._from('broadcast')}: {why}: remove the delays of retry=")
 
+    def _check_pop(self) -> None:
+        if self.options.get("mode") != "pop":
+            return
+        reasons = {
+            "orderly": "messages that are popped have no order",
+            "order_by": "messages that are popped have no order",
+            "broadcast": "a message that is popped is handed to one member",
+        }
+        for name, why in reasons.items():
+            if self.options.get(name):
+                self.refuse(
+                    f'mode="pop"{self._from("mode")}: {why}: remove {name}={self._from(name)}, or write mode="push"'
+                )
+
     def _check_timeout(self) -> None:
         timeout = self.options.get("timeout")
         if timeout is None or is_async(self.function):
@@ -221,6 +236,10 @@ def _start_problem(name: str, value: object) -> str | None:
     return None if value in ("first", "last") else f'{name}={value!r}: give "first", "last" or an aware datetime'
 
 
+def _mode_problem(name: str, value: object) -> str | None:
+    return None if value in ("push", "pop") else f'{name}={value!r}: give "push" or "pop"'
+
+
 def _batch_problem(name: str, value: object) -> str | None:
     return None if value is None else _whole_problem(name, value, 1, MAX_BATCH)
 
@@ -285,6 +304,7 @@ _CHECKS: Mapping[str, Callable[[str, object], str | None]] = {
     "broadcast": _flag_problem,
     "sql": _sql_problem,
     "orderly": _flag_problem,
+    "mode": _mode_problem,
     "concurrency": _concurrency_problem,
     "retries": _retries_problem,
     "retry": _retry_problem,

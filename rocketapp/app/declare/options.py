@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypedDict
 from rocketapp.app.settings.values import nearest
 from rocketapp.errors import SetupError
 from rocketapp.model.policy import Policy
-from rocketapp.model.subscription import Start
+from rocketapp.model.subscription import Mode, Start
 from rocketapp.wire.record import Message
 
 
@@ -27,6 +27,8 @@ class InheritedOptions(TypedDict, total=False):
     """Every member of the group, that is each worker process, gets every message. A group is broadcast as a whole."""
     orderly: bool
     """Per queue one message after the other, across the whole group."""
+    mode: Mode
+    """"push": queues are shared out and pulled. "pop": brokers hand out messages one by one."""
     concurrency: int | None
     """Messages in hand at once. None is the same as leaving it out; the last resort is `consumer.concurrency` (64)
     for an async handler and `consumer.threads` (20) for a sync one."""

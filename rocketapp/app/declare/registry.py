@@ -29,7 +29,7 @@ _LONE_BAR = re.compile(r"\s\|(?!\|)|(?<!\|)\|\s")
 _BROKERS_OWN = frozenset({SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"})
 """Topics of delayed messages and of open transactions: a consumer would take the messages too early."""
 _SYSTEM_GROUPS = "CID_RMQ_SYS_"
-_SHARED = ("orderly", "start", "retries")
+_SHARED = ("orderly", "start", "retries", "mode")
 """What handlers of one topic and group agree in: it belongs to the topic's queues."""
 _REST = ""
 """Stands among the tags for every tag without a handler of its own. It cannot be `*`, which may be a tag."""
@@ -178,6 +178,7 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
         expression=tags,
         orderly=options.get("orderly", False) and options.get("order_by") is None,
         order_by=options.get("order_by"),
+        mode=options.get("mode", "push"),
         rate=options.get("rate"),
         batch=options.get("batch"),
         batch_wait=float(options.get("batch_wait", BATCH_WAIT)),

@@ -124,6 +124,7 @@ def _consumed(plan: TopicPlan, plugins: Plugins, publishing: Publishing) -> Cons
         data=plan.data,
         plugged_in=way,
         broadcast=first.broadcast,
+        is_popped=first.mode == "pop",
     )
 
 

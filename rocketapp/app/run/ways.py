@@ -37,5 +37,9 @@ def plugged_in(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Plugg
         raise PluginError(
             answer.plugin, f"consuming_way: {where} is broadcast: remove that, a plugin's way takes each message once"
         )
+    if subscription.mode == "pop":
+        raise PluginError(
+            answer.plugin, f'consuming_way: {where} has mode="pop": remove that, the queues of a plugin are pulled'
+        )
     way = answer.value if isinstance(answer.value, IntakeWay) else IntakeWay(new_intake=answer.value)
     return PluggedIn(answer.plugin, way)

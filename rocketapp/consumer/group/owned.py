@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 
@@ -14,6 +15,8 @@ class Owned(Protocol):
 
     process_queue: ProcessQueue[Message] | None
     """Of the present session; None while there is none."""
+    popped: PopQueue[Message] | None
+    """In place of offsets, when a broker hands out its messages one by one; None of a queue that is pulled."""
     is_clean: bool
     """Once it has been given back: whether everything that was started has been finished and committed."""
 

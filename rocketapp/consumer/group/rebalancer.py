@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 
 from rocketapp.client.instance import ClientInstance
+from rocketapp.consumer.group.broker_shares import Shares
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.member_lists import MemberLists
 from rocketapp.consumer.group.owned import NewAssignments, Owned
@@ -59,12 +60,15 @@ class Rebalancer:
         interval: float,
         observe: Observe,
         allocation: Allocation = AVERAGE,
+        shares: Shares | None = None,
         seen: Callable[[frozenset[str]], None] = lambda members: None,
         broadcast: bool = False,
     ) -> None:
         """`doubts()` is called when queues may be in doubt, or may be trusted again.
 
         `allocation` says which queues of a topic are ours; all members of the group have the same.
+
+        `shares`: decides on topics in place of the members.
 
         `seen(members)` is called after each look, with the members of the group.
 
@@ -77,6 +81,7 @@ class Rebalancer:
         self._in_hand, self._interval, self._observe, self._seen = in_hand, interval, observe, seen
         self._broadcast = broadcast
         self._allocation = allocation
+        self._shares = shares
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(observe)
         self._news = asyncio.Event()
@@ -191,9 +196,14 @@ class Rebalancer:
             me = self._client.client_id
             is_news = self._trust.confirm(topic, now, settled)
             self._members[topic] = members
-            there = route.readable_queues(topic)
-            mine = share(there, members, me, group=self._group, allocation=self._allocation)
-            self._apply(topic, mine, frozenset(there), is_alone=members == {me})
+            problem = None
+            if self._shares is not None and topic in self._shares.topics:
+                mine, problem = await self._shares.of(topic, connected, self.wanted.get(topic, frozenset()))
+                self._apply(topic, mine, frozenset(), is_alone=True)
+            else:
+                there = route.readable_queues(topic)
+                mine = share(there, members, me, group=self._group, allocation=self._allocation)
+                self._apply(topic, mine, frozenset(there), is_alone=members == {me})
         except RocketAppError as error:
             return str(error)
         except Exception as error:
@@ -201,7 +211,7 @@ class Rebalancer:
             return f"{topic}: {type(error).__name__}: {error}"
         if is_news:
             self._doubts()
-        return None
+        return problem
 
     async def _take_all(self, topic: str, lists: MemberLists) -> str | None:
         """Every queue of the topic is ours. Who else is a member is asked for the sake of the figures alone."""

@@ -174,18 +174,7 @@ class ConcurrentDelivery:
 
     def end(self) -> None:
         """Withdraw what was not started, except what lies below something that was started."""
-        self._given_up = True
-        left: list[tuple[Workers, list[Message]]] = []
-        for workers, work in self._works:
-            items, started_to = work.withdraw()
-            self._started_to = max(self._started_to, started_to)
-            left.append((workers, _messages(workers, items)))
-        self._works.clear()
-        left += self._line.take_back(self, [message for _, messages in left for message in messages])
-        left += ((workers, _messages(workers, items)) for workers, items in self._kept)
-        self._kept.clear()
-        for workers, batches in self._batches.values():
-            left.append((workers, batches.close()))
+        left = self._withdrawn()
         dropped: list[int] = []
         for workers, messages in left:
             needed = [message for message in messages if message.offset <= self._started_to]
@@ -199,6 +188,22 @@ class ConcurrentDelivery:
                 self._submit(workers, needed if workers.batch is None else [needed])
         if dropped:
             self._process_queue.withdraw(min(dropped))
+
+    def _withdrawn(self) -> list[tuple[Workers, list[Message]]]:
+        """From now on the queue is given up: everything that was not started."""
+        self._given_up = True
+        left: list[tuple[Workers, list[Message]]] = []
+        for workers, work in self._works:
+            items, started_to = work.withdraw()
+            self._started_to = max(self._started_to, started_to)
+            left.append((workers, _messages(workers, items)))
+        self._works.clear()
+        left += self._line.take_back(self, [message for _, messages in left for message in messages])
+        left += ((workers, _messages(workers, items)) for workers, items in self._kept)
+        self._kept.clear()
+        for workers, batches in self._batches.values():
+            left.append((workers, batches.close()))
+        return left
 
     async def drained(self) -> None:
         """Returns when everything that was started has been finished. Call `end` first."""

@@ -53,7 +53,8 @@ final class Consuming {
     /**
      * consume: name, ns, group, topic, tags="*", orderly=false, from="first" | "last", fail_first=0 (so many attempts of each message
      * fail), max_retries=-1, suspend_ms=1000 (orderly), instance=null (an instance name: several members of one group in this JVM),
-     * work_ms=0 (how long each message takes), broadcast=false, allocation="AVG" (or another strategy's name), history=null (a file: lines as recording.py's `brief` writes them, with `pid`).
+     * work_ms=0 (how long each message takes), broadcast=false, allocation="AVG" (or another strategy's name), server_rebalance=false
+     * (true: it pops where the broker says so), history=null (a file: lines as recording.py's `brief` writes them, with `pid`).
      */
     static Object start(JSONObject a) throws Exception {
         Member member = new Member();
@@ -66,6 +67,9 @@ final class Consuming {
         consumer.setSuspendCurrentQueueTimeMillis(a.containsKey("suspend_ms") ? a.getLongValue("suspend_ms") : 1000);
         if (a.getBooleanValue("broadcast")) {
             consumer.setMessageModel(MessageModel.BROADCASTING);
+        }
+        if (a.getBooleanValue("server_rebalance")) {
+            consumer.setClientRebalance(false);
         }
         consumer.subscribe(a.getString("topic"), a.containsKey("tags") ? a.getString("tags") : "*");
         if (a.getString("instance") != null) {

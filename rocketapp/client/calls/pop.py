@@ -1,0 +1,69 @@
+"""Pop messages, acknowledge them, hide them for longer; and have a broker say who pops which queues."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rocketapp.client.calls.ask import ask, refusal
+from rocketapp.model.popped import Acks, Handle
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.assignment import Assigned, AssignmentQuestion, decode_assigned, encode_mode
+from rocketapp.wire.requests.pop import AckRequest, PopRequest, PopResponse, encode_acks, renewed
+
+_NOTHING = frozenset({ResponseCode.POLLING_TIMEOUT, ResponseCode.PULL_NOT_FOUND})
+
+
+class PopResult(NamedTuple):
+    """What a broker answered to a pop."""
+
+    answer: PopResponse
+    body: bytes
+    """Concatenated records; empty when there was nothing."""
+
+
+def start(connection: Connection, request: PopRequest, timeout: float) -> asyncio.Future[Command]:
+    """Send the pop; `read` decodes the response that the future brings."""
+    return connection.start_request(Command(RequestCode.POP_MESSAGE, request.to_fields()), timeout=timeout)
+
+
+def read(response: Command, connection: Connection) -> PopResult:
+    """The result of a pop. Raises BrokerError when the broker refused it."""
+    if response.code != ResponseCode.SUCCESS and response.code not in _NOTHING:
+        raise refusal(response, connection)
+    body = response.body if response.code == ResponseCode.SUCCESS else b""
+    return PopResult(PopResponse.from_fields(response.fields), body)
+
+
+async def ack(connection: Connection, request: AckRequest, timeout: float) -> None:
+    """Acknowledge one message; an unknown handle is a success as well."""
+    await ask(connection, Command(RequestCode.ACK_MESSAGE, request.to_fields()), timeout)
+
+
+async def ack_all(connection: Connection, group: str, topic: str, acks: Sequence[Acks], timeout: float) -> None:
+    """Acknowledge messages of one broker in one request."""
+    body = encode_acks(group, topic, acks[0].handle.broker_name, acks)
+    await ask(connection, Command(RequestCode.BATCH_ACK_MESSAGE, {}, body), timeout)
+
+
+async def change_invisible_time(connection: Connection, request: AckRequest, timeout: float) -> Handle:
+    """Hide a message from now on for another time; the handle that counts from now on."""
+    command = Command(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, request.to_fields())
+    return renewed(request.handle, (await ask(connection, command, timeout)).fields)
+
+
+async def assigned(connection: Connection, question: AssignmentQuestion, timeout: float) -> list[Assigned] | None:
+    """The queues of one member, as this broker shares them out; None when it cannot tell."""
+    response = await ask(connection, Command(RequestCode.QUERY_ASSIGNMENT, {}, question.encode()), timeout)
+    return decode_assigned(response.body)
+
+
+async def set_mode(
+    connection: Connection, topic: str, group: str, mode: str, timeout: float, *, share_queues: int = 0
+) -> None:
+    """Have members of the group pop, or pull, this topic at this broker."""
+    body = encode_mode(topic, group, mode, share_queues)
+    await ask(connection, Command(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, body), timeout)

@@ -1,0 +1,125 @@
+"""Acknowledges handled messages: what ended together in one request, one request at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from rocketapp.client.calls import pop
+from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT
+from rocketapp.consumer.stall_reasons import OF_ACK, StallReasons
+from rocketapp.errors import BrokerError, RocketAppError
+from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.popped import Acks
+from rocketapp.state.pop_queue import PopQueue
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.pop import AckRequest, pop_retry_topic
+
+GATHER = 0.01
+"""Seconds in which finished messages gather."""
+_MOST = 256
+"""Hand-outs of one request."""
+_AGAIN = 1.0
+"""Seconds until an acknowledgement that was not answered is sent again: it may be sent twice."""
+_PASSING = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.NO_PERMISSION,
+        ResponseCode.TOPIC_NOT_EXIST,
+    }
+)
+"""Refusals that may pass. Others say that the message is gone, or comes again whatever we do."""
+
+
+class Acknowledging:
+    """The acknowledgements of one popped queue."""
+
+    def __init__(self, *, group: str, brokers: Brokers, stall_reasons: StallReasons, observe: Observe) -> None:
+        self._group, self._brokers = group, brokers
+        self._stall_reasons, self._observe = stall_reasons, observe
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._takes_batches = True
+        self._sending: list[Acks] = []
+
+    def __repr__(self) -> str:
+        return f"<Acknowledging of {self._group}: {len(self._sending)} hand-outs under way>"
+
+    def prompt(self) -> None:
+        """Something is done."""
+        self._news.set()
+
+    @property
+    def is_through(self) -> bool:
+        """Nothing is under way."""
+        return not self._sending and not self._news.is_set()
+
+    async def run(self, queue: PopQueue[Message]) -> None:
+        """Acknowledge what is done, until this is cancelled."""
+        while True:
+            await self._news.wait()
+            await asyncio.sleep(GATHER)
+            await self._send_all(queue)
+
+    async def finally_(self, queue: PopQueue[Message], patience: float) -> bool:
+        """Acknowledge all that is left, within `patience` seconds; whether brokers have answered."""
+        try:
+            async with asyncio.timeout(patience):
+                await self._send_all(queue)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _send_all(self, queue: PopQueue[Message]) -> None:
+        """Until all was answered, or comes again because its time is over."""
+        self._news.clear()
+        self._sending += queue.take_acks()
+        began = self._loop.time()
+        while self._sending:
+            part = self._sending[:_MOST]
+            try:
+                await self._send(queue, part)
+            except RocketAppError as error:
+                if isinstance(error, BrokerError) and error.code not in _PASSING:
+                    self._observe(LoopFailed(f"acknowledge {queue.message_queue}", str(error)))
+                elif self._loop.time() - began < part[0].handle.invisible_ms / 1000:
+                    count = sum(len(each.offsets) for each in self._sending)
+                    text = f"{count} handled message{'s' * (count > 1)} cannot be acknowledged: {error}"
+                    self._stall_reasons.still(queue.message_queue, text, kind="ack", patience=_AGAIN, place=OF_ACK)
+                    await asyncio.sleep(_AGAIN)
+                    continue
+                else:
+                    text = f"{error}; the messages come again"
+                    self._observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
+            del self._sending[: len(part)]
+        self._stall_reasons.moving(queue.message_queue, place=OF_ACK)
+
+    async def _send(self, queue: PopQueue[Message], acks: Sequence[Acks]) -> None:
+        about = queue.message_queue
+        connection = await self._brokers.connection(about.broker_name)
+        is_one = len(acks) == 1 and len(acks[0].offsets) == 1
+        if self._takes_batches and not is_one:
+            try:
+                await pop.ack_all(connection, self._group, about.topic, acks, REQUEST_TIMEOUT)
+                return
+            except BrokerError as error:
+                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+                self._takes_batches = False  # RocketMQ 5.0
+        await self._send_single(connection, about.topic, acks)
+
+    async def _send_single(self, connection: Connection, topic: str, acks: Sequence[Acks]) -> None:
+        requests = [
+            AckRequest(
+                self._group, pop_retry_topic(self._group, topic, handle.kind), handle._replace(offset=offset), None
+            )
+            for handle, offsets in acks
+            for offset in offsets
+        ]
+        await asyncio.gather(*(pop.ack(connection, request, REQUEST_TIMEOUT) for request in requests))

@@ -1,0 +1,198 @@
+"""One topic of one broker, popped: from the moment it is acquired until it has been given back.
+
+Other members pop the same queues at the same time; the broker hands each message to one of them. So there is nothing
+to hand over, and no offset to commit: what this member has in hand is its own until it is acknowledged, or until its
+invisible time is over. Implements `group.owned.Owned`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from rocketapp.client.calls import pop
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.holding import apply_pauses
+from rocketapp.consumer.pop.acknowledging import Acknowledging
+from rocketapp.consumer.pop.context import PopContext
+from rocketapp.consumer.pop.handed_out import hand_outs
+from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT, Hiding
+from rocketapp.consumer.pop.judging import Judging
+from rocketapp.consumer.pop.popper import Popper
+from rocketapp.consumer.pop.way import PopDelivery, PopWay
+from rocketapp.consumer.ways.delivery import Keep
+from rocketapp.errors import RocketAppError
+from rocketapp.model.event import Assigned, LoopFailed, Released
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.flow_control import QueueLimits
+from rocketapp.state.pop_queue import PopQueue
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.retry_times import RetryTimes
+from rocketapp.wire.record import Message
+
+_TRY_AGAIN = 1.0
+"""Seconds until a session that could not begin is tried again."""
+_LAST_ACKS = 2 * REQUEST_TIMEOUT
+"""Seconds that the last acknowledgements may take."""
+
+
+class PopAssignment:
+    """Consumes what one broker hands out of one topic."""
+
+    def __init__(self, queue: MessageQueue, subscription: SubscriptionData, way: PopWay, context: PopContext) -> None:
+        self.queue = queue
+        self._subscription, self._way, self._context = subscription, way, context
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._cut: asyncio.Future[None] = self._loop.create_future()
+        """Done when no handler is waited for any more."""
+        self._acks = Acknowledging(
+            group=context.group,
+            brokers=context.brokers,
+            stall_reasons=context.stall_reasons,
+            observe=context.observe,
+        )
+        self._queue: PopQueue[Message] = PopQueue(queue, self._acks.prompt, next(context.epochs))
+        self.popped: PopQueue[Message] | None = self._queue
+        self.process_queue: ProcessQueue[Message] | None = None
+        self.is_clean: bool = True
+        self._retries = RetryTimes()
+        self._hiding = Hiding(
+            self._queue,
+            group=context.group,
+            brokers=context.brokers,
+            invisible=context.config.pop_invisible_time,
+            stall_reasons=context.stall_reasons,
+            tasks=context.tasks,
+        )
+        self._consuming: tuple[Popper, PopDelivery] | None = None
+
+    def __repr__(self) -> str:
+        return f"<PopAssignment {self._queue}>"
+
+    @property
+    def is_ending(self) -> bool:
+        return self._ended.done()
+
+    def end(self) -> None:
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    def hand_over(self) -> None:
+        """Other members need nothing of us."""
+        self.end()
+
+    def is_of_another(self) -> None:
+        """It is always."""
+
+    def cut(self) -> None:
+        if not self._cut.done():
+            self._cut.set_result(None)
+
+    def look_at_pulls(self) -> None:
+        """Its requests never end by themselves."""
+
+    def pull_anew(self) -> None:
+        """The next request asks for it: discarding the one under way could hide messages from everyone."""
+
+    async def run(self) -> None:
+        """Until it has been given back."""
+        context = self._context
+        context.brokers.hold(self.queue.broker_name)
+        try:
+            await asyncio.wait([context.begun, self._ended], return_when=asyncio.FIRST_COMPLETED)
+            if await self._starts_are_fixed():
+                await self._consume()
+        finally:
+            context.stall_reasons.forget(self.queue)
+            context.brokers.release(self.queue.broker_name)
+
+    async def _starts_are_fixed(self) -> bool:
+        """Wait until the group has an offset in each queue: a broker would choose another one. False: given back."""
+        context = self._context
+        while not self.is_ending:
+            try:
+                for queue in context.queues_of(self.queue):
+                    await context.starts.fix(queue)
+                return True
+            except RocketAppError as error:
+                context.stall_reasons.still(self.queue, f"its offset cannot be read: {error}", kind="offset")
+            except Exception as error:
+                context.observe(LoopFailed(f"start of {self.queue}", f"{type(error).__name__}: {error}"))
+            await asyncio.wait([self._ended], timeout=_TRY_AGAIN)
+        return False
+
+    async def _consume(self) -> None:
+        context, config, queue = self._context, self._context.config, self._queue
+        delivery = self._way.begin(queue, self._judge, self._hiding.give_back)
+        limits = QueueLimits(config.pop_max_messages, config.queue_max_bytes, None)
+        flow = context.flow_control.open(context.group, queue, config, limits)
+        popper = Popper(queue, self._subscription, delivery.deliver, flow, context, retries=self._retries)
+        self._consuming, self.process_queue = (popper, delivery), queue
+        context.observe(Assigned(context.group, self.queue, 0, queue.epoch))
+        context.pausing.watch(self._apply_pauses)
+        self._apply_pauses()
+        loops = [
+            context.tasks.start(coroutine, f"{what} {self.queue}")
+            for coroutine, what in (
+                (popper.run(), "pop"),
+                (self._hiding.keep_hidden(), "keep hidden what is in hand of"),
+                (self._acks.run(queue), "acknowledge"),
+            )
+        ]
+        try:
+            await self._ended
+            loops[0].cancel()
+            await self._give_back(popper, delivery)
+        except asyncio.CancelledError:
+            # Not by us: the loop is being closed, and a handler must not keep it.
+            delivery.discard()
+            raise
+        finally:
+            for each in loops:
+                each.cancel()
+            context.pausing.unwatch(self._apply_pauses)
+            self._way.over(queue)
+            flow.close()
+            self._consuming = self.process_queue = None
+        context.observe(Released(context.group, self.queue, "released"))
+
+    def _judge(self, handler: Handler, keep: Keep) -> Judging:
+        return Judging(self._queue, handler, keep, hiding=self._hiding, retries=self._retries, context=self._context)
+
+    def _apply_pauses(self) -> None:
+        if self._consuming is not None:
+            popper, delivery = self._consuming
+            pauses, stall_reasons = self._context.pausing.pauses, self._context.stall_reasons
+            apply_pauses(pauses, self.queue, (), puller=popper, delivery=delivery, stall_reasons=stall_reasons)
+
+    async def _give_back(self, popper: Popper, delivery: PopDelivery) -> None:
+        """Finish and acknowledge what was started; the rest is hidden no longer."""
+        self._hiding.end()
+        delivery.end()
+        if popper.coming is not None:
+            popper.coming[0].add_done_callback(lambda coming: self._answered_late(popper, coming))
+        drained = self._context.tasks.start(delivery.drained(), f"drain {self.queue}")
+        await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
+        if not drained.done():
+            drained.cancel()
+            self.is_clean = False
+        self.is_clean = await self._acks.finally_(self._queue, _LAST_ACKS) and self.is_clean
+        delivery.discard()
+
+    def _answered_late(self, popper: Popper, coming: asyncio.Future[Any]) -> None:
+        """A request that was under way has brought messages: they are hidden no longer."""
+        assert popper.coming is not None
+        with contextlib.suppress(RocketAppError, asyncio.CancelledError):
+            result = pop.read(coming.result(), popper.coming[1])
+            if not result.body or self.process_queue is None:
+                return
+            size = self._context.max_inflated_bytes
+            messages, found = hand_outs(
+                result.answer, result.body, self.queue, at=self._loop.time(), max_inflated_bytes=size
+            )
+            for hand_out, share in found:
+                self._queue.hand_out(hand_out, share)
+            self._hiding.give_back(messages)

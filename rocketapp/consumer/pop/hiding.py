@@ -1,0 +1,143 @@
+"""Has brokers hide messages for another time: longer while a handler runs, until their retry, or no longer.
+
+Each change is one request, for the protocol has none for several messages; a few run side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from rocketapp.client.calls import pop
+from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.stall_reasons import OF_RETRY, StallReasons
+from rocketapp.errors import RocketAppError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.popped import Handle
+from rocketapp.state.pop_queue import HandOut, PopQueue
+from rocketapp.tasks import Tasks
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.pop import AckRequest, pop_retry_topic
+
+REQUEST_TIMEOUT = 3.0
+"""Seconds that a broker may take for an acknowledgement, or for a change (Java: the same)."""
+_WIDTH = 16
+"""Changes under way at once."""
+_AGAIN = 1.0
+"""Seconds until a change that was not answered is asked for again."""
+_LOOKS = 20
+"""Looks at the messages in hand during one invisible time."""
+
+Settled = Callable[[], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Change:
+    message: Message
+    hand_out: HandOut
+    seconds: float
+    is_last: bool
+    """The message leaves: it comes again by itself. Otherwise it stays in hand."""
+    settled: Settled | None = None
+
+
+class Hiding:
+    """The changes of one popped queue."""
+
+    def __init__(
+        self,
+        queue: PopQueue[Message],
+        *,
+        group: str,
+        brokers: Brokers,
+        invisible: float,
+        stall_reasons: StallReasons,
+        tasks: Tasks,
+    ) -> None:
+        """`invisible`: seconds for which messages in hand are hidden."""
+        self._queue, self._group, self._brokers, self._invisible = queue, group, brokers, invisible
+        self._stall_reasons, self._tasks = stall_reasons, tasks
+        self._about: MessageQueue = queue.message_queue
+        self._loop = asyncio.get_running_loop()
+        self._changes: deque[_Change] = deque()
+        self._running = 0
+        self._is_ending = False
+
+    def __repr__(self) -> str:
+        return f"<Hiding {self._about}: {self._running + len(self._changes)} changes>"
+
+    async def keep_hidden(self) -> None:
+        """Hide what is in hand anew, in time, until this is cancelled."""
+        while True:
+            await asyncio.sleep(self._invisible / _LOOKS)
+            for message in self._queue.due(self._loop.time()):
+                self._begin(message, self._invisible, is_last=False)
+
+    def until_retry(self, message: Message, seconds: float, settled: Settled) -> None:
+        """Hide a failed message for so long; then it comes again. `settled()` is called when that is certain."""
+        self._begin(message, seconds, is_last=True, settled=settled)
+
+    def give_back(self, messages: Iterable[Message]) -> None:
+        """Hide these no longer: they were not started."""
+        for message in messages:
+            self._begin(message, 0.0, is_last=True)
+
+    def end(self) -> None:
+        """The queue is given up: what cannot be changed at once is left to come again when its time is over."""
+        self._is_ending = True
+
+    def _begin(self, message: Message, seconds: float, *, is_last: bool, settled: Settled | None = None) -> None:
+        hand_out = self._queue.begin_change(message)
+        if hand_out is None:
+            if is_last:
+                # It is being hidden anew: the time that is asked for last counts.
+                self._loop.call_later(_AGAIN / 4, self._later, message, seconds, settled)
+            return
+        self._changes.append(_Change(message, hand_out, seconds, is_last, settled))
+        if self._running < _WIDTH:
+            self._running += 1
+            self._tasks.start(self._run(), f"hide messages of {self._about}")
+
+    def _later(self, message: Message, seconds: float, settled: Settled | None) -> None:
+        if self._queue.has(message):
+            self._begin(message, seconds, is_last=True, settled=settled)
+
+    async def _run(self) -> None:
+        try:
+            while self._changes:
+                await self._make(self._changes.popleft())
+        finally:
+            self._running -= 1
+
+    async def _make(self, change: _Change) -> None:
+        while True:
+            try:
+                handle = await self._ask(change)
+            except RocketAppError as error:
+                is_over = self._is_ending or not change.is_last or self._loop.time() >= change.hand_out.expires
+                if not is_over:
+                    self._still(str(error))
+                    await asyncio.sleep(_AGAIN)
+                    continue
+                self._queue.changed(change.hand_out, None, self._loop.time())
+            else:
+                self._stall_reasons.moving(self._about, place=OF_RETRY)
+                self._queue.changed(change.hand_out, handle, self._loop.time())
+            break
+        if change.is_last:
+            if change.settled is not None:
+                change.settled()
+            self._queue.forget(change.message)
+
+    async def _ask(self, change: _Change) -> Handle:
+        handle = change.hand_out.handle
+        topic = pop_retry_topic(self._group, self._about.topic, handle.kind)
+        request = AckRequest(self._group, topic, handle, round(change.seconds * 1000))
+        connection = await self._brokers.connection(self._about.broker_name)
+        return await pop.change_invisible_time(connection, request, REQUEST_TIMEOUT)
+
+    def _still(self, problem: str) -> None:
+        text = f"failed messages wait to be hidden until their retry: {problem}"
+        self._stall_reasons.still(self._about, text, kind="hide", patience=5.0, place=OF_RETRY)

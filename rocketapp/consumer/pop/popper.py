@@ -1,0 +1,206 @@
+"""The loop that asks one broker for messages of one topic.
+
+The next request is under way before the present answer is handed over, as long as few messages are in hand. An
+answer is never discarded: its messages are hidden from everyone else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from rocketapp.client.calls import pop
+from rocketapp.consumer.pop.context import PopContext
+from rocketapp.consumer.pop.handed_out import hand_outs
+from rocketapp.consumer.pull.flow_control import QueueFlow
+from rocketapp.consumer.stall_reasons import CONSEQUENCE, Text
+from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
+from rocketapp.model.event import LoopFailed
+from rocketapp.model.subscription import SubscriptionData
+from rocketapp.state.pop_queue import PopQueue
+from rocketapp.state.retry_times import RetryTimes
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.pop import FROM_FIRST, PopRequest
+
+_BUSY_DELAY, _FULL_DELAY = 0.02, 1.0
+"""Seconds to wait for a broker that is busy, and for one that holds too many requests (Java: the same)."""
+_FLOW_PATIENCE = 5.0
+"""Seconds of flow control after which it is told: shorter pauses are its work."""
+_LOST_DELAY, _LOST_PATIENCE = 0.1, 1.0
+"""Seconds until a request whose connection was lost is sent again, and until it is told that the broker is away."""
+_ANSWER_TIME = 1.0
+"""Seconds after which a request that was not answered is held by a broker that has nothing."""
+_ANSWER_LATE = 10.0
+"""Seconds that an answer may be late (Java: the same)."""
+_BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
+_WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
+
+_Coming = tuple[asyncio.Future[Command], Connection]
+
+
+class Popper:
+    """Fills one popped queue."""
+
+    def __init__(
+        self,
+        queue: PopQueue[Message],
+        subscription: SubscriptionData,
+        deliver: Callable[[Sequence[Message]], None],
+        flow: QueueFlow,
+        context: PopContext,
+        *,
+        retries: RetryTimes,
+    ) -> None:
+        """`retries`: when messages that we have failed on come again."""
+        self._queue, self._subscription, self._deliver = queue, subscription, deliver
+        self._flow, self._context, self._retries = flow, context, retries
+        self._about = queue.message_queue
+        self._loop = asyncio.get_running_loop()
+        self._resumed: asyncio.Future[None] | None = None
+        """Done when the topic is resumed; None while it is not paused."""
+        self.coming: _Coming | None = None
+        """The request under way, and its connection."""
+        self._stopped: tuple[Text, str, float] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Popper {self._about}>"
+
+    def pause(self, reason: str) -> None:
+        """Ask for nothing more until `resume`."""
+        if self._resumed is None:
+            self._resumed = self._loop.create_future()
+        self._context.stall_reasons.still(self._about, reason, kind=reason)
+
+    def resume(self) -> None:
+        """Ask again, if it was paused."""
+        self._flow.look_again()
+        if self._resumed is not None:
+            self._resumed.set_result(None)
+            self._resumed = None
+            if self._stopped is None:
+                self._moves()
+            else:
+                self._stops(*self._stopped)
+
+    async def run(self) -> None:
+        """Until cancelled; then `coming` may still be answered."""
+        while True:
+            try:
+                await self._pop_on()
+            except RocketAppError as error:
+                self._stops(f"pop failed: {error}", "pop failed", self._patience(error))
+                await asyncio.sleep(self._delay(error))
+            except Exception as error:
+                # A bug must not stop the topic for good without a report.
+                self._context.observe(LoopFailed(f"pop {self._about}", f"{type(error).__name__}: {error}"))
+                await asyncio.sleep(self._context.config.pull_retry_delay)
+
+    def _patience(self, error: RocketAppError) -> float:
+        return _LOST_PATIENCE if isinstance(error, TransportError) else 0.0
+
+    def _delay(self, error: RocketAppError) -> float:
+        delay = self._context.config.pull_retry_delay
+        if isinstance(error, ConnectionLostError):
+            return min(_LOST_DELAY, delay)
+        if isinstance(error, BrokerError):
+            if error.code in _BUSY:
+                return min(_BUSY_DELAY, delay)
+            if error.code == ResponseCode.POLLING_FULL:
+                return _FULL_DELAY
+            if error.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                self._context.brokers.heartbeat_soon()
+            if error.code in _WRONG_BROKER:
+                self._context.refresh(self._about.topic)
+        return delay
+
+    async def _pop_on(self) -> None:
+        while True:
+            if self.coming is None:
+                await self._allowed()
+                self.coming = await self._start()
+            future, connection = self.coming
+            if not (await asyncio.wait([future], timeout=_ANSWER_TIME))[0]:
+                # Neither answered nor refused: the broker holds the request until there is a message.
+                self._is_empty()
+                await asyncio.wait([future])
+            self.coming = None
+            self._flow.release()
+            result = pop.read(future.result(), connection)
+            self._context.counters.pulls += 1
+            self._moves()
+            await self._take(result)
+
+    async def _take(self, result: pop.PopResult) -> None:
+        queue = self._queue
+        if not result.body:
+            self._is_empty()
+            return
+        queue.rest, queue.is_empty_since = result.answer.rest, None
+        messages, found = hand_outs(
+            result.answer,
+            result.body,
+            self._about,
+            at=self._loop.time(),
+            max_inflated_bytes=self._context.max_inflated_bytes,
+        )
+        for hand_out, share in found:
+            queue.hand_out(hand_out, share)
+        # What was just taken counts: the next request is sent before handlers have their turn.
+        try:
+            if self._resumed is None and self._flow.may_pull():
+                self.coming = await self._start()
+        finally:
+            self._deliver(messages)
+
+    def _is_empty(self) -> None:
+        queue = self._queue
+        queue.rest = 0
+        if queue.is_empty_since is None:
+            queue.is_empty_since = self._loop.time()
+        self._moves()
+
+    async def _allowed(self) -> None:
+        """Wait until neither a pause nor flow control forbids the next request."""
+        while True:
+            if self._resumed is not None:
+                await asyncio.shield(self._resumed)
+            elif self._flow.may_pull():
+                return
+            else:
+                self._stops(self._flow.reason, CONSEQUENCE, _FLOW_PATIENCE)
+                await self._flow.room()
+                self._moves()
+                if self._resumed is None:
+                    return
+
+    async def _start(self) -> _Coming:
+        context, config = self._context, self._context.config
+        connection = await context.brokers.connection(self._about.broker_name)
+        wanted = context.brokers.carried.get(self._about.topic, self._subscription)
+        hold = self._retries.hold_for(self._loop.time(), config.long_poll)
+        request = PopRequest(
+            group=context.group,
+            topic=self._about.topic,
+            queue_id=self._about.queue_id,
+            max_messages=config.pop_batch_size,
+            invisible_ms=round(config.pop_invisible_time * 1000),
+            poll_ms=round(hold * 1000),
+            # Start positions are committed before: only a queue that has appeared since is read from its beginning.
+            init_mode=FROM_FIRST,
+            expression=wanted.expression,
+            expression_type=wanted.expression_type,
+        )
+        return pop.start(connection, request, hold + _ANSWER_LATE), connection
+
+    def _stops(self, reason: Text, kind: str, patience: float) -> None:
+        self._stopped = reason, kind, patience
+        if self._resumed is None:
+            self._context.stall_reasons.still(self._about, reason, kind=kind, patience=patience)
+
+    def _moves(self) -> None:
+        self._stopped = None
+        if self._resumed is None:
+            self._context.stall_reasons.moving(self._about)

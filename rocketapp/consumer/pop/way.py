@@ -1,0 +1,78 @@
+"""The way of popped topics: handlers run as in the concurrent way, and each message is acknowledged by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from rocketapp.consumer.elsewhere import Elsewhere
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.ways.concurrent import ConcurrentDelivery, ConcurrentWay
+from rocketapp.consumer.ways.delivery import Keep
+from rocketapp.consumer.workers.threads import MakeThreads
+from rocketapp.consumer.workers.work import Completion
+from rocketapp.model.event import Observe
+from rocketapp.state.pop_queue import PopQueue
+from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.wire.record import Message
+
+Judge = Callable[[Handler, Keep], Completion]
+"""Makes what judges the calls of one handler in one session."""
+GiveBack = Callable[[Sequence[Message]], None]
+"""Takes messages that were not started."""
+
+
+class PopWay(ConcurrentWay):
+    """Calls the handlers of one group's popped topics.
+
+    A message that has ended a process comes again with another offset, and brokers count its attempts: nothing is noted
+    down of what is in hand.
+    """
+
+    def __init__(
+        self,
+        topics: Iterable[ConsumedTopic],
+        *,
+        stats: GroupStats,
+        observe: Observe,
+        threads: MakeThreads,
+        group: str,
+        elsewhere: Elsewhere,
+    ) -> None:
+        """`elsewhere`: what becomes of messages that no handler here takes."""
+        super().__init__(
+            topics,
+            stats=stats,
+            new_completion=self._judging,
+            observe=observe,
+            threads=threads,
+            group=group,
+            elsewhere=elsewhere,
+        )
+        self._judges: dict[ProcessQueue[Message], Judge] = {}
+        """Of every session."""
+
+    def begin(self, queue: PopQueue[Message], judge: Judge, give_back: GiveBack) -> PopDelivery:
+        """The delivery of a new session."""
+        self._judges[queue] = judge
+        return PopDelivery(queue, self, give_back)
+
+    def over(self, queue: PopQueue[Message]) -> None:
+        """The session has ended."""
+        self._judges.pop(queue, None)
+
+    def _judging(self, queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> Completion:
+        return self._judges[queue](handler, keep)
+
+
+class PopDelivery(ConcurrentDelivery):
+    """The messages of one popped queue on their way to workers."""
+
+    def __init__(self, queue: PopQueue[Message], way: PopWay, give_back: GiveBack) -> None:
+        super().__init__(queue, way)
+        self._give_back = give_back
+
+    def end(self) -> None:
+        """Give back what was not started: nothing has to be handled for the sake of an offset."""
+        for _, messages in self._withdrawn():
+            self._give_back(messages)

@@ -1,0 +1,91 @@
+"""What a broker says of who consumes which queues of a topic, and how.
+
+Codes: QUERY_ASSIGNMENT 400, SET_MESSAGE_REQUEST_MODE 401. Java: QueryAssignmentRequestBody,
+QueryAssignmentResponseBody, SetMessageRequestModeRequestBody. Requests have an empty map of fields.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from rocketapp.errors import ProtocolError
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire import lenient_json
+from rocketapp.wire.lenient_json import text_of
+
+PULL, POP = "PULL", "POP"
+ALL_QUEUES = -1
+"""The queue id that stands for all queues of a broker."""
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class AssignmentQuestion(NamedTuple):
+    """Asks which queues one member consumes."""
+
+    topic: str
+    group: str
+    client_id: str
+
+    def encode(self) -> bytes:
+        return _encode(
+            {
+                "clientId": self.client_id,
+                "consumerGroup": self.group,
+                "messageModel": "CLUSTERING",
+                "strategyName": "AVG",
+                "topic": self.topic,
+            }
+        )
+
+    @classmethod
+    def decode(cls, body: bytes) -> AssignmentQuestion:
+        data = lenient_json.loads(body)
+        try:
+            return cls(text_of(data["topic"]), text_of(data["consumerGroup"]), text_of(data["clientId"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ProtocolError(f"assignment question: {type(error).__name__} {error}") from None
+
+
+class Assigned(NamedTuple):
+    """One queue, and whether it is pulled or its messages are popped."""
+
+    queue: MessageQueue
+    mode: str
+
+
+def encode_assigned(found: list[Assigned] | None) -> bytes:
+    """None: the broker cannot tell."""
+    entries = None
+    if found is not None:
+        entries = [
+            {
+                "messageQueue": {
+                    "brokerName": each.queue.broker_name,
+                    "queueId": each.queue.queue_id,
+                    "topic": each.queue.topic,
+                },
+                "mode": each.mode,
+            }
+            for each in found
+        ]
+    return _encode({"messageQueueAssignments": entries})
+
+
+def decode_assigned(body: bytes) -> list[Assigned] | None:
+    """What the broker assigns; None when it cannot tell. Raises ProtocolError."""
+    data = lenient_json.loads(body)
+    try:
+        entries = data.get("messageQueueAssignments")
+        if entries is None:
+            return None
+        return [Assigned(lenient_json.queue_of(each["messageQueue"]), text_of(each["mode"])) for each in entries]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"assigned queues: {type(error).__name__} {error}") from None
+
+
+def encode_mode(topic: str, group: str, mode: str, share_queues: int) -> bytes:
+    """`share_queues`: queues of other members that each member pops as well; 0: all members pop all queues."""
+    return _encode({"consumerGroup": group, "mode": mode, "popShareQueueNum": share_queues, "topic": topic})
