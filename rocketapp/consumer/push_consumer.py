@@ -31,6 +31,7 @@ from rocketapp.model.route import TopicRoute
 from rocketapp.model.snapshot import GroupSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start
+from rocketapp.wire.requests.assignment import ALL_QUEUES
 from rocketapp.wire.requests.clients import (
     BROADCASTING,
     CLUSTERING,
@@ -275,7 +276,10 @@ class PushConsumer:
         found: dict[MessageQueue, str] = {}
         # All of them: a call that runs for long is often the cause of the other reason.
         for reasons in (group.stall_reasons.reasons(), group.orderly.waits.reasons(), group.watch.running_long()):
-            for queue, reason in reasons.items():
+            for where, reason in reasons.items():
+                # A call knows the queue of its message; a popped topic stands for all queues of a broker.
+                popped = where._replace(queue_id=ALL_QUEUES)
+                queue = popped if popped in self._rebalancer.owned else where
                 found[queue] = f"{found[queue]}; {reason}" if queue in found else reason
         return found
 

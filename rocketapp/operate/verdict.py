@@ -175,8 +175,12 @@ _MENDS: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
             "see that its broker runs and can be reached from here: locks come from it",
         ),
         (
-            r"pull failed: |offset cannot be read: ",
+            r"pull failed: |pop failed: |offset cannot be read: ",
             "see that its broker runs and can be reached from here; nothing is lost, and it goes on by itself",
+        ),
+        (
+            r"cannot be acknowledged: |to be hidden until their retry: ",
+            "see that its broker runs and can be reached from here: what is not acknowledged in time comes again",
         ),
         (
             r"to be sent back: ",

@@ -21,6 +21,10 @@ REASONS = {
     "consumer/group/beginning.py": ["no lock: "],
     "consumer/group/leases.py": ["no lock: "],
     "consumer/holding.py": [],  # those of state/pauses.py
+    "consumer/pop/acknowledging.py": [" handled message", " cannot be acknowledged: "],
+    "consumer/pop/assignment.py": ["its offset cannot be read: ", " messages are in hand, limit pop_max_messages "],
+    "consumer/pop/hiding.py": ["failed messages wait to be hidden until their retry: "],
+    "consumer/pop/popper.py": ["pop failed: "],
     "consumer/pull/puller.py": ["pull failed: ", "the slave of ", " has no messages before offset "],
     "consumer/push_consumer.py": ["its offset cannot be read: "],
     "consumer/retry/waiting.py": [" failed message", "s wait", " waits", " to be sent back: "],

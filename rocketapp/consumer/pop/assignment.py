@@ -127,7 +127,13 @@ class PopAssignment:
     async def _consume(self) -> None:
         context, config, queue = self._context, self._context.config, self._queue
         delivery = self._way.begin(queue, self._judge, self._hiding.give_back)
-        limits = QueueLimits(config.pop_max_messages, config.queue_max_bytes, None)
+        most = config.pop_max_messages
+
+        def is_full(share: float) -> str | None:
+            count = len(queue)
+            return f"{count} messages are in hand, limit pop_max_messages {most}" if count >= most * share else None
+
+        limits = QueueLimits(config.queue_max_messages + most, config.queue_max_bytes, None, is_full)
         flow = context.flow_control.open(context.group, queue, config, limits)
         popper = Popper(queue, self._subscription, delivery.deliver, flow, context, retries=self._retries)
         self._consuming, self.process_queue = (popper, delivery), queue
