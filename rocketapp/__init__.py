@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rocketapp.errors import (
         BrokerError,
         ConfigError,
+        NoReply,
         NoRouteError,
         PluginError,
         ProtocolError,
@@ -35,15 +36,19 @@ if TYPE_CHECKING:
     from rocketapp.model.policy import Breaker, Policy
     from rocketapp.model.publisher import Publisher
     from rocketapp.model.topic import Topic
+    from rocketapp.scripts.client import Client
+    from rocketapp.scripts.sync_client import SyncClient
     from rocketapp.wire.record import Message
 
 _HOMES = {
     "Breaker": "rocketapp.model.policy",
     "BrokerError": "rocketapp.errors",
+    "Client": "rocketapp.scripts.client",
     "ConfigError": "rocketapp.errors",
     "Context": "rocketapp.app.call.context",
     "DeadLetter": "rocketapp.model.outcome",
     "Message": "rocketapp.wire.record",
+    "NoReply": "rocketapp.errors",
     "NoRouteError": "rocketapp.errors",
     "Outcomes": "rocketapp.model.outcome",
     "PluginError": "rocketapp.errors",
@@ -60,6 +65,7 @@ _HOMES = {
     "SetupError": "rocketapp.errors",
     "Skip": "rocketapp.model.outcome",
     "Stop": "rocketapp.model.outcome",
+    "SyncClient": "rocketapp.scripts.sync_client",
     "Topic": "rocketapp.model.topic",
     "TopicPublisher": "rocketapp.app.publish.topic_publisher",
     "TransportError": "rocketapp.errors",
@@ -72,10 +78,12 @@ _HOMES = {
 __all__ = [
     "Breaker",
     "BrokerError",
+    "Client",
     "ConfigError",
     "Context",
     "DeadLetter",
     "Message",
+    "NoReply",
     "NoRouteError",
     "Outcomes",
     "PluginError",
@@ -92,6 +100,7 @@ __all__ = [
     "SetupError",
     "Skip",
     "Stop",
+    "SyncClient",
     "Topic",
     "TopicPublisher",
     "TransportError",

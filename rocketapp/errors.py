@@ -182,6 +182,18 @@ class SendUnknown(RocketAppError):  # noqa: N818 - an outcome, named in the publ
         return f"perhaps stored in {self.topic}: {self.reason}"
 
 
+class NoReply(RocketAppError):  # noqa: N818 - an outcome, named in the public API
+    """A request was sent and not answered in time. Whether it was handled is unknown."""
+
+    def __init__(self, topic: str, timeout: float) -> None:
+        super().__init__(topic, timeout)
+        self.topic: str = topic
+        self.timeout: float = timeout
+
+    def __str__(self) -> str:
+        return f"no reply from {self.topic} within {self.timeout:g} s"
+
+
 class StoreError(RocketAppError):
     """The embedded broker's store failed to store a message.
 

@@ -82,7 +82,7 @@ def stack_of_frame(frame: FrameType | None, home: str = "", *, most: int = 8) ->
 
 
 def calling_frame(frame: FrameType) -> FrameType:
-    """The frame outside rocketapp.app, the kit and the standard library that led to this one.
+    """The frame outside rocketapp.app, its clients for scripts, the kit and the standard library that led to this one.
 
     Installed packages count as callers: an app may be one, and what it declares is the user's wherever it lies.
     """
@@ -132,7 +132,8 @@ def _is_between(frame: FrameType) -> bool:
     """Of ours, or of what runs our coroutine for the user: `asyncio.run(app.publish(...))`."""
     filename = frame.f_code.co_filename
     is_standard = filename.startswith(("<frozen ", *_STANDARD)) and not _is_installed(filename)
-    return is_standard or frame.f_globals.get("__name__", "").startswith(("rocketapp.app.", "rocketapp.testing."))
+    ours = ("rocketapp.app.", "rocketapp.scripts.", "rocketapp.testing.")
+    return is_standard or frame.f_globals.get("__name__", "").startswith(ours)
 
 
 def _is_installed(filename: str) -> bool:

@@ -6,11 +6,12 @@ remembers anything, so two apps in one process do not meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from rocketapp.app.call.around import Around
 from rocketapp.app.call.publication import Publications
+from rocketapp.app.call.transaction import LocalPart, Transaction
 from rocketapp.app.declare.calling import called_as
 from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.declared import Declared
@@ -25,6 +26,7 @@ from rocketapp.errors import RocketAppError, SetupError
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.model.topic import Topic
+from rocketapp.wire.record import Message
 
 if TYPE_CHECKING:
     from rocketapp.app.run.lifecycle import Lifecycle
@@ -192,6 +194,64 @@ class RocketApp(Subscribing, TwoPhases):
         """`publish` for sync handlers and other threads: blocks until the answer is there."""
         return self._publishing.publish_sync(topic, body, **options)
 
+    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """Send one message and wait for what its handler answers. `answer.json()` or `answer.text()` reads it.
+
+        A handler whose function has a return annotation answers with what it returns, in whatever process it runs;
+        so does a Java consumer that replies. The keywords are those of `publish`; timeout: seconds for the send and
+        the answer together, None is `producer.send_timeout`.
+
+        Raises NoReply when no answer came in time: whether the message was handled is unknown. Else as `publish`.
+        """
+        return await self._publishing.request(topic, body, **options)
+
+    def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """`request` for sync handlers and other threads: blocks until the answer is there."""
+        return self._publishing.request_sync(topic, body, **options)
+
+    @overload
+    def transaction(
+        self, topic: Topic[T], *, cluster: str = ""
+    ) -> Callable[[Callable[[T], Awaitable[bool]]], Transaction[T]]: ...
+    @overload
+    def transaction(self, topic: str, *, cluster: str = "") -> LocalPart: ...
+
+    @called_as('transaction takes a topic: write @app.transaction("the-topic")')
+    def transaction(self, topic: str | Topic[Any], *, cluster: str = "") -> Any:
+        """Make an async function the local part of a transaction that a message belongs to.
+
+        The function takes what is published and says True (consumers get the message) or False (they never see it).
+        `await place(order, tag="paid")` sends the message and calls the function. `@place.check` stands above the async
+        function that says how a transaction has ended, when the broker was not told: it gets the payload, or the
+        Message, and may say None: not known yet.
+        cluster: one of `RocketApp(clusters=...)`, or "" for the unnamed one.
+
+        Needs brokers of Apache RocketMQ: the embedded one refuses half messages. Raises SetupError for a second one of
+        the same topic: a broker that asks names the topic alone.
+        """
+        place = place_of_call()
+
+        def decorate(function: Callable[[T], Awaitable[bool]]) -> Transaction[T]:
+            self._refuse_when_running("transaction")
+            made = Transaction(
+                topic,
+                function,
+                cluster=cluster,
+                publishing=self._publishing,
+                payloads=self._declared.payloads,
+                place=place,
+            )
+            for other in self._declared.transactions:
+                if (other.topic_name, other.cluster) == (made.topic_name, made.cluster):
+                    raise SetupError(
+                        made.place,
+                        f"topic {made.topic_name!r} has a transaction at {other.place} already: use that one",
+                    )
+            self._declared.transactions.append(made)
+            return made
+
+        return decorate
+
     @overload
     def publisher(self, topic: Topic[T]) -> TopicPublisher[T]: ...
     @overload
@@ -258,6 +318,8 @@ class RocketApp(Subscribing, TwoPhases):
 
     def _check_complete(self) -> None:
         self._publications.check()
+        for transaction in self._declared.transactions:
+            transaction.check_complete()
 
     def _may_declare(self, what: str) -> None:
         self._refuse_when_running(what)

@@ -27,3 +27,8 @@ class ProducerConfig:
     topic_queues: int = option(
         4, "Queues of a topic that a publish creates.", java="defaultTopicQueueNums", least=1, most=65535
     )
+    latency_fault: bool = option(
+        False,
+        "Whether brokers that answered sends slowly or not at all are passed over for a while.",
+        java="sendLatencyFaultEnable",
+    )

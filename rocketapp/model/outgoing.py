@@ -27,6 +27,10 @@ class Outgoing:
     """1 to 18, or 0 for none."""
     queue: MessageQueue | None = None
     """A fixed queue instead of a chosen one."""
+    half: bool = False
+    """Stored, but seen by no consumer until its transaction is committed."""
+    marks: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    """Properties that RocketMQ gives a meaning, which users may not set: those of a request, for example."""
 
 
 class SendStatus(Enum):
@@ -48,5 +52,5 @@ class SendResult:
     """The broker's id: address and physical offset."""
     queue: MessageQueue
     queue_offset: int
-    """Of a delayed message: its offset in the schedule topic."""
+    """Of a delayed message: its offset in the schedule topic. Of a half message: that in the topic of half messages."""
     status: SendStatus = SendStatus.OK

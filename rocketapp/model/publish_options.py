@@ -32,6 +32,13 @@ class SendOptions(MessageOptions, total=False):
     """The name of the cluster to send to; None is the unnamed one."""
 
 
+class TransactionOptions(MessageOptions, total=False):
+    """A call of what `@app.transaction` made takes these."""
+
+    timeout: float | None
+    """Seconds that the half message may take in total; None is `producer.send_timeout`."""
+
+
 class PublishOptions(SendOptions, total=False):
     """`publish` and `publish_sync` take these."""
 

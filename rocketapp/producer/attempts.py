@@ -30,6 +30,7 @@ from rocketapp.model.event import Observe, SendAttemptFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.producer.targets import Targets
+from rocketapp.state.broker_latency import BrokerLatency
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.requests.send import SendRequest
@@ -79,6 +80,8 @@ class PreparedSend:
     reconsume_times: int = 0
     max_reconsume_times: int | None = None
     batch: bool = False
+    reply: bool = False
+    """Whether it answers a request: brokers hand it to the client that asked."""
 
 
 class Choose(Protocol):
@@ -121,7 +124,10 @@ class Attempts:
         group: str,
         retries: int,
         topic_queues: int,
+        latency: BrokerLatency | None = None,
     ) -> None:
+        """`latency`: is told how long every send to a broker took."""
+        self._latency = latency
         self._client, self._targets, self._clock, self._observe = client, targets, clock, observe
         self._group, self._retries, self._topic_queues = group, retries, topic_queues
 
@@ -149,9 +155,13 @@ class Attempts:
                 now = loop.time()
                 stored = await self._attempt(prepared, queue, now + (end - now) / (left + 1) if shares else end)
             except _AttemptError as problem:
+                if self._latency is not None and avoid is not None and not problem.is_permanent:
+                    self._latency.failed(avoid, loop.time())
                 problems.append(problem)
                 self._observe(SendAttemptFailed(self._group, prepared.topic, avoid or "", problem.reason))
             else:
+                if self._latency is not None:
+                    self._latency.sent(avoid, loop.time() - now, loop.time())
                 self._targets.stored(prepared.topic)
                 return stored
         raise _verdict(prepared.topic, problems)
@@ -162,7 +172,7 @@ class Attempts:
         try:
             queue = choose(await self._queues(prepared.topic, end), None)
             connection = await self._connection(prepared.topic, queue, end)
-            connection.send_one_way(command(self._request(prepared, queue), prepared.body))
+            connection.send_one_way(command(self._request(prepared, queue), prepared.body, reply=prepared.reply))
         except (_AttemptError, ConnectionLostError, ProtocolError) as error:
             raise SendRefused(prepared.topic, str(error)) from None
         self._targets.stored(prepared.topic)
@@ -199,7 +209,8 @@ class Attempts:
         connection = await self._connection(prepared.topic, queue, end)
         left = end - asyncio.get_running_loop().time()
         try:
-            sent = await send(connection, self._request(prepared, queue), prepared.body, left)
+            request = self._request(prepared, queue)
+            sent = await send(connection, request, prepared.body, left, reply=prepared.reply)
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 self._targets.failed(prepared.topic)

@@ -45,8 +45,8 @@ class BatchSequence:
 
 
 def may_share(message: Outgoing) -> bool:
-    """Brokers neither delay nor retry what is inside a batch."""
-    return not message.delay_level and not is_retry_topic(message.topic)
+    """Brokers neither delay nor retry what is inside a batch, nor do they hold it back or answer it."""
+    return not (message.delay_level or message.half or message.marks or is_retry_topic(message.topic))
 
 
 def batch_sequences(

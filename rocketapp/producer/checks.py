@@ -29,6 +29,8 @@ def problem_of(message: Outgoing, max_message_bytes: int) -> str | None:
     level = message.delay_level
     if level != 0 and not (is_whole(level) and 1 <= level <= len(DELAY_SECONDS)):
         return f"delay level {message.delay_level}: 1 to {len(DELAY_SECONDS)} are legal, 0 is none"
+    if message.half and level:
+        return "a message of a transaction cannot be delayed: it is held back until the commit"
     if message.queue is not None and message.queue.topic != message.topic:
         return f"queue {message.queue} belongs to another topic"
     return _properties_problem(message)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from random import Random
 from typing import Any
@@ -24,17 +26,22 @@ from rocketapp.errors import (
     SendUnknown,
 )
 from rocketapp.model.event import Observe
-from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Accepted, Attempts, Choose, PreparedSend
 from rocketapp.producer.batches import BatchSequence, Item, batch_sequences, may_share
 from rocketapp.producer.checks import problem_of, properties_size_problem
-from rocketapp.producer.selection import RoundRobin, queue_of_key
+from rocketapp.producer.requests import Requests
+from rocketapp.producer.selection import ByKey, Fixed, InTurn, RoundRobin, Usable
 from rocketapp.producer.targets import Targets
+from rocketapp.producer.transactions import Transactions
+from rocketapp.state.broker_latency import BrokerLatency
 from rocketapp.wire import properties as names
 from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.compression import compress, sys_flag_of
+from rocketapp.wire.layout import TRANSACTION_PREPARED
 from rocketapp.wire.message_id import UniqueIds
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.replies import reply_to
 
 AT_ONCE = 64
 """Most requests of one `send_many` that are under way."""
@@ -52,11 +59,14 @@ class Producer:
         clock: Clock,
         random: Random,
         observe: Observe,
+        max_inflated_bytes: int = 16_777_216,
     ) -> None:
+        """`max_inflated_bytes`: the most that a compressed reply may inflate to."""
         self._client, self._config, self._group, self._clock = client, config, group, clock
         self._turns = RoundRobin(random)
         self._ids = UniqueIds(ip_bytes(client.client_ip), client.pid, random.getrandbits(32))
         self._targets = Targets(client, config.topic_queues)
+        self._latency = BrokerLatency() if config.latency_fault else None
         self._attempts = Attempts(
             client,
             self._targets,
@@ -65,7 +75,16 @@ class Producer:
             group=group,
             retries=config.retries,
             topic_queues=config.topic_queues,
+            latency=self._latency,
         )
+        self.transactions: Transactions = Transactions(
+            client, group=group, observe=observe, max_inflated_bytes=max_inflated_bytes
+        )
+        """The ends of transactions that were begun with a half message."""
+        self.requests: Requests = Requests(
+            client, observe=observe, random=random, max_inflated_bytes=max_inflated_bytes
+        )
+        """The requests that wait for their reply."""
 
     def __repr__(self) -> str:
         return f"<Producer {self._group} of {self._client.client_id}>"
@@ -80,6 +99,8 @@ class Producer:
         self._client.register_producer(self._group)
 
     async def stop(self) -> None:
+        await self.transactions.stop()
+        self.requests.stop()
         self._targets.release()
         await self._client.unregister_producer(self._group)
 
@@ -91,6 +112,8 @@ class Producer:
 
     async def send_one_way(self, message: Outgoing) -> None:
         """Send without an answer: it may be lost. SendRefused when it could not be written."""
+        if message.half:
+            raise SendRefused(message.topic, "a transaction needs the answer of the broker", True)
         _, prepared = self._prepare(message)
         await self._attempts.post(prepared, self._chooser(message), self._config.send_timeout)
 
@@ -122,8 +145,26 @@ class Producer:
             reconsume_times=reconsume_times,
             max_reconsume_times=max_reconsume_times,
         )
-        choose = _InTurn(self._turns, prefer=broker_name)
+        choose = InTurn(self._turns, prefer=broker_name, usable=self._usable_now())
         return _result(message_id, await self._attempts.send(prepared, choose, timeout or self._config.send_timeout))
+
+    async def reply(
+        self, request: Message, body: bytes, properties: Mapping[str, str], *, timeout: float | None = None
+    ) -> None:
+        """Answer a request; returns when the client that asked has the answer.
+
+        SendRefused: it is not a request. SendUnknown: no broker said that the client has it, which may be gone or have
+        waited no longer.
+        """
+        to = reply_to(request.properties)
+        if to is None:
+            raise SendRefused(request.topic, f"{request} is no request: it does not say where a reply goes", True)
+        message = Outgoing(topic=to.topic, body=body, properties=properties, marks=to.marks)
+        _, prepared = self._prepare(message)
+        # The client that asked is connected to the broker that took its request.
+        broker_name = None if request.queue is None else request.queue.broker_name
+        choose = InTurn(self._turns, prefer=broker_name)
+        await self._attempts.send(replace(prepared, reply=True), choose, timeout or self._config.send_timeout)
 
     async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
         """Results in the order of the messages.
@@ -152,9 +193,13 @@ class Producer:
         if problem := problem_of(message, self._config.max_message_bytes):
             raise SendRefused(message.topic, problem, True)
         message_id = self._ids.next(self._clock.now())
-        properties = self._encoded(message.topic, _properties(message, message_id)).decode()
+        properties = _properties(message, message_id)
         body, sys_flag = self._compressed(message.body)
-        return message_id, PreparedSend(topic=message.topic, body=body, properties=properties, sys_flag=sys_flag)
+        if message.half:
+            properties[names.TRAN_MSG], properties[names.PGROUP] = "true", self._group
+            sys_flag |= TRANSACTION_PREPARED
+        encoded = self._encoded(message.topic, properties).decode()
+        return message_id, PreparedSend(topic=message.topic, body=body, properties=encoded, sys_flag=sys_flag)
 
     def _compressed(self, body: bytes) -> tuple[bytes, int]:
         kind = self._config.compression
@@ -174,8 +219,14 @@ class Producer:
 
     def _chooser(self, message: Outgoing) -> Choose:
         if message.queue is not None:
-            return _Fixed(message.queue)
-        return _InTurn(self._turns) if message.order_key is None else _ByKey(message.order_key)
+            return Fixed(message.queue)
+        return InTurn(self._turns, usable=self._usable_now()) if message.order_key is None else ByKey(message.order_key)
+
+    def _usable_now(self) -> Usable | None:
+        """Which brokers are not passed over now; None when that is not asked for."""
+        if self._latency is None:
+            return None
+        return partial(self._latency.is_available, now=asyncio.get_running_loop().time())
 
     # Many messages.
 
@@ -199,7 +250,9 @@ class Producer:
     async def _send_sequence(
         self, sequence: BatchSequence, messages: Sequence[Outgoing], results: list[SendResult | None]
     ) -> None:
-        choose: Choose = _InTurn(self._turns) if sequence.queue is None else _Fixed(sequence.queue)
+        choose: Choose = (
+            InTurn(self._turns, usable=self._usable_now()) if sequence.queue is None else Fixed(sequence.queue)
+        )
         for batch in sequence.batches:
             if len(batch) == 1:
                 # Alone it may be compressed, and its properties are its own for every broker.
@@ -220,46 +273,6 @@ class Producer:
                 results[item.index] = result
 
 
-class _Fixed:
-    """This queue and no other."""
-
-    moves = False
-
-    def __init__(self, queue: MessageQueue) -> None:
-        self._queue = queue
-
-    def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
-        return self._queue
-
-
-class _ByKey:
-    """The key's queue, and the same again for every further attempt."""
-
-    moves = False
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-        self._queue: MessageQueue | None = None
-
-    def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
-        if self._queue is None:
-            self._queue = queue_of_key(self._key, queues)
-        return self._queue
-
-
-class _InTurn:
-    """The next queue, and one on another broker after a failure."""
-
-    moves = True
-
-    def __init__(self, turns: RoundRobin, prefer: str | None = None) -> None:
-        self._turns, self._prefer = turns, prefer
-
-    def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
-        preferred = [queue for queue in queues if queue.broker_name == self._prefer] if avoid is None else []
-        return self._turns.next(preferred or queues, avoid)
-
-
 def _properties(message: Outgoing, message_id: str) -> dict[str, str]:
     """In the order in which a Java HashMap happens to list them: frames compare equal."""
     properties = {names.KEYS: " ".join(message.keys)} if message.keys else {}
@@ -270,6 +283,7 @@ def _properties(message: Outgoing, message_id: str) -> dict[str, str]:
         properties[names.DELAY] = str(message.delay_level)
     if message.tag:
         properties[names.TAGS] = message.tag
+    properties.update(message.marks)
     return properties
 
 

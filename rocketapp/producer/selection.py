@@ -6,13 +6,16 @@ With an order key: always to the same queue, also after failures, as long as the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, is_retry_topic
 from rocketapp.model.route import TopicRoute
 from rocketapp.wire.java import string_hash
+
+Usable = Callable[[str], bool]
+"""Whether a broker, by its name, is not passed over now."""
 
 
 def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
@@ -51,9 +54,13 @@ class RoundRobin:
         self._random = random
         self._turns: dict[str, int] = {}
 
-    def next(self, queues: Sequence[MessageQueue], avoid: str | None = None) -> MessageQueue:
-        """The next of these queues; not on the broker `avoid` if others have some."""
+    def next(
+        self, queues: Sequence[MessageQueue], avoid: str | None = None, usable: Usable | None = None
+    ) -> MessageQueue:
+        """The next of these queues; on none of the broker `avoid`, and on a `usable` one, as far as there are such."""
         others = [queue for queue in queues if queue.broker_name != avoid] if avoid is not None else queues
+        if usable is not None:
+            others = [queue for queue in others if usable(queue.broker_name)] or others
         candidates = others or queues
         topic = candidates[0].topic
         turn = self._turns.get(topic)
@@ -61,3 +68,43 @@ class RoundRobin:
             turn = self._random.randrange(1 << 30)
         self._turns[topic] = turn + 1
         return candidates[turn % len(candidates)]
+
+
+class Fixed:
+    """This queue and no other."""
+
+    moves = False
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self._queue = queue
+
+    def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
+        return self._queue
+
+
+class ByKey:
+    """The key's queue, and the same again for every further attempt."""
+
+    moves = False
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._queue: MessageQueue | None = None
+
+    def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
+        if self._queue is None:
+            self._queue = queue_of_key(self._key, queues)
+        return self._queue
+
+
+class InTurn:
+    """The next queue, and one on another broker after a failure."""
+
+    moves = True
+
+    def __init__(self, turns: RoundRobin, prefer: str | None = None, usable: Usable | None = None) -> None:
+        self._turns, self._prefer, self._usable = turns, prefer, usable
+
+    def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
+        preferred = [queue for queue in queues if queue.broker_name == self._prefer] if avoid is None else []
+        return self._turns.next(preferred or queues, avoid, self._usable)

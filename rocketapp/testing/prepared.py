@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,16 @@ from rocketapp.app.run.periodic import Periodic
 from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.run.user_code import UserCode
 from rocketapp.app.settings.settings import Settings
+from rocketapp.errors import SetupError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
+from rocketapp.producer.producer import Producer
 from rocketapp.testing.records import Published, published_of
 from rocketapp.testing.stage import settings_of
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.replies import reply_to
 
 
 @dataclass(slots=True)
@@ -103,6 +107,12 @@ class _Collecting:
     def sender(self, cluster: str) -> _Sender:
         return _Sender(self, cluster)
 
+    def replying(self, cluster: str) -> _Sender:
+        return _Sender(self, cluster)
+
+    def producer(self, cluster: str) -> Producer:
+        raise SetupError("", "a handler is called without a cluster: it cannot ask, nor begin a transaction")
+
 
 class _Sender:
     """The producer of one cluster."""
@@ -121,3 +131,10 @@ class _Sender:
 
     async def send_one_way(self, message: Outgoing) -> None:
         await self.send(message)
+
+    async def reply(
+        self, request: Message, body: bytes, properties: Mapping[str, str], *, timeout: float | None = None
+    ) -> None:
+        to = reply_to(request.properties)
+        topic = request.topic if to is None else to.topic
+        await self.send(Outgoing(topic=topic, body=body, properties=properties))

@@ -24,9 +24,15 @@ _SYSTEM_PREFIXES = ("rmq_sys_", "CID_RMQ_SYS_")
 _OF_GROUPS = (RETRY_PREFIX, DLQ_PREFIX)
 _NAMED = frozenset({"topic", "originTopic", "consumerGroup", "producerGroup", "group", "groupName"})
 """Fields and JSON members that hold such a name."""
-_SENDS = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+_REPLIES = "_REPLY_TOPIC"
+"""The end of a RocketMQ cluster's own topic of replies: all namespaces share it."""
+_SENDS = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2})
 _SEND_NAMED = ("a", "b")
 """Producer group and topic, in the short names of a send."""
+_NAMING = f"(?:{properties.RETRY_TOPIC}|{properties.PGROUP})\x01"
+"""Properties that hold such a name: the topic of a retry, and the producer group of a half message."""
+_RECORDS = frozenset({RequestCode.CONSUME_MESSAGE_DIRECTLY, RequestCode.CHECK_TRANSACTION_STATE})
+"""Requests of brokers whose body is a stored message."""
 _BODIES = frozenset(
     {
         RequestCode.HEART_BEAT,
@@ -52,8 +58,8 @@ class Namespace:
         self._mark = f"{name}%"
         self._in_json = [(f'"{prefix}{self._mark}'.encode(), f'"{prefix}'.encode()) for prefix in ("", *_OF_GROUPS)]
         mark = re.escape(self._mark)
-        self._in_sent = re.compile(rf"(^|\x02)({properties.RETRY_TOPIC}\x01)(?!{mark})")
-        self._in_stored = re.compile(rf"({properties.RETRY_TOPIC}\x01){mark}({_LEGAL})".encode())
+        self._in_sent = re.compile(rf"(^|\x02)({_NAMING})(?!{mark})")
+        self._in_stored = re.compile(rf"({_NAMING}){mark}({_LEGAL})".encode())
         # Records keep their sizes: what becomes free is filled with ends of entries, which say nothing.
         self._bare_stored = rb"\1\2" + b"\x02" * len(self._mark.encode())
 
@@ -64,6 +70,8 @@ class Namespace:
         """The name on the wire. One that is in the namespace already stays as it is."""
         prefix, bare = _split(name)
         if not bare or bare in _SYSTEM_TOPICS or bare.startswith((*_SYSTEM_PREFIXES, self._mark)):
+            return name
+        if bare.endswith(_REPLIES):
             return name
         return f"{prefix}{self._mark}{bare}"
 
@@ -94,13 +102,15 @@ class Namespace:
         if received.fields:
             received.fields = _changed(received.fields, self.bare)
         body = received.body
+        if request is None and received.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return  # its body is a user's, whatever it looks like
         if body[:1] in (b"{", b"["):
             for wrapped, bare in self._in_json:
                 body = body.replace(wrapped, bare)
             received.body = body
         elif body and request is not None and _is_of_group(request):
             received.body = self._in_stored.sub(self._bare_stored, body)
-        elif body and request is None and received.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
+        elif body and request is None and received.code in _RECORDS:
             received.body = self._bare_record(body)
 
     def _where_popped(self, fields: dict[str, str]) -> str:
@@ -117,7 +127,7 @@ class Namespace:
         return encode_record(record._replace(topic=self.bare(record.topic)))
 
     def _sent_properties(self, encoded: str) -> str:
-        """A copy for a retry names its topic, as brokers name it that make such copies."""
+        """A copy for a retry names its topic as brokers name it that make such copies; a half message its group."""
         wrapped = self._in_sent.sub(rf"\1\g<2>{self._mark}", encoded)
         if f"{properties.INSTANCE_ID}\x01" in wrapped:
             return wrapped

@@ -19,11 +19,13 @@ PUBLIC = {
     "RocketApp", "Router", "Message", "Context", "Publisher", "TypeByTag", "TypeByProperty", "Topic", "TopicPublisher",
     # What a handler says, and what publishing answers.
     "Retry", "Skip", "DeadLetter", "Stop", "Outcomes", "Policy", "Breaker", "SendResult",
+    # What talks to a cluster without an app.
+    "Client", "SyncClient",
     # What a plugin writes.
     "hookimpl", "Wrapper",
     # What a user catches.
     "RocketAppError", "ConfigError", "SetupError", "PluginError", "ProtocolError", "TransportError", "BrokerError",
-    "NoRouteError", "SendRefused", "SendUnknown",
+    "NoRouteError", "NoReply", "SendRefused", "SendUnknown",
 }  # fmt: skip
 
 OF_TESTING = {

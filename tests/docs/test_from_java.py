@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from rocketapp import Message, RocketApp
+from rocketapp import Message
 from rocketapp.app.declare.options import SubscribeOptions
 from tests.docs.java_settings import PAGE, of_java, with_tables
 
@@ -35,8 +35,6 @@ def test_the_members_of_a_message_exist() -> None:
     ("told", "options"),
     [
         ("manual commits", SubscribeOptions.__annotations__.keys() & {"commit"}),
-        ("transactional messages", {name for name in ("transaction",) if hasattr(RocketApp, name)}),
-        ("request and reply", {name for name in ("request",) if hasattr(RocketApp, name)}),
     ],
 )
 def test_what_is_said_to_be_missing_is(told: str, options: set[str]) -> None:

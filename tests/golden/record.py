@@ -2,7 +2,7 @@
 
 A proxy stands between the two and keeps the first frame of each kind, in both directions. The result, `frames.json`,
 is the witness of `rocketapp.wire`: both of our ends share that code, and a misreading would agree with itself. The
-frames are committed; record again only to take in a newer RocketMQ.
+frames are committed; record again only to take in a newer RocketMQ, or some by name: `... record push_reply`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import shutil
 import socket
 import struct
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -33,7 +34,9 @@ KINDS = {
     34: "heartbeat",
     35: "unregister",
     36: "send_back",
+    37: "end_transaction",
     38: "member_list",
+    39: "check_transaction",
     40: "group_changed",
     41: "lock",
     42: "unlock",
@@ -42,6 +45,8 @@ KINDS = {
     202: "topic_stats",
     310: "send_v2",
     320: "send_batch",
+    325: "send_reply",
+    326: "push_reply",
 }
 
 
@@ -90,6 +95,8 @@ class Recorder:
         name = KINDS[head.code]
         if name == "heartbeat" and b'"groupName":"golden_' in frame:
             name = "heartbeat_consumer"
+        if name == "end_transaction" and b'"fromTransactionCheck":"true"' in frame:
+            name = "end_transaction_asked"
         if name == "commit_offset" and not head.flag & 2:
             name = "commit_offset_answered"
         return f"{name}_binary" if head.binary else name
@@ -131,6 +138,7 @@ class Proxy:
 def _converse(java: JavaClient) -> None:
     """Make the client say everything once."""
     java.create_topic("GoldenTopic", 2)
+    java.create_topic("GoldenAsked", 1)
     java.send(
         "GoldenTopic",
         {
@@ -151,6 +159,11 @@ def _converse(java: JavaClient) -> None:
     orderly = java.consume("GoldenTopic", "golden_orderly", orderly=True)
     wait_until(lambda: len(orderly.bodies()) >= 3, within=40, what="the orderly consumer sees three messages")
     wait_until(lambda: len(concurrent.bodies()) >= 2, within=60, what="the concurrent consumer sees its retries")
+    java.reply("GoldenAsked", "golden_replier", "re: ")
+    java.request("GoldenAsked", "a question", timeout=60)
+    java.transaction("GoldenTopic", "committed", group="golden_producer", local="commit")
+    java.transaction("GoldenTopic", "asked about", group="golden_producer", local="unknown", check="rollback")
+    wait_until(lambda: java.checked("golden_producer"), within=60, what="the broker asks how the transaction ended")
     java.offsets("GoldenTopic", "golden_concurrent")
     java.stop_consumers()
 
@@ -179,7 +192,8 @@ def record(apache: Apache, home: Path) -> Recorder:
     return recorder
 
 
-def main() -> None:
+def main(only: list[str]) -> None:
+    """Record all kinds of exchanges, or take in only those whose names begin with one of `only`."""
     home = Path(tempfile.mkdtemp(prefix="rocketapp-golden-"))
     apache = Apache(home / "apache")
     try:
@@ -189,9 +203,13 @@ def main() -> None:
         shutil.rmtree(home, ignore_errors=True)
     absent = set(KINDS.values()) - {"commit_offset", "query_offset"} - recorder.kept.keys()
     assert not absent, f"never said: {sorted(absent)}"
-    FRAMES.write_text(json.dumps(recorder.kept, indent=1, sort_keys=True) + "\n")
-    print(f"{len(recorder.kept)} exchanges, {FRAMES.stat().st_size} bytes in {FRAMES}")
+    kept = recorder.kept
+    if only:
+        fresh = {name: frames for name, frames in kept.items() if name.startswith(tuple(only))}
+        kept = json.loads(FRAMES.read_text()) | fresh
+    FRAMES.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    print(f"{len(kept)} exchanges, {FRAMES.stat().st_size} bytes in {FRAMES}")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

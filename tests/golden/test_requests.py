@@ -15,11 +15,22 @@ from rocketapp.wire.java import tags_code
 from rocketapp.wire.layout import decode_record, encode_record
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.record import decode_records
-from rocketapp.wire.requests import clients, locks, offsets, pull, routes, send, send_back, statistics
+from rocketapp.wire.requests import (
+    clients,
+    locks,
+    offsets,
+    pull,
+    replies,
+    routes,
+    send,
+    send_back,
+    statistics,
+    transactions,
+)
 from tests.golden.frames import frame, request, response
 
 TOPIC, BROKER = "GoldenTopic", "broker-a"
-OURS_ONLY_WHEN_ASKED = {"bname", "unitMode", "k", "committed", "boundaryType"}
+OURS_ONLY_WHEN_ASKED = {"bname", "unitMode", "k", "committed", "boundaryType", "reconsumeTimes"}
 """Fields with a default at the broker that the Java client writes and we may leave out."""
 
 
@@ -68,6 +79,11 @@ HEADERS: list[tuple[str, Callable[[Any], Any]]] = [
     ("unregister_binary", clients.UnregisterRequest.from_fields),
     ("member_list", clients.MemberListRequest.from_fields),
     ("group_changed", clients.GroupChanged.from_fields),
+    ("end_transaction", transactions.EndTransaction.from_fields),
+    ("end_transaction_asked", transactions.EndTransaction.from_fields),
+    ("check_transaction", transactions.CheckTransaction.from_fields),
+    ("send_reply", send.SendRequest.from_fields),
+    ("push_reply", replies.PushReply.from_fields),
     ("route", routes.RouteRequest.from_fields),
 ]
 
@@ -245,3 +261,26 @@ def test_one_way_requests_are_marked_so() -> None:
     assert request("commit_offset").is_one_way
     assert not request("pull").is_one_way
     assert frame("group_changed", "request")[4] == 0
+
+
+def test_a_half_message_is_ended_where_it_is_and_a_question_is_answered_where_it_asks() -> None:
+    ended = transactions.EndTransaction.from_fields(request("end_transaction").fields)
+    assert (ended.group, ended.topic, ended.decision, ended.from_check) == ("golden_producer", TOPIC, 8, False)
+    assert ended.transaction_id == ended.message_id
+    question = request("check_transaction")
+    asked = transactions.CheckTransaction.from_fields(question.fields)
+    (half,) = decode_records(question.body, None)
+    assert (half.body, half.topic, half.properties["PGROUP"]) == (b"asked about", TOPIC, "golden_producer")
+    answered = transactions.EndTransaction.from_fields(request("end_transaction_asked").fields)
+    assert asked.end("golden_producer", 12, half.message_id) == answered
+
+
+def test_a_reply_says_which_request_it_answers() -> None:
+    sent = send.SendRequest.from_command(request("send_reply"))
+    carried = properties.decode(sent.properties.encode())
+    push = request("push_reply")
+    (reply,) = decode_records(encode_record(replies.PushReply.from_fields(push.fields).record(push.body)), None)
+    assert reply.body == request("send_reply").body == b"re: a question"
+    assert sent.topic == replies.reply_topic("DefaultCluster")
+    assert carried.keys() >= {"CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "MSG_TYPE"}
+    assert {name: reply.properties[name] for name in carried} == carried

@@ -147,6 +147,30 @@ class JavaClient:
         self._consumers.append(consumer)
         return consumer
 
+    def request(self, topic: str, text: str, *, timeout: float = 10.0) -> dict[str, Any]:
+        """Ask, and wait for the reply: a message as `read` shows it. A missing reply is a JavaError."""
+        reply: dict[str, Any] = self._call("request", topic=topic, text=text, timeout_ms=int(timeout * 1000))
+        reply["body"] = base64.b64decode(reply["body"])
+        return reply
+
+    def reply(self, topic: str, group: str, prefix: str) -> None:
+        """Start a consumer that answers every request with the prefix and the request's body."""
+        name = f"consumer{next(self._names)}"
+        client_id = self._call("reply", name=name, topic=topic, group=group, prefix=prefix)
+        self._consumers.append(JavaConsumer(self._peer, name, client_id))
+
+    def transaction(self, topic: str, text: str, *, group: str, local: str, check: str = "unknown") -> str:
+        """Send a half message and end it as `local` says: commit, rollback or unknown. `check` answers brokers."""
+        return str(self._call("transaction", topic=topic, text=text, group=group, local=local, check=check))
+
+    def join_transactions(self, topic: str, *, group: str, check: str) -> None:
+        """Be a member of a producer group that answers brokers for it."""
+        self._call("transaction_member", topic=topic, group=group, check=check)
+
+    def checked(self, group: str) -> list[str]:
+        """The bodies of the half messages that brokers have asked this JVM about."""
+        return list(self._call("checked", group=group))
+
     def create_topic(self, topic: str, queues: int) -> None:
         self._call("create_topic", topic=topic, queues=queues, timeout=120)
 

@@ -99,3 +99,14 @@ app.exception_handler("KeyError")  # E: arg-type
 app.middleware(also=5)  # E: call-overload
 app.options("shop")  # E: arg-type
 RocketApp("shop", options=5)  # E: arg-type
+
+
+@app.transaction("orders")
+async def placed(order: Order) -> bool:
+    return True
+
+
+async def transactions(order: Order) -> None:
+    await placed("text")  # E: arg-type
+    app.transaction("orders")(len)  # E: arg-type
+    app.request_sync("orders", b"", keys=5)  # E: arg-type

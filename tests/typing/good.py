@@ -10,6 +10,7 @@ import msgspec
 
 from rocketapp import (
     Breaker,
+    Client,
     Context,
     DeadLetter,
     Message,
@@ -24,6 +25,7 @@ from rocketapp import (
     SendUnknown,
     Skip,
     Stop,
+    SyncClient,
     Topic,
     TopicPublisher,
     TypeByProperty,
@@ -260,3 +262,39 @@ named = RocketApp("money", options=("cash", ShopOptions))
 def limits() -> None:
     assert_type(money.options(ShopOptions), ShopOptions)
     assert_type(money.options(ShopOptions).limit, float)
+
+
+@app.transaction(orders)
+async def place(order: Order) -> bool:
+    return order.amount > 0
+
+
+@place.check
+async def is_placed(order: Order) -> bool | None:
+    return None
+
+
+@app.transaction("names")
+async def name_it(name: str) -> bool:
+    return bool(name)
+
+
+@name_it.check
+async def is_named(message: Message) -> bool:
+    return True
+
+
+async def a_transaction_takes_what_is_published(order: Order) -> None:
+    assert_type(await place(order, tag="new", timeout=5), SendResult | None)
+    assert_type(await name_it(order.id), SendResult | None)
+    assert_type(await app.request(orders, order, timeout=2), Message)
+
+
+async def scripts(order: Order) -> None:
+    async with Client("127.0.0.1:9876") as client:
+        assert_type(await client.publish(orders, order), SendResult)
+        async for message in client.messages("orders", tags="new", start="first", idle=1):
+            assert_type(message, Message)
+    with SyncClient("127.0.0.1:9876") as plain:
+        assert_type(plain.request(orders, order), Message)
+        assert_type([one.text() for one in plain.messages("orders", idle=1.5)], list[str])

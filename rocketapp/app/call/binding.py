@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from rocketapp.app.call.answering import answering, answers
 from rocketapp.app.call.around import Around, fold_around
 from rocketapp.app.call.context import context_of, publisher_of
 from rocketapp.app.call.provided import Part, async_call, getter, sync_call
@@ -72,6 +73,8 @@ class Binding:
         if self.publication is not None:
             own = publisher_of(subscription, publishing)
             call = published(call, self.publication, own, is_async=self.is_async)
+        elif not self.batch and answers(self.function):
+            call = answering(call, publishing.to(subscription.cluster), is_async=self.is_async)
         return fold_around(call, subscription, self.around)
 
     def _bare_call(self, subscription: Subscription, publishing: Publishing) -> Call:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
+from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.lifecycle_hooks import HookFunction
 from rocketapp.app.declare.registry import Registry
 from rocketapp.app.inject.arguments import ArgumentSources
@@ -137,6 +138,7 @@ class Declared:
         self.lifecycle_hooks: list[HookFunction] = []
         self.publishers: list[Topic[Any]] = []
         """The topics of `app.publisher`, each once, as far as they were declared before the start."""
+        self.transactions: list[Transaction[Any]] = []
         providers = None
         if container is not None:
             from rocketapp.app.inject.providers import ContainerProviders, instance_of

@@ -10,7 +10,7 @@ from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.model.names import DELAY_SECONDS, delay_level, delay_level_at_least
 from rocketapp.model.numbers import is_number
 from rocketapp.model.outgoing import Outgoing
-from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions
+from rocketapp.model.publish_options import MessageOptions, PublishOptions, TransactionOptions
 
 PLAIN = Payloads()
 """Without plugins and upcasters."""
@@ -55,7 +55,7 @@ def _level(delay: float | None, rounding: str | None) -> int:
     return delay_level_at_least(delay)
 
 
-def timeout_of(options: PublishOptions) -> float | None:
+def timeout_of(options: PublishOptions | TransactionOptions) -> float | None:
     """Raises TypeError or ValueError for a timeout that is not a number of seconds above 0."""
     timeout = options.get("timeout")
     _check("timeout", timeout, timeout is None or is_number(timeout), "seconds as a number, or None")
@@ -64,7 +64,7 @@ def timeout_of(options: PublishOptions) -> float | None:
     return timeout
 
 
-def check_names(function: str, options: SendOptions, known: type[SendOptions]) -> None:
+def check_names(function: str, options: MessageOptions, known: type[MessageOptions]) -> None:
     """Raises TypeError for a keyword that the function does not take, and names those that it takes."""
     names = known.__annotations__
     if not options.keys() <= names.keys():

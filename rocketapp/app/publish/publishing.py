@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
 
@@ -17,13 +17,16 @@ from rocketapp.app.places import place_of_call
 from rocketapp.app.publish.messages import PLAIN, check_names, outgoing, timeout_of
 from rocketapp.errors import SendUnknown, SetupError
 from rocketapp.model.outgoing import Outgoing, SendResult
-from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions
+from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions, TransactionOptions
 from rocketapp.model.topic import Topic
 
 if TYPE_CHECKING:
+    from rocketapp.producer.producer import Producer
+    from rocketapp.producer.transactions import Transactions
     from rocketapp.wire.record import Message
 
 T = TypeVar("T")
+R = TypeVar("R")
 CORRELATION_ID: Final = "rocketapp.correlation_id"
 """The property that messages have in common which follow from one first message: its message id, or a given one."""
 _ANSWER_GRACE = 5.0
@@ -40,6 +43,14 @@ class Sender(Protocol):
     async def send_one_way(self, message: Outgoing) -> None: ...
 
 
+class Replying(Protocol):
+    """What sends replies."""
+
+    async def reply(
+        self, request: Message, body: bytes, properties: Mapping[str, str], *, timeout: float | None = None
+    ) -> None: ...
+
+
 class Running(Protocol):
     """A running app, as far as publishing needs it."""
 
@@ -48,6 +59,14 @@ class Running(Protocol):
 
     def sender(self, cluster: str) -> Sender:
         """The producer of a cluster. Raises SetupError when there is none."""
+        ...
+
+    def producer(self, cluster: str) -> Producer:
+        """What asks a cluster, and ends transactions there. Raises SetupError when there is none."""
+        ...
+
+    def replying(self, cluster: str) -> Replying:
+        """What answers requests of a cluster. Raises SetupError when there is none."""
         ...
 
     def options(self, kind: type[Any]) -> Any:
@@ -116,25 +135,72 @@ class Publishing:
     def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """See Publisher."""
         check_names("publish_sync", options, PublishOptions)
-        running = self._running()
-        if _running_loop() is running.loop:
-            raise SetupError(
-                place_of_call(), "publish_sync would block the event loop for ever: use `await` with `publish` here"
-            )
+        self._must_not_block("publish_sync", "publish")
         message, timeout = self._outgoing(topic, body, options), timeout_of(options)
-        sending = self._sender(options).send(message, timeout=timeout)
+        return self._blocking(self._sender(options).send(message, timeout=timeout), message.topic, timeout)
+
+    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """See RocketApp.request."""
+        check_names("request", options, PublishOptions)
+        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
+        return await self._request(message, timeout, self._sender_here(options), self._cluster_of(options))
+
+    def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """See RocketApp.request_sync."""
+        check_names("request_sync", options, PublishOptions)
+        self._must_not_block("request_sync", "request")
+        message, timeout = self._outgoing(topic, body, options), timeout_of(options)
+        asking = self._request(message, timeout, self._sender(options), self._cluster_of(options))
+        return self._blocking(asking, message.topic, timeout)
+
+    async def _request(self, message: Outgoing, timeout: float | None, sender: Sender, cluster: str) -> Message:
+        loop, running = asyncio.get_running_loop(), self._running()
+        timeout = timeout or running.send_timeout
+        requests, end = running.producer(cluster).requests, loop.time() + timeout
+        await requests.ready(message.topic, timeout / 2)
+        with requests.waiting(message.topic, timeout=timeout, deadline=end) as request:
+            await sender.send(replace(message, marks=request.marks), timeout=max(end - loop.time(), 0.001))
+            return await request.reply()
+
+    async def reply(self, request: Message, value: Any) -> None:
+        """Answer a request with this value, encoded as the body of a message is. Raises SendRefused, SendUnknown."""
+        body, properties = self._payloads.encode(value, None)
+        await self._running().replying(self._cluster).reply(request, body, properties)
+
+    def reply_sync(self, request: Message, value: Any) -> None:
+        """`reply` for sync handlers, in their threads."""
+        self._blocking(self.reply(request, value), request.topic, None)
+
+    def _must_not_block(self, call: str, other: str) -> None:
+        """Raises SetupError in the app's event loop, which would wait for itself."""
+        if running_loop() is self._running().loop:
+            raise SetupError(
+                place_of_call(), f"{call} would block the event loop for ever: use `await` with `{other}` here"
+            )
+
+    def _blocking(self, call: Coroutine[Any, Any, R], topic: str, timeout: float | None) -> R:
+        """What a call gives that takes `timeout` seconds at most in the app's loop, for a thread that waits."""
+        running = self._running()
         # The callback that this leaves with the loop has a copy of this thread's context, and so has its task.
-        future = asyncio.run_coroutine_threadsafe(sending, running.loop)
-        limit = running.send_timeout if timeout is None else timeout
+        future = asyncio.run_coroutine_threadsafe(call, running.loop)
+        limit = (running.send_timeout if timeout is None else timeout) + _ANSWER_GRACE
         try:
-            return future.result(limit + _ANSWER_GRACE)
+            return future.result(limit)
         except concurrent.futures.TimeoutError:
             if future.done():
                 raise
             future.cancel()
-            raise SendUnknown(
-                message.topic, f"the event loop did not answer within {limit + _ANSWER_GRACE:g} s"
-            ) from None
+            raise SendUnknown(topic, f"the event loop did not answer within {limit:g} s") from None
+
+    async def begin(
+        self, topic: str | Topic[Any], body: Any, options: TransactionOptions
+    ) -> tuple[SendResult, Transactions, float]:
+        """Send a half message. It, what ends its transaction, and the seconds that this may take."""
+        check_names("a transaction", options, TransactionOptions)
+        running = self._running()
+        message, timeout = self._outgoing(topic, body, options), timeout_of(options) or running.send_timeout
+        half = await self._sender_here({}).send(replace(message, half=True), timeout=timeout)
+        return half, running.producer(self._cluster).transactions, timeout
 
     def _outgoing(self, topic: str | Topic[Any], body: Any, options: MessageOptions) -> Outgoing:
         topic = topic.name_for(body) if isinstance(topic, Topic) else topic
@@ -146,15 +212,18 @@ class Publishing:
 
     def _sender_here(self, options: SendOptions) -> Sender:
         """Raises SetupError in another event loop than the app's: there nothing that is awaited would ever come."""
-        if _running_loop() is not self._running().loop:
+        if running_loop() is not self._running().loop:
             raise SetupError(
                 place_of_call(), "the app runs in another event loop: publish there, or with publish_sync from a thread"
             )
         return self._sender(options)
 
     def _sender(self, options: SendOptions) -> Sender:
+        return self._running().sender(self._cluster_of(options))
+
+    def _cluster_of(self, options: SendOptions) -> str:
         # None is the unnamed cluster, also where another one is the default.
-        return self._running().sender(options.get("cluster", self._cluster) or "")
+        return options.get("cluster", self._cluster) or ""
 
 
 def correlation_id(message: Message) -> str:
@@ -162,7 +231,8 @@ def correlation_id(message: Message) -> str:
     return message.properties.get(CORRELATION_ID) or message.message_id
 
 
-def _running_loop() -> asyncio.AbstractEventLoop | None:
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop that this thread runs, if any."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:

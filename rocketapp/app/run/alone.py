@@ -7,7 +7,7 @@ database for example, is written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -22,12 +22,15 @@ from rocketapp.app.run.user_code import UserCode
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.consumer.workers.threads import Threads
-from rocketapp.errors import ConnectError
+from rocketapp.errors import ConnectError, SetupError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.snapshot import AppSnapshot
+from rocketapp.producer.producer import Producer
 from rocketapp.transport.stream import Receiver, Stream
 from rocketapp.transport.tls import Tls
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.replies import reply_to
 
 
 @asynccontextmanager
@@ -85,6 +88,12 @@ class _Alone:
     def sender(self, cluster: str) -> _Collects:
         return self._sender
 
+    def producer(self, cluster: str) -> Producer:
+        raise SetupError("", "nothing is connected while a handler is tried: it cannot ask, nor begin a transaction")
+
+    def replying(self, cluster: str) -> _Collects:
+        return self._sender
+
     def options(self, kind: type[Any]) -> Any:
         return declared_of(self._app).options(kind)
 
@@ -108,3 +117,10 @@ class _Collects:
 
     async def send_one_way(self, message: Outgoing) -> None:
         await self.send(message)
+
+    async def reply(
+        self, request: Message, body: bytes, properties: Mapping[str, str], *, timeout: float | None = None
+    ) -> None:
+        to = reply_to(request.properties)
+        topic = request.topic if to is None else to.topic
+        self._published.append(Outgoing(topic=topic, body=body, properties=properties))

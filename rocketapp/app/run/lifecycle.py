@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange, named_by
 from rocketapp.app.declare.phases import TwoPhases, begin, declared_of, end, pauses_of
 from rocketapp.app.declare.registry import UNNAMED, GroupPlan
-from rocketapp.app.publish.publishing import Publishing, Sender
+from rocketapp.app.publish.publishing import Publishing, Sender, running_loop
 from rocketapp.app.publish.wrapped import WrappedSender, fold_publish
 from rocketapp.app.run.allocations import tell_allocation
 from rocketapp.app.run.assembly import Assembly, assemble
@@ -141,7 +141,25 @@ class Lifecycle:
     def sender(self, cluster: str) -> Sender:
         """What sends to a cluster. Raises SetupError when it is unknown or not connected."""
         sender = self._senders.get(cluster)
-        return self._producer(cluster) if sender is None else sender
+        return self.producer(cluster) if sender is None else sender
+
+    def producer(self, cluster: str) -> Producer:
+        """The producer of a cluster. Raises SetupError when it is unknown or not connected."""
+        producer = self._producers.get(cluster)
+        if producer is not None:
+            return producer
+        if not self._producers:
+            raise SetupError(
+                "", f"app {self._app.name!r} is not running, or not connected yet: nothing can be published"
+            )
+        if cluster == UNNAMED:
+            raise SetupError("", "the unnamed cluster has no name server: set client.name_server, or name a cluster=")
+        known = ", ".join(sorted(name for name in self._producers if name)) or "none"
+        raise SetupError(
+            "", f"cluster={cluster!r} is unknown, or not connected yet: RocketApp(clusters=...) names {known}"
+        )
+
+    replying = producer
 
     def options(self, kind: type[Any]) -> Any:
         """A table of the settings. Raises SetupError for an unknown class."""
@@ -151,7 +169,7 @@ class Lifecycle:
         """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
         if self._assembly is not None:
             named_by(change, self._plans())
-        if _is_current(self.loop):
+        if running_loop() is self.loop:
             self._change_pauses(change)
         else:
             self.loop.call_soon_threadsafe(self._change_pauses, change)
@@ -221,7 +239,7 @@ class Lifecycle:
         # Consumers watch it as well, but what runs before them and after them may block, and an app may have none.
         assembly.wiring.blocked_loop.join(self)
         self._user_code = UserCode(self._app, plugins, assembly.surface, patience=self._settings.app.drain_timeout)
-        wrapped = fold_publish(self._producer, plugins, assembly.surface)
+        wrapped = fold_publish(self.producer, plugins, assembly.surface)
         await assembly.wiring.start_resources()
         await self._connect(assembly.wiring, self._clusters(assembly))
         for cluster, client in self._clients.items():
@@ -240,6 +258,9 @@ class Lifecycle:
             self._change_pauses(change)
         await _all(consumer.join() for consumer in self._consumers)
         await self._user_code.start()
+        # What a check needs is there when the startup functions have ended.
+        for transaction in declared_of(self._app).transactions:
+            self.producer(transaction.cluster).transactions.answer(transaction.topic_name, transaction.ask())
         self._periodic.start(self.loop)
         for consumer in self._consumers:
             consumer.begin()
@@ -324,22 +345,6 @@ class Lifecycle:
             else:
                 self._consumers[index].resume(topic, change.reason)
 
-    def _producer(self, cluster: str) -> Producer:
-        """The producer of a cluster. Raises SetupError when there is none."""
-        producer = self._producers.get(cluster)
-        if producer is not None:
-            return producer
-        if not self._producers:
-            raise SetupError(
-                "", f"app {self._app.name!r} is not running, or not connected yet: nothing can be published"
-            )
-        if cluster == UNNAMED:
-            raise SetupError("", "the unnamed cluster has no name server: set client.name_server, or name a cluster=")
-        known = ", ".join(sorted(name for name in self._producers if name)) or "none"
-        raise SetupError(
-            "", f"cluster={cluster!r} is unknown, or not connected yet: RocketApp(clusters=...) names {known}"
-        )
-
     # Stopping.
 
     async def _stop_consumers(self, cut: asyncio.Event) -> bool:
@@ -388,11 +393,3 @@ async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """All at once; when one fails the others are ended before its error goes on."""
     async with scope(*works) as tasks:
         await asyncio.gather(*tasks)
-
-
-def _is_current(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether we run on this loop, and not in another thread."""
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False

@@ -97,6 +97,7 @@ def make_producer(parts: AppParts, *, client: ClientInstance, group: str) -> Pro
         clock=parts.clock,
         random=parts.random,
         observe=parts.observe,
+        max_inflated_bytes=parts.settings.client.max_inflated_bytes,
     )
 
 

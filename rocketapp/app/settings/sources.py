@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -88,20 +88,34 @@ def load_settings(
         *_from_environment(environ, known),
         *_from_mapping(overrides, "command line"),
     ]
+    skipped = {one.table for one in given if one.table not in known} if only_known else passed_over
+    made, sources = _made(given, known, skipped)
+    own = {table: made.pop(table) for table in TABLES}
+    clusters = () if read is None else tuple(f"{read.place} {table}" for table in clusters_in(read.raw))
+    return Settings(**own, plugins=made, sources=sources, environment=environment, clusters=clusters)
+
+
+def settings_in_code(code: Mapping[str, Mapping[str, Any]], place: str) -> Settings:
+    """The settings that code gives, and else defaults: no file and no variable is read. Raises ConfigError."""
+    made, sources = _made(_from_mapping(code, CODE, lambda _table, _key: place), TABLES, frozenset())
+    return Settings(**made, sources=sources)
+
+
+def _made(
+    given: Iterable[Given], known: Tables, skipped: Set[str]
+) -> tuple[dict[str, Any], dict[tuple[str, str], str]]:
+    """Every table by name, and where its options come from. Later ones win; unknown tables in `skipped` are none."""
     values: dict[str, dict[str, Any]] = {table: {} for table in known}
     sources: dict[tuple[str, str], str] = {}
     for one in given:
-        if one.table not in known and (only_known or one.table in passed_over):
+        if one.table not in known and one.table in skipped:
             continue
         value = _checked(one, known)
         if not one.key:
             continue
         values[one.table][one.key] = value
         sources[one.table, one.key] = one.place
-    made = {table: kind(**values[table]) for table, kind in known.items()}
-    own = {table: made.pop(table) for table in TABLES}
-    clusters = () if read is None else tuple(f"{read.place} {table}" for table in clusters_in(read.raw))
-    return Settings(**own, plugins=made, sources=sources, environment=environment, clusters=clusters)
+    return {table: kind(**values[table]) for table, kind in known.items()}, sources
 
 
 def _checked(one: Given, known: Tables) -> Any:

@@ -17,6 +17,7 @@ from rocketapp.cli.output import needs_ascii
 
 if TYPE_CHECKING:
     from rocketapp.app.settings.settings import Settings
+    from rocketapp.model.event import Event
     from rocketapp.wire.record import Message
 
 
@@ -60,11 +61,23 @@ def command(*, topic: str, tag: str, begin: str, count: int | None, as_json: boo
 async def _follow(
     settings: Settings, topic: str, tags: frozenset[str], *, begin: str, count: int | None, show: Any
 ) -> None:
+    from random import Random
+
     from rocketapp.cli.cluster import connected
-    from rocketapp.cli.commands.follow import Tail
+    from rocketapp.consumer.following import Following
 
     async with connected(settings) as client:
-        tail = Tail(client, settings, topic, tags, from_first=begin == "first")
+        tail = Following(
+            client,
+            settings.consumer,
+            topic,
+            tags,
+            from_first=begin == "first",
+            max_inflated_bytes=settings.client.max_inflated_bytes,
+            random=Random(),
+            observe=_tell,
+            say=_say,
+        )
         tail.start()
         shown = 0
         try:
@@ -121,3 +134,17 @@ def _body(message: Message) -> bytes:
         return message.body
     except ProtocolError as error:
         return f"<{error}>".encode()
+
+
+def _say(line: str) -> None:
+    """Problems go to the terminal, beside the messages."""
+    print(line, file=sys.stderr)
+
+
+def _tell(event: Event) -> None:
+    from rocketapp.model.event import LoopFailed, StandingStill
+
+    if isinstance(event, StandingStill):
+        _say(f"{event.queue}: {event.reason}")
+    elif isinstance(event, LoopFailed):
+        _say(f"{event.loop}: {event.error}")

@@ -21,15 +21,22 @@ class Sent(NamedTuple):
     response: SendResponse
 
 
-async def send(connection: Connection, request: SendRequest, body: bytes, timeout: float) -> Sent:
-    """Send a message or a batch. Raises BrokerError for every response code that does not mean stored."""
-    response = await connection.start_request(command(request, body), timeout=timeout)
+async def send(
+    connection: Connection, request: SendRequest, body: bytes, timeout: float, *, reply: bool = False
+) -> Sent:
+    """Send a message or a batch. Raises BrokerError for every response code that does not mean stored.
+
+    `reply`: it answers a request. Stored means then that the client that asked has it.
+    """
+    response = await connection.start_request(command(request, body, reply=reply), timeout=timeout)
     status = _STATUS.get(response.code)
     if status is None:
         raise refusal(response, connection)
     return Sent(status, SendResponse.from_fields(response.fields))
 
 
-def command(request: SendRequest, body: bytes) -> Command:
+def command(request: SendRequest, body: bytes, *, reply: bool = False) -> Command:
     code = RequestCode.SEND_BATCH_MESSAGE if request.batch else RequestCode.SEND_MESSAGE_V2
+    if reply:
+        code = RequestCode.SEND_REPLY_MESSAGE_V2
     return Command(code, request.to_fields(), body)

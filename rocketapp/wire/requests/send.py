@@ -1,7 +1,8 @@
 """Send a message, or many in one batch.
 
 Codes: SEND_MESSAGE 10 (long field names), SEND_MESSAGE_V2 310 (one letter each, what
-every current client sends), SEND_BATCH_MESSAGE 320 (letters). Java:
+every current client sends), SEND_BATCH_MESSAGE 320 (letters); SEND_REPLY_MESSAGE 324 and its V2 325, which answer a
+request, have the same two forms. Java:
 SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader.
 
 Every response to a send has fields, even a failed one: the Java client reads
@@ -64,6 +65,8 @@ _NAMES = {
     RequestCode.SEND_MESSAGE: _LONG,
     RequestCode.SEND_MESSAGE_V2: _SHORT,
     RequestCode.SEND_BATCH_MESSAGE: _SHORT,
+    RequestCode.SEND_REPLY_MESSAGE: _LONG,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _SHORT,
 }
 
 
@@ -112,7 +115,7 @@ class SendRequest(NamedTuple):
 
     @classmethod
     def from_command(cls, command: Command) -> SendRequest:
-        """Decode a send with any of the three codes. Raises ProtocolError."""
+        """Decode a send with any of its codes. Raises ProtocolError."""
         names = _NAMES.get(command.code)  # type: ignore[call-overload]
         if names is None:
             raise ProtocolError(f"code {command.code} is not a send")

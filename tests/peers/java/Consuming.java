@@ -134,6 +134,13 @@ final class Consuming {
         return line;
     }
 
+    /** Stops with the consumers of `consume`. */
+    static void keep(String name, DefaultMQPushConsumer consumer) {
+        Member member = new Member();
+        member.consumer = consumer;
+        MEMBERS.put(name, member);
+    }
+
     /** consumed: name, since=0. What that member has seen, from that index on. */
     static Object consumed(JSONObject a) {
         Member member = MEMBERS.get(a.getString("name"));

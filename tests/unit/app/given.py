@@ -36,6 +36,12 @@ class NotRunning:
     def sender(self, cluster: str) -> Sender:
         raise AssertionError("nothing is published here")
 
+    def producer(self, cluster: str) -> Any:
+        raise AssertionError("nothing is asked here")
+
+    def replying(self, cluster: str) -> Any:
+        raise AssertionError("nothing is answered here")
+
     def options(self, kind: type[Any]) -> Any:
         raise AssertionError("no settings are here")
 

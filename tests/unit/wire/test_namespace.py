@@ -14,7 +14,9 @@ from rocketapp.wire.record import Record, decode_records, encode_record
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
 from rocketapp.wire.requests.direct import DirectRequest
 from rocketapp.wire.requests.locks import LockBody, decode_locked, encode_locked
+from rocketapp.wire.requests.replies import PushReply
 from rocketapp.wire.requests.send import SendRequest
+from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction
 
 NS = Namespace("shop")
 
@@ -32,6 +34,7 @@ NS = Namespace("shop")
         ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_HALF_TOPIC"),
         ("rmq_sys_REVIVE_LOG", "rmq_sys_REVIVE_LOG"),
         ("CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_TRANS"),
+        ("DefaultCluster_REPLY_TOPIC", "DefaultCluster_REPLY_TOPIC"),
     ],
 )
 def test_a_name_is_wrapped_once_and_comes_back(bare: str, wrapped: str) -> None:
@@ -111,3 +114,30 @@ def test_a_message_that_is_handed_over_has_the_topic_that_is_subscribed() -> Non
     NS.restore(None, request)
     message = message_of(DirectRequest.from_fields(request.fields), request.body)
     assert (message.topic, message.body) == ("t", b"body")
+
+
+def test_a_half_message_names_its_group_on_the_wire_and_its_check_the_bare_one() -> None:
+    half = properties.encode({properties.TRAN_MSG: "true", properties.PGROUP: "shop-app"}).decode()
+    sent = Command(
+        RequestCode.SEND_MESSAGE_V2, SendRequest("shop-app", "t", 0, 0, 1, properties=half).to_fields(), b"x"
+    )
+    NS.complete(sent)
+    written = SendRequest.from_command(sent).properties.encode()
+    assert properties.decode(written)[properties.PGROUP] == "shop%shop-app"
+    stored = encode_record(Record("shop%t", b"x", raw_properties=written))
+    asked = Command(RequestCode.CHECK_TRANSACTION_STATE, CheckTransaction(5, 500).to_fields(), stored)
+    NS.restore(None, asked)
+    (message,) = decode_records(asked.body, None)
+    assert (message.topic, message.properties[properties.PGROUP]) == ("t", "shop-app")
+    question = CheckTransaction(5, 500, topic="RMQ_SYS_TRANS_HALF_TOPIC")
+    ended = Command(RequestCode.END_TRANSACTION, question.end("shop-app", 8, "id").to_fields())
+    NS.complete(ended)
+    read = EndTransaction.from_fields(ended.fields)
+    assert (read.group, read.topic) == ("shop%shop-app", "RMQ_SYS_TRANS_HALF_TOPIC")
+
+
+def test_the_body_of_a_reply_is_left_alone() -> None:
+    fields = PushReply("shop%RG", "DefaultCluster_REPLY_TOPIC", 0, 0, 1, "", "", 2).to_fields()
+    pushed = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, b'{"of": "shop%orders"}')
+    NS.restore(None, pushed)
+    assert pushed.body == b'{"of": "shop%orders"}'

@@ -107,7 +107,11 @@ async def test_async_handlers_get_the_async_half() -> None:
 
 
 def test_a_plugin_that_declines_costs_nothing() -> None:
-    app = sync_app([])
+    app = RocketApp("shop")
+
+    @app.subscribe("orders")
+    def handle(message: Message) -> None: ...
+
     assert folded(app, plugins_of(Declines(), Declines())) is bound(app).binding.function
 
 

@@ -12,12 +12,12 @@ import pytest
 from rocketapp import Context, Message, Publisher, RocketApp, SendResult, SetupError
 from rocketapp.app.publish.publishing import CORRELATION_ID, Publishing
 from rocketapp.model.outgoing import Outgoing
-from tests.unit.app.given import QUEUE, bound, line_of, message
+from tests.unit.app.given import QUEUE, NotRunning, bound, line_of, message
 
 WHO = contextvars.ContextVar("WHO", default="nothing")
 
 
-class Written:
+class Written(NotRunning):
     """A running app whose producers write down what they are given, and in whose context."""
 
     send_timeout = 3.0
@@ -151,3 +151,10 @@ def test_two_publishers_are_refused_with_the_function_s_line() -> None:
 async def test_publish_many_takes_several_bodies_only(items: Any) -> None:
     with pytest.raises(TypeError, match="give several bodies, or one to publish"):
         await Publishing(Written).publish_many("invoices", items)
+
+
+@pytest.mark.parametrize(("call", "instead"), [("publish_sync", "publish"), ("request_sync", "request")])
+async def test_what_blocks_is_refused_in_the_app_s_loop(call: str, instead: str) -> None:
+    written = Written()
+    with pytest.raises(SetupError, match=f"{call} would block the event loop for ever: use `await` with `{instead}`"):
+        getattr(Publishing(lambda: written), call)("invoices", b"1")

@@ -1,4 +1,4 @@
-"""What `rocketapp tail` does: pull every queue of a topic, outside of any group.
+"""Pull every queue of a topic, outside of any group: for `rocketapp tail`, and for scripts that look.
 
 Nothing is committed, so no group's consumption changes. Queues that appear later are found,
 and a broker that is gone is waited for. Messages that were not shown yet count as unfinished,
@@ -8,18 +8,17 @@ so flow control bounds what is held for a reader that is slow.
 from __future__ import annotations
 
 import asyncio
-import random
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from random import Random
 
-from rocketapp.app.settings.settings import Settings
 from rocketapp.client.calls import offsets, pull
 from rocketapp.client.instance import ClientInstance
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.pull.puller import PullContext, Puller
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.errors import NoRouteError, RocketAppError
-from rocketapp.model.event import Event, LoopFailed, StandingStill
+from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.model.subscription import SubscriptionData
@@ -43,8 +42,8 @@ LONGEST_PAUSE = 10.0
 class ToolSource:
     """Sends pulls whose subscription comes along, because no heartbeat has told it to the broker."""
 
-    def __init__(self, client: ClientInstance, settings: Settings) -> None:
-        self._client, self._config = client, settings.consumer
+    def __init__(self, client: ClientInstance, config: ConsumerConfig) -> None:
+        self._client, self._config = client, config
 
     async def connection(self, queue: MessageQueue, broker_id: int = MASTER_ID) -> Connection:
         """To the queue's broker. Raises NoRouteError without an address."""
@@ -81,43 +80,59 @@ class ToolSource:
         return pull.start(await self.connection(queue, broker_id), request, config.pull_timeout)
 
 
-class Tail:
+class Following:
     """Every queue of one topic, followed at once."""
 
     def __init__(
-        self, client: ClientInstance, settings: Settings, topic: str, tags: frozenset[str], *, from_first: bool
+        self,
+        client: ClientInstance,
+        config: ConsumerConfig,
+        topic: str,
+        tags: frozenset[str],
+        *,
+        from_first: bool,
+        max_inflated_bytes: int,
+        random: Random,
+        observe: Observe,
+        say: Callable[[str], None],
     ) -> None:
+        """`tags`: empty for all. `say`: is told, in one line, what keeps it from going on."""
+        self._random, self._say = random, say
         self._client, self._topic, self._tags, self._from_first = client, topic, tags, from_first
-        self._config = settings.consumer
+        self._config = config
         self._subscription = SubscriptionData(topic, " || ".join(sorted(tags)) or "*", tags)
-        self._source = ToolSource(client, settings)
-        self._flow_control = FlowControl(settings.consumer.cache_max_bytes)
-        self._stall_reasons = StallReasons(GROUP, _tell, asyncio.get_running_loop().time)
+        self._source = ToolSource(client, config)
+        self._flow_control = FlowControl(config.cache_max_bytes)
+        self._stall_reasons = StallReasons(GROUP, observe, asyncio.get_running_loop().time)
         self._context = PullContext(
             source=self._source,
             commits=None,
             stall_reasons=self._stall_reasons,
-            observe=_tell,
-            retry_delay=settings.consumer.pull_retry_delay,
-            max_inflated_bytes=settings.client.max_inflated_bytes,
+            observe=observe,
+            retry_delay=config.pull_retry_delay,
+            max_inflated_bytes=max_inflated_bytes,
             heartbeat=lambda: None,
             refresh=lambda topic: None,  # routes are fetched again and again
         )
-        self._tasks = Tasks(_tell)
+        self._tasks = Tasks(observe)
         self._followed: set[MessageQueue] = set()
-        self._pulled: asyncio.Queue[tuple[ProcessQueue[Message], list[Message]]] = asyncio.Queue()
+        self._pulled: asyncio.Queue[tuple[ProcessQueue[Message], list[Message]] | None] = asyncio.Queue()
 
     def start(self) -> None:
         """Look for queues, and pull from them."""
         self._tasks.start(self._look_for_queues(), f"queues of {self._topic}")
 
     async def stop(self) -> None:
-        """Pull no more."""
+        """Pull no more, and end the wait for messages. May be called again."""
+        self._pulled.put_nowait(None)
         await self._tasks.close()
 
     async def next(self) -> list[Message]:
-        """The next messages of some queue, in its order."""
-        process_queue, messages = await self._pulled.get()
+        """The next messages of some queue, in its order; none after `stop`."""
+        pulled = await self._pulled.get()
+        if pulled is None:
+            return []
+        process_queue, messages = pulled
         process_queue.finish_all(messages)
         return messages
 
@@ -126,13 +141,13 @@ class Tail:
         while True:
             queues = await self._queues()
             if is_first and not queues:
-                print(f"topic {self._topic} does not exist yet: waiting for it", file=sys.stderr)
+                self._say(f"topic {self._topic} does not exist yet: waiting for it")
             for queue in queues:
                 if queue not in self._followed:
                     self._followed.add(queue)
                     # A queue that appears while we look is shown from its first message.
                     follow = self._follow(queue, from_first=self._from_first or not is_first)
-                    self._tasks.start(follow, f"tail {queue}")
+                    self._tasks.start(follow, f"follow {queue}")
             is_first = False
             self._stall_reasons.tell()
             await asyncio.sleep(ROUTE_INTERVAL)
@@ -163,7 +178,7 @@ class Tail:
                 correction = await Puller(process_queue, self._subscription, deliver, flow, self._context).run()
             finally:
                 flow.close()
-            print(f"{queue}: {correction.reason}", file=sys.stderr)
+            self._say(f"{queue}: {correction.reason}")
             offset = correction.offset
 
     async def _first_offset(self, queue: MessageQueue, *, from_first: bool) -> int:
@@ -174,13 +189,5 @@ class Tail:
             try:
                 return await ask(await self._source.connection(queue), queue, OFFSET_TIMEOUT)
             except RocketAppError as error:
-                print(f"{queue}: {error}: trying again", file=sys.stderr)
-                await asyncio.sleep(pauses.next(random.random()))
-
-
-def _tell(event: Event) -> None:
-    """Problems go to the terminal, beside the messages."""
-    if isinstance(event, StandingStill):
-        print(f"{event.queue}: {event.reason}", file=sys.stderr)
-    elif isinstance(event, LoopFailed):
-        print(f"{event.loop}: {event.error}", file=sys.stderr)
+                self._say(f"{queue}: {error}: trying again")
+                await asyncio.sleep(pauses.next(self._random.random()))

@@ -1,0 +1,116 @@
+"""Requests that wait for their reply.
+
+A reply comes from the broker to which the replier sent it, and only over a connection whose heartbeat named this
+client. That may be any broker of the cluster, so all of them are connected before the first request leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+
+from rocketapp.client.instance import ClientInstance
+from rocketapp.errors import NoReply, TransportError
+from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.route import MASTER_ID, TopicRoute
+from rocketapp.transport.connection import Connection
+from rocketapp.wire import properties as names
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.layout import encode_record
+from rocketapp.wire.record import Message, decode_records
+from rocketapp.wire.requests.replies import PushReply, reply_topic, request_marks
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request from before it is sent until its reply is there."""
+
+    topic: str
+    marks: Mapping[str, str]
+    """The properties that make a message this request."""
+    deadline: float
+    """By the event loop's clock."""
+    timeout: float
+    _reply: asyncio.Future[Message]
+
+    async def reply(self) -> Message:
+        """The reply. Raises NoReply when it has not come in time."""
+        try:
+            async with asyncio.timeout_at(self.deadline):
+                return await self._reply
+        except TimeoutError:
+            raise NoReply(self.topic, self.timeout) from None
+
+
+class Requests:
+    """The requests of one client that wait."""
+
+    def __init__(self, client: ClientInstance, *, observe: Observe, random: Random, max_inflated_bytes: int) -> None:
+        self._client, self._observe, self._random = client, observe, random
+        self._max_inflated_bytes = max_inflated_bytes
+        self._waiting: dict[str, asyncio.Future[Message]] = {}
+        self._watched: set[str] = set()
+
+    def stop(self) -> None:
+        """Take no more replies."""
+        for topic in self._watched:
+            self._client.routes.unwatch(topic)
+        self._watched.clear()
+
+    @contextmanager
+    def waiting(self, topic: str, *, timeout: float, deadline: float) -> Iterator[Request]:
+        """Within: a reply is taken, until `deadline` by the loop's clock. `timeout`: the seconds that were given."""
+        self._client.inbound.register(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._serve)
+        loop = asyncio.get_running_loop()
+        correlation_id = f"{self._random.getrandbits(128):032x}"
+        future: asyncio.Future[Message] = loop.create_future()
+        self._waiting[correlation_id] = future
+        marks = request_marks(correlation_id, self._client.client_id, deadline - loop.time())
+        try:
+            yield Request(topic, marks, deadline, timeout, future)
+        finally:
+            del self._waiting[correlation_id]
+
+    async def ready(self, topic: str, timeout: float) -> None:
+        """Connect the brokers from which a reply may come, as far as they are reached within `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                route = await self._route(topic)
+                clusters = {} if route is None else dict.fromkeys(broker.cluster for broker in route.brokers)
+                routes = [route, *[await self._route(reply_topic(cluster)) for cluster in clusters]]
+                missing = {
+                    address
+                    for found in routes
+                    if found is not None
+                    for broker in found.brokers
+                    if (address := broker.addresses.get(MASTER_ID)) and not self._client.living_connection(address)
+                }
+                await asyncio.gather(*map(self._client.connection, missing), return_exceptions=True)
+        except (TimeoutError, TransportError):
+            # The request may be answered all the same: the send says what is wrong with the broker that it needs.
+            return
+
+    async def _route(self, topic: str) -> TopicRoute | None:
+        if topic not in self._watched:
+            self._watched.add(topic)
+            self._client.routes.watch(topic)
+        # Every request waits for it, not the first one alone: a reply may come before the others are connected.
+        return self._client.routes.get(topic) or await self._client.routes.fetch(topic)
+
+    def _serve(self, connection: Connection, request: Command) -> Command:
+        """A broker hands a reply over. One that came too late is dropped, and taken all the same."""
+        push = PushReply.from_fields(request.fields)
+        (message,) = decode_records(
+            encode_record(push.record(request.body)), None, max_inflated_bytes=self._max_inflated_bytes
+        )
+        correlation_id = message.properties.get(names.CORRELATION_ID, "")
+        future = self._waiting.get(correlation_id)
+        if future is None or future.done():
+            self._observe(LoopFailed(f"request {correlation_id}", f"its reply came too late: {message}"))
+        else:
+            future.set_result(message)
+        return Command.response(request, ResponseCode.SUCCESS)

@@ -1,0 +1,169 @@
+"""`rocketapp.Client`: publish, ask and read without an app."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
+from random import Random
+from typing import Any, Final, Self, TypeVar, Unpack
+
+from rocketapp.app.places import place_of_call
+from rocketapp.app.publish.publishing import Publishing
+from rocketapp.app.settings.settings import Settings
+from rocketapp.app.settings.sources import settings_in_code
+from rocketapp.client.instance import ClientInstance
+from rocketapp.clock import SystemClock
+from rocketapp.errors import SetupError
+from rocketapp.model.outgoing import SendResult
+from rocketapp.model.publish_options import PublishOptions, SendOptions
+from rocketapp.model.topic import Topic
+from rocketapp.producer.producer import Producer
+from rocketapp.scripts.reading import Reading, ReadOptions, tell
+from rocketapp.transport.tcp import dial_tcp
+from rocketapp.wire.record import Message
+
+T = TypeVar("T")
+GROUP: Final = "rocketapp_client"
+"""The producer group of clients, unless the settings name one."""
+
+
+class Client:
+    """Talks to one cluster, inside `async with`. It is in no consumer group and has no handlers.
+
+    name_server: `host:port`, several separated by `;`.
+    settings: options by table, `{"producer": {"send_timeout": 5}}`; no file and no variable is read.
+
+    Entering raises TransportError when no name server answers, ConfigError for settings that are wrong.
+    """
+
+    def __init__(self, name_server: str, *, settings: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        place = place_of_call()
+        if not isinstance(name_server, str) or not name_server.strip():
+            raise SetupError(place, f'Client({name_server!r}): give the name server, Client("host:port")')
+        given = dict(settings or {})
+        given["client"] = {**given.get("client", {}), "name_server": name_server}
+        self._name_server = name_server
+        self._settings = settings_in_code(given, place)
+        self._run: _Run | None = None
+        self._publishing = Publishing(self._must_run)
+
+    def __repr__(self) -> str:
+        return f"<Client of {self._name_server}, {'connected' if self._run is not None else 'not connected'}>"
+
+    async def __aenter__(self) -> Self:
+        if self._run is not None:
+            raise SetupError(place_of_call(), f"{self!r} is entered already: make another one")
+        run = _Run(self._settings)
+        await run.start()
+        self._run = run
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            await run.stop()
+
+    async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
+        """Send one message and say where it is stored. Keywords and errors are those of RocketApp.publish."""
+        return await self._publishing.publish(topic, body, **options)
+
+    async def publish_many(
+        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
+    ) -> list[SendResult]:
+        """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
+        return await self._publishing.publish_many(topic, items, **options)
+
+    async def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
+        """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
+        await self._publishing.publish_one_way(topic, body, **options)
+
+    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """Send one message and wait for what its handler answers: see RocketApp.request."""
+        return await self._publishing.request(topic, body, **options)
+
+    async def messages(self, topic: str, **options: Unpack[ReadOptions]) -> AsyncGenerator[Message, None]:
+        """Every message of a topic as it comes, of all its queues: `async for message in client.messages("orders")`.
+
+        Each queue's messages come in its order. No group takes part: nothing is committed, and no other reader is
+        disturbed. A topic that does not exist yet is waited for.
+        tags: `"paid || refunded"`; `"*"` (default) is all of them.
+        start: "first", or "last" (default): what comes after the first message was asked for.
+        idle: seconds without a message after which the loop ends; None (default) goes on for ever.
+        """
+        async with aclosing(self.batches(topic, **options)) as batches:
+            async for batch in batches:
+                for message in batch:
+                    yield message
+
+    async def batches(self, topic: str, **options: Unpack[ReadOptions]) -> AsyncGenerator[list[Message], None]:
+        """The same in lists, as they were pulled, each from one queue."""
+        run = self._must_run()
+        reading = Reading(run.client, self._settings, run.random, topic, options)
+        run.readings.append(reading)
+        reading.start()
+        try:
+            while batch := await reading.next():
+                yield batch
+        finally:
+            await reading.stop()
+            run.readings.remove(reading)
+
+    def _must_run(self) -> _Run:
+        if self._run is None:
+            raise SetupError(place_of_call(), f"{self!r}: write `async with {type(self).__name__}(...) as client:`")
+        return self._run
+
+
+class _Run:
+    """The connected half of a client."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.send_timeout: float = settings.producer.send_timeout
+        self.random: Random = Random()
+        self.readings: list[Reading] = []
+        """Those that have begun: a loop that was left early ends when Python gets to it, or with the client."""
+        self._settings = settings
+        clock = SystemClock()
+        self.client: ClientInstance = ClientInstance(
+            config=settings.client, dial=dial_tcp, clock=clock, random=self.random, observe=tell
+        )
+        self._producer = Producer(
+            client=self.client,
+            config=settings.producer,
+            group=settings.producer.group or GROUP,
+            clock=clock,
+            random=self.random,
+            observe=tell,
+            max_inflated_bytes=settings.client.max_inflated_bytes,
+        )
+
+    async def start(self) -> None:
+        """Raises what stopped it; then nothing is left running."""
+        try:
+            await self.client.start()
+            await self._producer.start()
+        except BaseException:
+            await self.client.stop()
+            raise
+
+    async def stop(self) -> None:
+        await asyncio.gather(*(reading.stop() for reading in self.readings))
+        await self._producer.stop()
+        await self.client.stop()
+
+    def sender(self, cluster: str) -> Producer:
+        return self.producer(cluster)
+
+    def replying(self, cluster: str) -> Producer:
+        return self.producer(cluster)
+
+    def producer(self, cluster: str) -> Producer:
+        """Raises SetupError for any other cluster than this one, which has no name."""
+        if cluster:
+            raise SetupError("", f"cluster={cluster!r}: a Client talks to one cluster: leave it out")
+        return self._producer
+
+    def options(self, kind: type[Any]) -> Any:
+        return self._settings.options(kind)

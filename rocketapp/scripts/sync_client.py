@@ -1,0 +1,127 @@
+"""`rocketapp.SyncClient`: `Client` for code without an event loop. It has one of its own, in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping
+from typing import Any, Self, TypeVar, Unpack
+
+from rocketapp.app.places import place_of_call
+from rocketapp.errors import SetupError
+from rocketapp.model.outgoing import SendResult
+from rocketapp.model.publish_options import PublishOptions, SendOptions
+from rocketapp.model.topic import Topic
+from rocketapp.scripts.client import Client
+from rocketapp.scripts.reading import ReadOptions
+from rocketapp.wire.record import Message
+
+T = TypeVar("T")
+
+
+class SyncClient:
+    """Talks to one cluster, inside `with`; its methods block. May be used by several threads at once.
+
+    Arguments and errors are those of Client.
+    """
+
+    def __init__(self, name_server: str, *, settings: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        self._client = Client(name_server, settings=settings)
+        self._loop: _LoopThread | None = None
+
+    def __repr__(self) -> str:
+        return f"<SyncClient over {self._client!r}>"
+
+    def __enter__(self) -> Self:
+        if self._loop is not None:
+            raise SetupError(place_of_call(), f"{self!r} is entered already: make another one")
+        loop = _LoopThread()
+        try:
+            loop.run(self._client.__aenter__())
+        except BaseException:
+            loop.stop()
+            raise
+        self._loop = loop
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None and loop.is_ours:
+            try:
+                loop.run(self._client.__aexit__())
+            finally:
+                loop.stop()
+
+    def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
+        """Send one message and say where it is stored. Keywords and errors are those of RocketApp.publish."""
+        return self._run(self._client.publish(topic, body, **options))
+
+    def publish_many(
+        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
+    ) -> list[SendResult]:
+        """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
+        return self._run(self._client.publish_many(topic, items, **options))
+
+    def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
+        """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
+        self._run(self._client.publish_one_way(topic, body, **options))
+
+    def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """Send one message and wait for what its handler answers: see RocketApp.request."""
+        return self._run(self._client.request(topic, body, **options))
+
+    def messages(self, topic: str, **options: Unpack[ReadOptions]) -> Iterator[Message]:
+        """Every message of a topic as it comes: `for message in client.messages("orders")`. See Client.messages."""
+        batches = self._client.batches(topic, **options)
+        try:
+            # The thread is woken once per pulled list, not once per message.
+            while batch := self._run(_next(batches)):
+                yield from batch
+        finally:
+            if self._loop is not None:
+                self._run(batches.aclose())
+
+    def _run(self, call: Coroutine[Any, Any, T]) -> T:
+        problem = "write `with SyncClient(...) as client:`" if self._loop is None else None
+        if self._loop is not None and not self._loop.is_ours:
+            problem = "its thread is in the process that this one was forked from: make a client here"
+        if self._loop is None or problem is not None:
+            call.close()
+            raise SetupError(place_of_call(), f"{self!r}: {problem}")
+        return self._loop.run(call)
+
+
+async def _next(batches: AsyncGenerator[list[Message], None]) -> list[Message]:
+    """The next messages; none at the end."""
+    return await anext(batches, [])
+
+
+class _LoopThread:
+    """An event loop that runs in a thread."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        # A daemon: a program that forgets to leave the client ends all the same.
+        self._thread = threading.Thread(target=self._loop.run_forever, name="rocketapp client", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_ours(self) -> bool:
+        """False in a forked child: threads are not forked."""
+        return self._pid == os.getpid()
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """What the call returns or raises. Interrupted, for example by Ctrl-C, it is cancelled."""
+        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()

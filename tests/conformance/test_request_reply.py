@@ -1,0 +1,100 @@
+"""Requests get the answer of their handler, whichever side is Java's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rocketapp import Client, NoReply
+from tests.conftest import RunApp
+from tests.peers.clusters import Apache, Cluster
+from tests.peers.java_client import JavaClient, JavaError
+
+
+@pytest.fixture
+def cluster(apache: Apache) -> Cluster:
+    """Apache RocketMQ alone: the embedded broker has no replies."""
+    return apache
+
+
+def answering(group: str, topic: str) -> str:
+    return f"""
+        app = RocketApp("{group}")
+
+        @app.subscribe("{topic}", start="first")
+        async def answer(message: Message) -> str | None:
+            note("done", message)
+            return None if message.text() == "silence" else "re: " + message.text()
+    """
+
+
+def test_java_gets_our_answer(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
+    java.create_topic(topic, 4)
+    app = run_app(answering(group, topic))
+    app.wait_for(lambda: java.members(group)["ids"], within=20, what="the member")
+    for text in ("one", "zwei", "三"):
+        reply = java.request(topic, text)
+        assert reply["body"].decode() == f"re: {text}"
+        assert reply["properties"]["MSG_TYPE"] == "reply"
+    assert app.stop().handled == 3
+
+
+def test_we_get_javas_answer(cluster: Cluster, java: JavaClient, topic: str, group: str) -> None:
+    java.create_topic(topic, 4)
+    java.reply(topic, group, "java: ")
+
+    async def ask() -> list[str]:
+        async with Client(cluster.name_server) as client:
+            return [(await client.request(topic, text, timeout=10)).text() for text in ("one", "x" * 10_000)]
+
+    assert asyncio.run(ask()) == ["java: one", "java: " + "x" * 10_000]
+
+
+def test_a_sync_handler_asks_before_it_answers(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
+    java.create_topic(topic, 4)
+    java.create_topic(f"{topic}-next", 4)
+    java.reply(f"{topic}-next", f"{group}-next", "java: ")
+    app = run_app(f"""
+        app = RocketApp("{group}")
+
+        @app.subscribe("{topic}", start="first")
+        def answer(message: Message) -> str:
+            note("done", message)
+            return "then " + app.request_sync("{topic}-next", message.text(), timeout=10).text()
+    """)
+    app.wait_for(lambda: java.members(group)["ids"], within=20, what="the member")
+    assert java.request(topic, "one")["body"].decode() == "then java: one"
+
+
+def test_many_of_ours_ask_ours_at_once(
+    cluster: Cluster, java: JavaClient, run_app: RunApp, topic: str, group: str
+) -> None:
+    java.create_topic(topic, 4)
+    app = run_app(answering(group, topic))
+    app.wait_for(lambda: java.members(group)["ids"], within=20, what="the member")
+
+    async def ask() -> list[str]:
+        async with Client(cluster.name_server) as one, Client(cluster.name_server) as other:
+            asked = [(one, other)[number % 2].request(topic, str(number), timeout=10) for number in range(40)]
+            return [reply.text() for reply in await asyncio.gather(*asked)]
+
+    assert asyncio.run(ask()) == [f"re: {number}" for number in range(40)]
+
+
+def test_who_is_not_answered_hears_it_in_time(
+    cluster: Cluster, java: JavaClient, run_app: RunApp, topic: str, group: str
+) -> None:
+    java.create_topic(topic, 4)
+    app = run_app(answering(group, topic))
+    app.wait_for(lambda: java.members(group)["ids"], within=20, what="the member")
+
+    async def ask() -> str:
+        async with Client(cluster.name_server) as client:
+            with pytest.raises(NoReply):
+                await client.request(topic, "silence", timeout=1)
+            return (await client.request(topic, "now", timeout=10)).text()
+
+    assert asyncio.run(ask()) == "re: now"
+    with pytest.raises(JavaError, match="timeout"):
+        java.request(topic, "silence", timeout=1)

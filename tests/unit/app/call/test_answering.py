@@ -1,0 +1,115 @@
+"""A handler that says what it returns answers requests, and those alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from rocketapp import Message, Retry, RocketApp, SendUnknown, Skip
+from rocketapp.app.call.answering import answers
+from rocketapp.app.publish.publishing import Publishing
+from tests.unit.app.given import NotRunning, bound, message
+
+ASKED = {"CORRELATION_ID": "c1", "REPLY_TO_CLIENT": "someone", "CLUSTER": "DefaultCluster"}
+
+
+class Price(msgspec.Struct):
+    cents: int
+
+
+class Replies(NotRunning):
+    """A running app that writes replies down."""
+
+    def __init__(self, problem: Exception | None = None) -> None:
+        self.loop, self.problem = asyncio.get_running_loop(), problem
+        self.sent: list[tuple[Message, bytes, str]] = []
+
+    def replying(self, cluster: str) -> Any:
+        replies = self
+
+        class Replying:
+            async def reply(
+                self, request: Message, body: bytes, properties: Mapping[str, str], *, timeout: float | None = None
+            ) -> None:
+                if replies.problem is not None:
+                    raise replies.problem
+                replies.sent.append((request, body, cluster))
+
+        return Replying()
+
+
+def handler(replies: Replies, function: Callable[..., Any], **options: Any) -> Callable[[Any], Any]:
+    app = RocketApp("shop", clusters={"eu": "h:1"})
+    app.subscribe("orders", **options)(function)
+    subscription, binding, _ = bound(app)
+    return binding.call(subscription, Publishing(lambda: replies))
+
+
+async def priced(message: Message) -> Price:
+    return Price(5)
+
+
+async def texted(message: Message) -> str:
+    return "five"
+
+
+def in_thread(message: Message) -> dict[str, int]:
+    return {"cents": 5}
+
+
+@pytest.mark.parametrize(
+    ("function", "body"), [(priced, b'{"cents":5}'), (texted, b"five"), (in_thread, b'{"cents":5}')]
+)
+async def test_a_request_is_answered_with_what_is_returned(function: Callable[..., Any], body: bytes) -> None:
+    replies, asked = Replies(), message(properties=ASKED)
+    call = handler(replies, function, cluster="eu")
+    said = await asyncio.to_thread(call, asked) if function is in_thread else await call(asked)
+    assert said is None
+    assert replies.sent == [(asked, body, "eu")]
+
+
+async def test_a_message_that_is_no_request_is_not_answered() -> None:
+    replies = Replies()
+    assert await handler(replies, priced)(message()) == Price(5)
+    assert replies.sent == []
+
+
+async def skips(message: Message) -> Price | Skip:
+    return Skip("no price")
+
+
+async def again(message: Message) -> Price | Retry | None:
+    return Retry(after=5)
+
+
+async def nothing(message: Message) -> Price | None:
+    return None
+
+
+@pytest.mark.parametrize("function", [skips, again, nothing])
+async def test_outcomes_and_none_are_no_answers(function: Callable[..., Any]) -> None:
+    replies = Replies()
+    said = await handler(replies, function)(message(properties=ASKED))
+    assert said is None or isinstance(said, Skip | Retry)
+    assert replies.sent == []
+
+
+async def test_a_reply_that_does_not_arrive_is_logged_and_its_message_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    replies = Replies(SendUnknown("R", "no channel"))
+    assert await handler(replies, priced)(message(properties=ASKED)) is None
+    assert "no channel" in caplog.text
+
+
+def unsaid(message: Message):  # type: ignore[no-untyped-def]
+    return 1
+
+
+def said_none(message: Message) -> None: ...
+
+
+def test_a_handler_without_a_return_annotation_answers_nothing() -> None:
+    assert [answers(function) for function in (priced, in_thread, unsaid, said_none)] == [True, True, False, False]

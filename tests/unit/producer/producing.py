@@ -1,0 +1,51 @@
+"""A producer on a scripted cluster, for the tests of this room that need the whole of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from rocketapp.client.instance import ClientInstance
+from rocketapp.clock import SystemClock
+from rocketapp.config.client import ClientConfig
+from rocketapp.config.producer import ProducerConfig
+from rocketapp.producer.producer import Producer
+from tests.unit.scripted import Cluster, Events
+
+CLIENT_ID = "10.0.0.5@7"
+
+
+@asynccontextmanager
+async def producing(cluster: Cluster, events: Events | None = None, **config: Any) -> AsyncIterator[Producer]:
+    """A started producer of group `p`; topic `t` exists on all brokers. Nothing is left behind."""
+    await cluster.start()
+    cluster.add_topic("t")
+    told = events if events is not None else Events()
+    client = ClientInstance(
+        config=ClientConfig(name_server=cluster.name_server.address),
+        dial=cluster.network.dial,
+        clock=SystemClock(),
+        random=Random(0),
+        observe=Events(),
+        client_ip="10.0.0.5",
+        pid=7,
+    )
+    await client.start()
+    producer = Producer(
+        client=client,
+        config=ProducerConfig(**config),
+        group="p",
+        clock=SystemClock(),
+        random=Random(0),
+        observe=told,
+    )
+    try:
+        await producer.start()
+        yield producer
+        await producer.stop()
+    finally:
+        await client.stop()
+    assert len(asyncio.all_tasks()) == 1

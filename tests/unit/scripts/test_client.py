@@ -1,0 +1,170 @@
+"""A client without an app, async and sync, on a real embedded broker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+import pytest
+
+import rocketapp
+from rocketapp import Client, ConfigError, Message, NoReply, SendRefused, SetupError, SyncClient, TransportError
+from rocketapp.testing.broker import serving
+
+QUICK = {"client": {"poll_name_server_interval": 0.1}, "consumer": {"long_poll": 0.5}}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[str]:
+    with serving() as address:
+        yield address
+
+
+async def test_what_is_published_is_read(broker: str) -> None:
+    async with Client(broker, settings=QUICK) as client:
+        sent = await client.publish("script-a", {"id": 1}, tag="paid", keys=["k"])
+        await client.publish_many("script-a", ["b", "c"])
+        await client.publish_one_way("script-a", b"d")
+        found = {}
+        async for message in client.messages("script-a", start="first"):
+            found[message.text()] = message
+            if len(found) == 4:
+                break
+        assert set(found) == {'{"id":1}', "b", "c", "d"}
+        first = found['{"id":1}']
+        assert (first.message_id, first.tag, first.keys) == (sent.message_id, "paid", ["k"])
+
+
+async def test_reading_ends_when_nothing_comes_and_disturbs_nothing(broker: str) -> None:
+    async with Client(broker, settings=QUICK) as client:
+        await client.publish_many("script-b", [str(number) for number in range(100)], tag="even")
+        await client.publish("script-b", b"odd", tag="odd")
+        for _ in range(2):
+            bodies = [one.text() async for one in client.messages("script-b", start="first", tags="even", idle=1.0)]
+            assert sorted(bodies, key=int) == [str(number) for number in range(100)]
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_request_that_is_not_answered_ends_in_time(broker: str) -> None:
+    async with Client(broker, settings=QUICK) as client:
+        with pytest.raises(NoReply, match=r"script-c within 1 s"):
+            await client.request("script-c", b"?", timeout=1)
+
+
+async def test_two_clients_of_one_process_do_not_meet(broker: str) -> None:
+    async with Client(broker) as one, Client(broker) as other:
+        first = await one.publish("script-d", b"1")
+        await other.publish("script-d", b"2")
+    async with Client(broker) as third:
+        assert (await third.publish("script-d", b"3")).message_id != first.message_id
+
+
+async def test_a_client_works_between_entering_and_leaving_only(broker: str) -> None:
+    client = Client(broker)
+    with pytest.raises(SetupError, match="async with Client"):
+        await client.publish("script-e", b"1")
+    async with client:
+        with pytest.raises(SetupError, match="entered already"):
+            await client.__aenter__()
+        await client.publish("script-e", b"1")
+    with pytest.raises(SetupError, match=r"test_client\.py:\d+: .*async with Client"):
+        await client.publish("script-e", b"1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "text"),
+    [
+        (("",), SetupError, "give the name server"),
+        (("h:1;http://somewhere",), ConfigError, "URL of http"),
+    ],
+)
+async def test_a_wrong_name_server_is_told(arguments: tuple[str, ...], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        async with Client(*arguments):
+            raise AssertionError("it was entered")
+
+
+def test_settings_are_checked_where_the_client_is_made() -> None:
+    with pytest.raises(ConfigError, match=r"test_client\.py:\d+: unknown key producer\.retris.*retries"):
+        Client("h:1", settings={"producer": {"retris": 1}})
+
+
+async def test_a_cluster_that_is_away_is_told_at_once_and_leaves_nothing() -> None:
+    with pytest.raises(TransportError, match=r"127.0.0.1:1"):
+        async with Client("127.0.0.1:1"):
+            raise AssertionError("it was entered")
+    assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"start": "now"}, 'give "first" or "last"'),
+        ({"idle": 0}, "give seconds above 0"),
+        ({"tags": "||"}, "tags"),
+        ({"from": "first"}, "takes no keyword 'from'"),
+    ],
+)
+async def test_reading_says_what_it_takes(broker: str, options: dict[str, object], text: str) -> None:
+    async with Client(broker) as client:
+        with pytest.raises(SetupError, match=text):
+            async for _ in client.messages("script-f", **options):  # type: ignore[arg-type]
+                break
+
+
+async def test_another_cluster_is_refused(broker: str) -> None:
+    async with Client(broker) as client:
+        with pytest.raises(SetupError, match="talks to one cluster"):
+            await client.publish("script-g", b"1", cluster="eu")
+
+
+def test_plain_code_publishes_and_reads(broker: str) -> None:
+    with SyncClient(broker, settings=QUICK) as client:
+        sent = client.publish("script-h", b"1")
+        client.publish_many("script-h", [b"2", b"3"])
+        client.publish_one_way("script-h", b"4")
+        found: list[Message] = []
+        for message in client.messages("script-h", start="first"):
+            found.append(message)
+            if len(found) == 4:
+                break
+        assert sorted(one.body for one in found) == [b"1", b"2", b"3", b"4"]
+        assert sent.message_id in {one.message_id for one in found}
+        assert list(client.messages("script-h", start="first", idle=0.5, tags="none")) == []
+
+
+def test_errors_of_plain_code_are_the_same(broker: str) -> None:
+    with SyncClient(broker) as client:
+        with pytest.raises(SendRefused, match="body is empty"):
+            client.publish("script-i", b"")
+        with pytest.raises(NoReply):
+            client.request("script-i", b"?", timeout=1)
+    with pytest.raises(SetupError, match="with SyncClient"):
+        client.publish("script-i", b"1")
+    with pytest.raises(TransportError), SyncClient("127.0.0.1:1"):
+        raise AssertionError("it was entered")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_forked_child_is_told_to_make_its_own(broker: str) -> None:
+    with SyncClient(broker) as client:
+        read, write = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                client.publish("script-j", b"1")
+            except SetupError as error:
+                os.write(write, str(error).encode())
+            finally:
+                os._exit(0)
+        os.close(write)
+        told = os.read(read, 1000).decode()
+        os.close(read)
+        os.waitpid(child, 0)
+        assert "forked" in told
+        client.publish("script-j", b"1")
+
+
+def test_the_names_are_public() -> None:
+    assert {"Client", "SyncClient", "NoReply"} <= set(rocketapp.__all__)
