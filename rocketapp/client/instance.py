@@ -39,7 +39,14 @@ from rocketapp.wire.command import VERSION_NAME, Command
 from rocketapp.wire.requests.admin import RunningInfoRequest
 from rocketapp.wire.requests.clients import GroupChanged
 from rocketapp.wire.requests.direct import DirectRequest, DirectResult
-from rocketapp.wire.requests.running_info import CLIENT_VERSION, STARTED
+from rocketapp.wire.requests.reset_offset import ResetOffsetRequest, decode_reset
+from rocketapp.wire.requests.running_info import (
+    CLIENT_VERSION,
+    NAME_SERVERS,
+    STARTED,
+    ConsumerStatusRequest,
+    encode_status,
+)
 
 __all__ = ["ClientInstance", "ConsumerMember"]
 
@@ -80,6 +87,8 @@ class ClientInstance:
         self.inbound: Inbound = Inbound()
         self.inbound.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._group_changed)
         self.inbound.register(RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell_running_info)
+        self.inbound.register(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._tell_done_offsets)
+        self.inbound.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._move_group)
         self.inbound.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly)
         self._started_ms = int(clock.now() * 1000)
         self._members = Members(self.client_id)
@@ -274,15 +283,30 @@ class ClientInstance:
         return None
 
     def _tell_running_info(self, connection: Connection, request: Command) -> Command:
-        """For administrators: what this member subscribes, and since when."""
-        group = RunningInfoRequest.from_fields(request.fields).group
-        info = self._members.running_info(group)
+        """For administrators: what this member subscribes, what it does, and since when."""
+        asked = RunningInfoRequest.from_fields(request.fields)
+        info = self._members.running_info(asked.group, with_stacks=asked.with_stacks)
         if info is None:
-            remark = f"The Consumer Group <{group}> not exist in this consumer"
+            remark = f"The Consumer Group <{asked.group}> not exist in this consumer"
             return Command.response(request, ResponseCode.SYSTEM_ERROR, remark=remark)
-        said = {**info.properties, STARTED: str(self._started_ms), CLIENT_VERSION: VERSION_NAME}
+        said = {
+            **info.properties,
+            STARTED: str(self._started_ms),
+            CLIENT_VERSION: VERSION_NAME,
+            NAME_SERVERS: self._config.name_server,
+        }
         body = self._access.body(info._replace(properties=said).encode())
         return Command.response(request, ResponseCode.SUCCESS, body=body)
+
+    def _tell_done_offsets(self, connection: Connection, request: Command) -> Command:
+        """For administrators: how far this member is with its queues of one topic."""
+        asked = ConsumerStatusRequest.from_fields(request.fields)
+        body = self._access.body(encode_status(self._members.done_offsets(asked.group, asked.topic)))
+        return Command.response(request, ResponseCode.SUCCESS, body=body)
+
+    def _move_group(self, connection: Connection, request: Command) -> None:
+        """An operator moves a group whose broker leaves that to its members. As in Java it is not answered."""
+        self._members.move(ResetOffsetRequest.from_fields(request.fields).group, decode_reset(request.body))
 
     def _consume_directly(self, connection: Connection, request: Command) -> Command | None:
         """Another member, or an administrator, has us consume a message: the answer comes when that has ended."""

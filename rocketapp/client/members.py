@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from rocketapp.errors import SetupError
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
 from rocketapp.wire.requests.direct import DirectRequest, DirectResult
 from rocketapp.wire.requests.running_info import RunningInfo
@@ -20,8 +21,16 @@ class ConsumerMember(Protocol):
         """This consumer's part of the heartbeat."""
         ...
 
-    def running_info(self) -> RunningInfo:
-        """What it tells of itself."""
+    def running_info(self, *, with_stacks: bool = False) -> RunningInfo:
+        """What it tells of itself; `with_stacks`: also where the threads and tasks of this process stand."""
+        ...
+
+    def done_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        """By queue of the topic the offset below which everything is done."""
+        ...
+
+    def move(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """An operator has moved the group: those of these queues that we own go on at these offsets."""
         ...
 
     def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
@@ -84,10 +93,20 @@ class Members:
         consumers = tuple(member.consumer_data() for _, member in sorted(self._consumers.items()))
         return Heartbeat(self._client_id, tuple(sorted(self._producers)), consumers)
 
-    def running_info(self, group: str) -> RunningInfo | None:
+    def running_info(self, group: str, *, with_stacks: bool = False) -> RunningInfo | None:
         """What is told of this process as a member of the group; None when it is not one."""
         member = self._consumers.get(group)
-        return None if member is None else member.running_info()
+        return None if member is None else member.running_info(with_stacks=with_stacks)
+
+    def done_offsets(self, group: str, topic: str) -> Mapping[MessageQueue, int]:
+        """How far the member of the group is with its queues of the topic; empty when there is none."""
+        member = self._consumers.get(group)
+        return {} if member is None else member.done_offsets(topic)
+
+    def move(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """An operator has moved the group."""
+        if member := self._consumers.get(group):
+            member.move(offsets)
 
     def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
         """Have the member of the group consume a message; or why not."""

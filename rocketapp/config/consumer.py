@@ -37,6 +37,26 @@ class ConsumerConfig:
         least=1,
         most=65535,
     )
+    topic_max_messages: int = option(
+        0,
+        "Unfinished messages of one topic that stop its pulls, divided among its queues here; 0: no limit.",
+        java="pullThresholdForTopic",
+        least=0,
+        most=6_553_500,
+    )
+    topic_max_bytes: int = option(
+        0,
+        "Unfinished bytes of one topic that stop its pulls, divided in the same way; 0: no limit.",
+        java="pullThresholdSizeForTopic",
+        least=0,
+    )
+    pull_interval: float = option(
+        0.0,
+        "Seconds between an answer with messages and the next pull of its queue.",
+        java="pullInterval",
+        least=0.0,
+        most=65.535,
+    )
     cache_max_bytes: int = option(
         134_217_728,
         "Bytes that all queues of the app hold at most, pulls under way included; one topic of a group at most half.",

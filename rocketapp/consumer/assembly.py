@@ -31,6 +31,7 @@ from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pop.assignment import PopAssignment
 from rocketapp.consumer.pop.context import PopContext
 from rocketapp.consumer.pop.way import PopWay
+from rocketapp.consumer.progress import Progress
 from rocketapp.consumer.pull.puller import PullContext, PullCounters
 from rocketapp.consumer.retry.dropping import Dropping
 from rocketapp.consumer.retry.failed_messages import FailedMessages
@@ -111,6 +112,7 @@ class Group:
         self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed, *self.plugged.values(), *own
         self.direct: DirectCalls = self._new_direct()
         """What others have this member consume."""
+        self.progress: Progress = Progress(lambda: self.rebalancer.owned, loop.time)
         self.watch: Watch = self._new_watch()
         self.starts: StartOffsets = self._new_starts()
         self.leases: Leases = self._new_leases()
@@ -299,6 +301,7 @@ class Group:
             warning=self._parts.config.handler_warning,
             observe=self._parts.observe,
             turns=None if crashes is None else Turns(crashes.line, self._unfinished, self.stall_reasons),
+            looks=(self.progress.look,),
         )
 
     def _unfinished(self) -> list[MessageQueue]:
@@ -411,6 +414,7 @@ class Group:
             refresh=parts.client.routes.refresh_soon,
             counters=self.pull_counters,
             copies=self.slaves,
+            interval=parts.config.pull_interval,
         )
 
 

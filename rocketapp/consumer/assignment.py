@@ -114,10 +114,14 @@ class Assignment:
         """Done when no handler is waited for any more: True when the drain was cut, which is not a clean end."""
         self._cutting: asyncio.TimerHandle | None = None
         self._starts_no_more = False
+        self._moved: asyncio.Future[Correction] = self._loop.create_future()
+        """Done when an operator has moved the group, until the new offset is committed."""
         self._consuming: tuple[Puller, Delivery] | None = None
         """Of the present session, until it ends."""
         self._silent: asyncio.Future[None] = self._loop.create_future()
         """Done when the pull loop of the present session is dead."""
+        self._session_offsets: Session | None = None
+        """What it commits."""
         self.process_queue: ProcessQueue[Message] | None = None
         """Of the present session; None while there is none."""
         self.is_clean: bool = True
@@ -157,6 +161,25 @@ class Assignment:
     def _start_no_more(self) -> None:
         if self._consuming is not None:
             self._consuming[1].hold()
+
+    def move(self, offset: int) -> None:
+        """An operator has the group go on at this offset: nothing of the present session is committed any more."""
+        if self._moved.done():
+            self._moved = self._loop.create_future()
+        self._moved.set_result(Correction(offset, f"an operator moved the group to offset {offset}"))
+        if self._session_offsets is not None:
+            self._context.offsets.end(self._session_offsets)
+        if self.is_ending:
+            # At once: the next owner hears of it too, and goes on from there.
+            self._context.tasks.start(self._commit_move(), f"move {self.queue}")
+
+    async def _commit_move(self) -> None:
+        """Raises RocketAppError; it is tried again then, before anything else is pulled."""
+        moved = self._moved
+        if moved.done():
+            await self._context.store.commit(self.queue, moved.result().offset)
+            if self._moved is moved:  # otherwise another one came meanwhile
+                self._moved = self._loop.create_future()
 
     def pull_anew(self) -> None:
         """What its pulls ask for has changed: discard the one under way."""
@@ -218,12 +241,15 @@ class Assignment:
             if self._handed_over and lock is None:
                 await previous_owner_is_through(self._context.store, self._context.brokers, self.queue, self._ended)
                 self._handed_over = self.is_ending
+            await self._commit_move()
             offset = await self._beginning.offset(lock)
             if offset is not None:
                 process_queue = self._way.new_queue(self.queue, offset, next(self._context.epochs))
                 at_rest = False  # until it is known: a lock is not given back beside a running handler
                 at_rest, correction = await self._consume(process_queue, lock)
-                if correction is not None and not self.is_ending:
+                if self._moved.done():
+                    await self._commit_move()
+                elif correction is not None and not self.is_ending:
                     self._context.pull.observe(LoopFailed(f"pull {self.queue}", correction.reason))
                     await self._context.store.commit(self.queue, correction.offset)
         finally:
@@ -248,6 +274,7 @@ class Assignment:
         delivery = self._way.open(process_queue, lock)
         lease = None if lock is None else lock.lease
         session = context.offsets.begin(process_queue, lease, is_contested=self._is_contested)
+        self._session_offsets = session
         limits = self._way.limits(context.config)
         pauses = context.pausing.pauses
         flow = context.flow_control.open(context.group, process_queue, context.config, limits, pauses=pauses)
@@ -267,7 +294,7 @@ class Assignment:
             context.offsets.end(session)
             context.pausing.unwatch(self._apply_pauses)
             flow.close()
-            self._consuming = self.process_queue = None
+            self._consuming = self.process_queue = self._session_offsets = None
         pull.observe(Released(context.group, self.queue, correction.reason if correction else why.value))
         if why is SessionEnd.FAILED:
             await self._wait(timeout=_TRY_AGAIN)
@@ -286,8 +313,10 @@ class Assignment:
         self._apply_pauses()
         pulling = context.tasks.start(puller.run(), f"pull {self.queue}")
         try:
-            others = [] if lock is None else [lock.lost]
-            await self._wait(pulling, session.overtaken, delivery.over, self._silent, *others)
+            moved, others = self._moved, [] if lock is None else [lock.lost]
+            await self._wait(pulling, session.overtaken, delivery.over, self._silent, moved, *others)
+            if moved.done():
+                return moved.result()
             return pulling.result() if pulling.done() else None
         finally:
             pulling.cancel()

@@ -11,12 +11,12 @@ member, so that no other one gets a queue that still drains. Nothing waits for a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import chain
 from typing import Any
 
-from rocketapp.consumer import idle, snapshot
+from rocketapp.consumer import idle, running_info, snapshot
 from rocketapp.consumer.assembly import Group
 from rocketapp.consumer.direct import message_of
 from rocketapp.consumer.group.filters import check_filters
@@ -35,14 +35,13 @@ from rocketapp.wire.requests.assignment import ALL_QUEUES
 from rocketapp.wire.requests.clients import (
     BROADCASTING,
     CLUSTERING,
-    CONSUME_PASSIVELY,
     FROM_FIRST,
     FROM_LAST,
     FROM_TIMESTAMP,
     ConsumerData,
 )
 from rocketapp.wire.requests.direct import DirectRequest, DirectResult
-from rocketapp.wire.requests.running_info import CONSUME_TYPE, PULLED, RunningInfo, encode_pulled
+from rocketapp.wire.requests.running_info import RunningInfo
 
 __all__ = ["HandlerStats", "IdleReport", "PushConsumer"]
 
@@ -60,7 +59,7 @@ class PushConsumer:
     ) -> None:
         """`expected_members`: how many processes of the app join the group together (`run --workers`)."""
         self._name, self._client, self._config, self._observe = group, parts.client, parts.config, parts.observe
-        self._blocked_loop = parts.blocked_loop
+        self._blocked_loop, self._clock = parts.blocked_loop, parts.clock
         self._topics = tuple(topics)
         self._loop = asyncio.get_running_loop()
         self._group = Group(group, self._topics, parts)
@@ -86,11 +85,22 @@ class PushConsumer:
             subscriptions=self._group.guard.told,
         )
 
-    def running_info(self) -> RunningInfo:
-        """What our own handlers want, and what we pull."""
-        pulled = self._group.guard.pulled
-        properties = {CONSUME_TYPE: CONSUME_PASSIVELY, **({} if pulled is None else {PULLED: encode_pulled(pulled)})}
-        return RunningInfo(properties, self._group.guard.own)
+    def running_info(self, *, with_stacks: bool = False) -> RunningInfo:
+        """What our own handlers want, what we pull, and what we do with each queue."""
+        loop_started = self._clock.now() - self._loop.time()
+        return running_info.of_group(self._group, self._config, loop_started=loop_started, with_stacks=with_stacks)
+
+    def done_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """By queue of the topic the offset below which everything is done."""
+        owned = self._rebalancer.owned.items()
+        found = {queue: each.process_queue for queue, each in owned if queue.topic == topic and each.popped is None}
+        return {queue: each.commit_offset for queue, each in found.items() if each is not None}
+
+    def move(self, offsets: Mapping[MessageQueue, int]) -> None:
+        """An operator has moved the group: what is in hand of our queues among these is not committed any more."""
+        for queue, offset in offsets.items():
+            if (owned := self._rebalancer.owned.get(queue)) is not None:
+                owned.move(offset)
 
     def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
         """Another member, or an administrator, has us consume one stored message."""

@@ -29,9 +29,9 @@ def places_of_calls() -> dict[int, str]:
     """By the id of an item, `file:line` where the call for it stands. On the event loop."""
     found: dict[int, str] = {}
     for task in asyncio.all_tasks():
-        _note(found, list(_of_coroutine(task.get_coro())))
+        _note(found, list(frames_of_coroutine(task.get_coro())))
     for frame in sys._current_frames().values():
-        _note(found, list(_of_thread(frame))[::-1])
+        _note(found, list(frames_of_thread(frame))[::-1])
     return found
 
 
@@ -46,8 +46,8 @@ def _note(found: dict[int, str], frames: list[FrameType]) -> None:
             return
 
 
-def _of_coroutine(waiting: Any) -> Iterator[FrameType]:
-    """The frames of a coroutine that is suspended, and of those that it awaits."""
+def frames_of_coroutine(waiting: Any) -> Iterator[FrameType]:
+    """The frames of a coroutine that is suspended, and of those that it awaits: the outermost first."""
     while waiting is not None:
         kind = next((kind for kind in ("cr", "gi", "ag") if hasattr(waiting, f"{kind}_frame")), None)
         if kind is None:
@@ -58,7 +58,8 @@ def _of_coroutine(waiting: Any) -> Iterator[FrameType]:
         waiting = getattr(waiting, "gi_yieldfrom" if kind == "gi" else f"{kind}_await", None)
 
 
-def _of_thread(frame: FrameType | None) -> Iterator[FrameType]:
+def frames_of_thread(frame: FrameType | None) -> Iterator[FrameType]:
+    """This frame and those that called it."""
     while frame is not None:
         yield frame
         frame = frame.f_back

@@ -45,9 +45,13 @@ class Watch:
         warning: float,
         observe: Observe,
         turns: Turns | None = None,
+        looks: Sequence[Callable[[], None]] = (),
     ) -> None:
-        """`warning`: seconds after which a running call is warned about. `turns`: None when crashes are not counted."""
-        self._turns = turns
+        """`warning`: seconds after which a running call is warned about. `turns`: None when crashes are not counted.
+
+        `looks`: others that look once a second.
+        """
+        self._turns, self._looks = turns, looks
         self._group, self._stats, self._in_hand, self._stall_reasons = group, stats, in_hand, stall_reasons
         self._warning, self._observe = warning, observe
         self._loop = asyncio.get_running_loop()
@@ -90,6 +94,8 @@ class Watch:
         """Report what is new since the last report."""
         if self._turns is not None:
             self._turns.look()
+        for look in self._looks:
+            look()
         for stall_reasons in self._stall_reasons:
             stall_reasons.tell()
         for index, handler in enumerate(self._stats.handlers):

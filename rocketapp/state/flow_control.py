@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 IsFull = Callable[[float], str | None]
@@ -54,6 +54,25 @@ class QueueLimits:
     """Offsets from the lowest unfinished message to the highest pulled one; None: no limit."""
     is_full: IsFull | None = None
     """A limit of several queues together, if there is one."""
+    topic_messages: int = 0
+    """Messages that the queues of its topic may hold together, each an equal share of them; 0: no limit."""
+    topic_bytes: int = 0
+    """The same for bytes."""
+    limit_told: str = ""
+    """What `max_messages` comes from, in words; empty: the setting of queues."""
+    bytes_told: str = ""
+    """The same for `max_bytes`."""
+
+    def divided(self, queues: int) -> QueueLimits:
+        """The limits of one queue while this process has this number of its topic."""
+        found = self
+        if self.topic_messages and (share := max(1, self.topic_messages // queues)) < found.max_messages:
+            text = f"limit topic_max_messages {self.topic_messages} for {queues} queues"
+            found = replace(found, max_messages=share, limit_told=text)
+        if self.topic_bytes and (share := max(1, self.topic_bytes // queues)) < found.max_bytes:
+            text = f"limit topic_max_bytes {self.topic_bytes} for {queues} queues"
+            found = replace(found, max_bytes=share, bytes_told=text)
+        return found
 
     def reached(self, queue: Unfinished, share: float = 1.0) -> bool:
         """Whether the queue holds that share of one of its limits. An empty queue never does."""
@@ -76,9 +95,11 @@ class QueueLimits:
             return None
         count = len(queue)
         if count >= self.max_messages * REOPEN:
-            return f"flow control: {count} unfinished messages, limit queue_max_messages {self.max_messages}"
+            told = self.limit_told or f"limit queue_max_messages {self.max_messages}"
+            return f"flow control: {count} unfinished messages, {told}"
         if queue.size >= self.max_bytes * REOPEN:
-            return f"flow control: {queue.size} unfinished bytes, limit queue_max_bytes {self.max_bytes}"
+            told = self.bytes_told or f"limit queue_max_bytes {self.max_bytes}"
+            return f"flow control: {queue.size} unfinished bytes, {told}"
         together = None if self.is_full is None else self.is_full(REOPEN)
         if together is not None:
             return f"flow control: {together}"

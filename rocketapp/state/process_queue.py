@@ -90,6 +90,10 @@ class ProcessQueue(Generic[M]):
         """The unfinished messages in offset order."""
         return list(self._unfinished.values())
 
+    def offsets(self) -> list[int]:
+        """The offsets of the unfinished messages, the lowest first."""
+        return list(self._unfinished)
+
     def put(self, messages: Sequence[M]) -> Sequence[M]:
         """Accept pulled messages and return the new ones: what was put before is ignored."""
         if self.closed or not messages:

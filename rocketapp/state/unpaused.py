@@ -40,6 +40,10 @@ class Unpaused:
     def __repr__(self) -> str:
         return f"<Unpaused {self._queue!r}>"
 
+    def change(self, limits: QueueLimits) -> None:
+        """Judge by these from now on."""
+        self._limits, self._changes = limits, -1
+
     def reached(self, share: float = 1.0) -> bool:
         """Whether the messages that are not held reach that share of a limit."""
         queue, limits = self._queue, self._limits

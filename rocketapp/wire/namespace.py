@@ -24,6 +24,8 @@ _SYSTEM_PREFIXES = ("rmq_sys_", "CID_RMQ_SYS_")
 _OF_GROUPS = (RETRY_PREFIX, DLQ_PREFIX)
 _NAMED = frozenset({"topic", "originTopic", "consumerGroup", "producerGroup", "group", "groupName"})
 """Fields and JSON members that hold such a name."""
+_NAMED_IN_JSON = re.compile(rb'("(?:%s)":")([^"\\]*)"' % "|".join(sorted(_NAMED)).encode())
+"""The same in compact JSON; texts that hold JSON themselves are left as they are."""
 _REPLIES = "_REPLY_TOPIC"
 """The end of a RocketMQ cluster's own topic of replies: all namespaces share it."""
 _SENDS = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2})
@@ -94,8 +96,8 @@ class Namespace:
             request.body = _encode(_deeply(msgspec.json.decode(request.body), self.wrap))
 
     def body(self, body: bytes) -> bytes:
-        """Wrap the names in the JSON body of an answer of ours."""
-        return _encode(_deeply(msgspec.json.decode(body), self.wrap))
+        """Wrap the names in the JSON body of an answer of ours, which may have queues as keys."""
+        return _NAMED_IN_JSON.sub(lambda found: found[1] + self.wrap(found[2].decode()).encode() + b'"', body)
 
     def restore(self, request: Command | None, received: Command) -> None:
         """Unwrap the names in a response to `request`, or without one in a request of a broker."""

@@ -97,7 +97,8 @@ def test_every_problem_of_a_lock_is_on_the_page() -> None:
 def test_every_limit_of_flow_control_is_on_the_page() -> None:
     code = (CODE / "state/flow_control.py").read_text()
     limits = set(re.findall(r"limit (\w+) \{", code))
-    assert limits == {"queue_max_messages", "queue_max_bytes", "queue_max_span", "cache_max_bytes"}
+    of_topics = {"topic_max_messages", "topic_max_bytes"}
+    assert limits == {"queue_max_messages", "queue_max_bytes", "queue_max_span", "cache_max_bytes", *of_topics}
     for words in (*limits, " unfinished messages", " unfinished bytes", "all queues together hold", "for other topics"):
         assert words in code
         assert said(words)

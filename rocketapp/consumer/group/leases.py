@@ -136,6 +136,14 @@ class Leases:
             return "wanted"
         return "held" if lock.lease.held(self._loop.time()) else "in doubt"
 
+    def granted_at(self, queue: MessageQueue) -> float | None:
+        """The loop's time from which the lock of this queue is held as it is now; None when it is not."""
+        keeper = self._keepers.get(queue.broker_name)
+        lock = None if keeper is None else keeper.lock(queue)
+        if lock is None or not lock.lease.held(self._loop.time()):
+            return None
+        return lock.lease.trusted_until - self._config.lock_trust
+
     def suspend(self, broker_name: str) -> None:
         """The connection to this broker was lost: its locks are in doubt."""
         if keeper := self._keepers.get(broker_name):

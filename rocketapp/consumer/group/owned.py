@@ -49,6 +49,10 @@ class Owned(Protocol):
         """What its pulls ask for has changed."""
         ...
 
+    def move(self, offset: int) -> None:
+        """An operator has the group go on at this offset."""
+        ...
+
     async def run(self) -> None: ...
 
 

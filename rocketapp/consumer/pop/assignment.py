@@ -97,6 +97,9 @@ class PopAssignment:
     def pull_anew(self) -> None:
         """The next request asks for it: discarding the one under way could hide messages from everyone."""
 
+    def move(self, offset: int) -> None:
+        """Its broker keeps the offsets of what it hands out, and moves them itself."""
+
     async def run(self) -> None:
         """Until it has been given back."""
         context = self._context

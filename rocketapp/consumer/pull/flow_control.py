@@ -117,6 +117,9 @@ class QueueFlow:
         """`unpaused`: judges the limits of a queue whose messages belong to several topics."""
         self._control, self._budget = control, control.budget
         self._queue, self._limits, self._account, self._unpaused = queue, limits, account, unpaused
+        self._whole = limits
+        """Before they were divided among the queues of the topic."""
+        self._divided_by = 1
         self._loop = asyncio.get_running_loop()
         self._reopened: asyncio.Future[None] | None = None
         self._is_scheduled = False
@@ -132,6 +135,11 @@ class QueueFlow:
         reason = self._unpaused.reason() or self._budget.reason(self._account)
         held = self._unpaused.held()
         return reason if held is None else f"{reason}; {held}"
+
+    def change(self, limits: QueueLimits) -> None:
+        """Other limits hold from now on."""
+        self._whole, self._divided_by = limits, 0
+        self.look_again()
 
     def look_again(self) -> None:
         """Topics were paused or resumed: perhaps the queue may pull now."""
@@ -177,7 +185,12 @@ class QueueFlow:
         self._control.grant_soon()
 
     def _is_full(self, share: float = 1.0) -> bool:
-        unpaused = self._unpaused
+        unpaused, queues = self._unpaused, self._account.topic.accounts
+        if queues != self._divided_by:
+            self._divided_by = queues
+            self._limits = self._whole.divided(max(1, queues))
+            if unpaused is not None:
+                unpaused.change(self._limits)
         return self._limits.reached(self._queue, share) if unpaused is None else unpaused.reached(share)
 
     def _finished(self) -> None:

@@ -92,6 +92,8 @@ class PullContext:
     counters: PullCounters = field(default_factory=PullCounters)
     copies: Copies | None = None
     """None: masters alone are read, and what they suggest."""
+    interval: float = 0.0
+    """Seconds between an answer with messages and the next pull of its queue."""
 
 
 class Puller:
@@ -255,12 +257,13 @@ class Puller:
             if is_master or (result.status != "illegal" and result.min_offset <= queue.end_offset):
                 queue.advance(result.next_offset)
         elif self._resumed is None and flow.answered(len(result.body), is_at_end=is_at_end):
-            is_early = flow.may_pull()
+            is_early = not context.interval and flow.may_pull()
             if is_early:
                 self._coming = await self._start(result.next_offset)
             self._put(result)
             if is_early:
                 return None
+        interval = context.interval if result.status == "found" else 0.0
         # The wait may be long: what was answered is not kept in memory for it.
         is_empty = result.status != "found"
         del result
@@ -268,6 +271,8 @@ class Puller:
         if is_empty and self._copy.is_instead:
             # A slave holds no pull until there is a message: it answers at once.
             await asyncio.sleep(context.retry_delay)
+        if interval:
+            await asyncio.sleep(interval)
         await self._allowed()
         # Where the answer was discarded, this is the same offset again.
         self._coming = await self._start(queue.end_offset)

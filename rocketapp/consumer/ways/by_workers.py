@@ -29,7 +29,13 @@ class WayByWorkers:
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """With a span: one message that is not finished holds up the committed offset of all above it."""
-        return QueueLimits(config.queue_max_messages, config.queue_max_bytes, config.queue_max_span)
+        return QueueLimits(
+            config.queue_max_messages,
+            config.queue_max_bytes,
+            config.queue_max_span,
+            topic_messages=config.topic_max_messages,
+            topic_bytes=config.topic_max_bytes,
+        )
 
     def in_hand(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""

@@ -82,7 +82,13 @@ class OrderlyWay:
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """No span: the lowest unfinished message is the only one that runs."""
-        return QueueLimits(config.queue_max_messages, config.queue_max_bytes, max_span=None)
+        return QueueLimits(
+            config.queue_max_messages,
+            config.queue_max_bytes,
+            max_span=None,
+            topic_messages=config.topic_max_messages,
+            topic_bytes=config.topic_max_bytes,
+        )
 
     def in_hand(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""

@@ -74,6 +74,8 @@ class PluggedWay:
             config.queue_max_bytes if way.max_bytes is None else way.max_bytes,
             config.queue_max_span if way.max_messages is None else None,
             way.is_full,
+            config.topic_max_messages if way.max_messages is None else 0,
+            config.topic_max_bytes if way.max_bytes is None else 0,
         )
 
     def split(self, queue: MessageQueue, messages: Sequence[Message]) -> tuple[list[Message], list[Message]]:

@@ -1,8 +1,9 @@
 """Set the offset of a group in a queue, also while its members consume.
 
-Code: INVOKE_BROKER_TO_RESET_OFFSET 222. Java: ResetOffsetRequestHeader, ResetOffsetBody. A broker
-that resets by itself (`useServerSideResetOffset`, the default of 5.x) commits the offset and
-answers the next pull of that queue with it. Others tell the members, of which only Java's listen.
+Codes: INVOKE_BROKER_TO_RESET_OFFSET 222 to a broker, RESET_CONSUMER_CLIENT_OFFSET 220 from there to the members. Java:
+ResetOffsetRequestHeader, ResetOffsetBody, ResetOffsetBodyForC. A broker that resets by itself
+(`useServerSideResetOffset`, the default of 5.x) commits the offset and answers the next pull of that queue with it.
+Others tell the members, which commit the offsets of their queues.
 """
 
 from __future__ import annotations
@@ -61,10 +62,12 @@ def encode_reset(offsets: Mapping[MessageQueue, int]) -> bytes:
 
 
 def decode_reset(body: bytes) -> dict[MessageQueue, int]:
-    """Read a ResetOffsetBody; raises ProtocolError."""
+    """Read a ResetOffsetBody, also in the form for clients that are not Java's; raises ProtocolError."""
     data = lenient_json.loads(body)
     try:
         table = data.get("offsetTable") or {}
+        if isinstance(table, list):
+            return {lenient_json.queue_of(entry): int64_of(entry["offset"]) for entry in table}
         return {lenient_json.queue_of(key): int64_of(offset) for key, offset in table.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"reset offsets: {type(error).__name__} {error}") from None

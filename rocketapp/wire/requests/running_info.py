@@ -1,7 +1,8 @@
 """What a member of a consumer group is doing.
 
-Code: GET_CONSUMER_RUNNING_INFO 307, from tool to broker and from broker to client; the request is in `admin`. Java:
-ConsumerRunningInfo. Its tables of queues and of figures are read by Java's tool alone, and left empty here.
+Codes: GET_CONSUMER_RUNNING_INFO 307, from tool to broker and from broker to client, whose request is in `admin`;
+GET_CONSUMER_STATUS_FROM_CLIENT 221, from broker to client. Java: ConsumerRunningInfo, ProcessQueueInfo,
+GetConsumerStatusBody. What only Java's tool reads is written here and not read.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ from typing import NamedTuple
 import msgspec
 
 from rocketapp.errors import ProtocolError
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData
+from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
 from rocketapp.wire.lenient_json import text_of
 from rocketapp.wire.requests.clients import subscription_members, subscription_of
 
 CONSUME_TYPE, STARTED, CLIENT_VERSION = "PROP_CONSUME_TYPE", "PROP_CONSUMER_START_TIMESTAMP", "PROP_CLIENT_VERSION"
 """Names of properties. Java's tool reads the first two without asking whether they are there."""
+ORDERLY, NAME_SERVERS, CONCURRENCY = "PROP_CONSUMEORDERLY", "PROP_NAMESERVER_ADDR", "PROP_THREADPOOL_CORE_SIZE"
+"""The same; the tool says that a queue without a lock stands still when the first one is `true`."""
 PULLED = "PROP_ROCKETAPP_PULLED"
 """Name of ours: by topic the expression that the member pulls, as JSON. Who tells it takes part in roll-outs."""
 
@@ -31,12 +36,71 @@ def encode_pulled(pulled: Mapping[str, str]) -> str:
     return _encode(pulled).decode()
 
 
+class QueueInfo(NamedTuple):
+    """What a member does with one queue. Times are milliseconds since 1970, offsets 0 where there is none."""
+
+    commit_offset: int
+    """Everything below is done."""
+    first_cached: int = 0
+    last_cached: int = 0
+    cached: int = 0
+    """Messages that wait for their handler; of a queue without a lock also those whose handler runs."""
+    cached_bytes: int = 0
+    """All of them, those whose handler runs included."""
+    first_running: int = 0
+    last_running: int = 0
+    running: int = 0
+    """Messages of a queue with a lock whose handler runs."""
+    is_locked: bool = False
+    locked_ms: int = 0
+    is_given_back: bool = False
+    pulled_ms: int = 0
+    consumed_ms: int = 0
+    """When a message of it was finished last."""
+
+    def members(self) -> dict[str, int | bool]:
+        """By Java's names."""
+        return {
+            "cachedMsgCount": self.cached,
+            "cachedMsgMaxOffset": self.last_cached,
+            "cachedMsgMinOffset": self.first_cached,
+            "cachedMsgSizeInMiB": self.cached_bytes >> 20,
+            "commitOffset": self.commit_offset,
+            "droped": self.is_given_back,
+            "lastConsumeTimestamp": self.consumed_ms,
+            "lastLockTimestamp": self.locked_ms,
+            "lastPullTimestamp": self.pulled_ms,
+            "locked": self.is_locked,
+            "transactionMsgCount": self.running,
+            "transactionMsgMaxOffset": self.last_running,
+            "transactionMsgMinOffset": self.first_running,
+            "tryUnlockTimes": 0,
+        }
+
+
+class PopInfo(NamedTuple):
+    """What a member does with one queue whose messages its broker hands out one by one."""
+
+    unfinished: int
+    is_given_back: bool = False
+    answered_ms: int = 0
+    """When a request for messages was answered last: milliseconds since 1970."""
+
+    def members(self) -> dict[str, int | bool]:
+        """By Java's names."""
+        return {"droped": self.is_given_back, "lastPopTimestamp": self.answered_ms, "waitAckCount": self.unfinished}
+
+
 class RunningInfo(NamedTuple):
     """One member of one group."""
 
     properties: Mapping[str, str]
     subscriptions: tuple[SubscriptionData, ...]
     """What its own handlers want."""
+    queues: Mapping[MessageQueue, QueueInfo] = {}
+    popped: Mapping[MessageQueue, PopInfo] = {}
+    stacks: str | None = None
+    """Where its threads and tasks stand; None when that was not asked for."""
 
     @property
     def pulled(self) -> dict[str, str] | None:
@@ -47,16 +111,15 @@ class RunningInfo(NamedTuple):
             return None
 
     def encode(self) -> bytes:
-        return _encode(
-            {
-                "mqPopTable": {},
-                "mqTable": {},
-                "properties": dict(self.properties),
-                "statusTable": {},
-                "subscriptionSet": [subscription_members(one) for one in self.subscriptions],
-                "userConsumerInfo": {},
-            }
-        )
+        members = {
+            "mqPopTable": lenient_json.dump_queue_map({queue: info.members() for queue, info in self.popped.items()}),
+            "mqTable": lenient_json.dump_queue_map({queue: info.members() for queue, info in self.queues.items()}),
+            "properties": dict(self.properties),
+            "statusTable": {},
+            "subscriptionSet": [subscription_members(one) for one in self.subscriptions],
+            "userConsumerInfo": {},
+        }
+        return _encode(members if self.stacks is None else {**members, "jstack": self.stacks})
 
     @classmethod
     def decode(cls, body: bytes) -> RunningInfo:
@@ -67,3 +130,19 @@ class RunningInfo(NamedTuple):
             return cls(properties, tuple(map(subscription_of, data.get("subscriptionSet") or ())))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"running info: {type(error).__name__} {error}") from None
+
+
+class ConsumerStatusRequest(NamedTuple):
+    """Asks a member how far it is with a topic (221)."""
+
+    topic: str
+    group: str
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, str] | None) -> ConsumerStatusRequest:
+        return cls(read.text(fields, "topic"), read.text(fields, "group"))
+
+
+def encode_status(offsets: Mapping[MessageQueue, int]) -> bytes:
+    """GetConsumerStatusBody: by queue the offset below which everything is done."""
+    return _encode({"messageQueueTable": lenient_json.dump_queue_map(offsets)})

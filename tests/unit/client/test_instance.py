@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -15,6 +15,7 @@ from rocketapp.clock import SystemClock
 from rocketapp.config.client import ClientConfig
 from rocketapp.errors import SetupError, TransportError
 from rocketapp.model.event import Connected, Disconnected
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
@@ -35,8 +36,14 @@ class Member:
     def consumer_data(self) -> ConsumerData:
         return ConsumerData(self.group)
 
-    def running_info(self) -> RunningInfo:
+    def running_info(self, *, with_stacks: bool = False) -> RunningInfo:
         return RunningInfo({CONSUME_TYPE: "CONSUME_PASSIVELY"}, ())
+
+    def done_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        return {MessageQueue(topic, "broker-a", 0): 7}
+
+    def move(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self.heard.append(f"moved to {list(offsets.values())}")
 
     def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
         return f"not {request.offset_message_id}"
@@ -67,12 +74,14 @@ def make(cluster: Cluster, observe: Events | None = None, **config: str) -> Clie
 
 
 @asynccontextmanager
-async def running(cluster: Cluster, observe: Events | None = None) -> AsyncIterator[ClientInstance]:
+async def running(
+    cluster: Cluster, observe: Events | None = None, member: Member | None = None
+) -> AsyncIterator[ClientInstance]:
     """A started client that has a consumer of group `g` and knows topic `t` on all brokers."""
     client = make(cluster, observe)
     cluster.add_topic("t")
     await client.start()
-    client.register_consumer("g", Member())
+    client.register_consumer("g", member or Member())
     client.routes.watch("t")
     await client.routes.fetch("t")
     yield client
@@ -277,7 +286,7 @@ async def test_news_of_a_broker_reach_the_member_and_unserved_requests_are_refus
     server = cluster.brokers[0].connection()
     server.send_one_way(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupChanged("g").to_fields()))
     await eventually(lambda: "members" in member.heard)
-    for code in (220, 221):
+    for code in (39, 326):
         assert (await server.start_request(Command(code), timeout=1.0)).code == 3
     assert member.heard == ["routes", "members"]
     await client.stop()
@@ -300,6 +309,26 @@ async def test_a_member_tells_administrators_what_it_subscribes() -> None:
         assert info.subscriptions == ()
         refused = await ask("other")
         assert (refused.code, refused.remark) == (1, "The Consumer Group <other> not exist in this consumer")
+
+
+@in_virtual_time
+async def test_a_member_tells_administrators_how_far_it_is_and_is_moved_without_an_answer() -> None:
+    cluster = await Cluster().start()
+    member = Member()
+    async with running(cluster, member=member) as client:
+        await client.heartbeat()
+        server = cluster.brokers[0].connection()
+
+        async def status(group: str) -> bytes:
+            return (await server.start_request(Command(221, {"topic": "T", "group": group}), timeout=1.0)).body
+
+        assert await status("g") == b'{"messageQueueTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:7}}'
+        assert await status("other") == b'{"messageQueueTable":{}}'
+        body = b'{"offsetTable":[{"brokerName":"broker-a","offset":3,"queueId":0,"topic":"T"}]}'
+        for group in ("g", "other"):
+            server.send_one_way(Command(220, {"topic": "T", "group": group, "timestamp": "0"}, body))
+        await eventually(lambda: "moved to [3]" in member.heard)
+        assert member.heard.count("moved to [3]") == 1
 
 
 @in_virtual_time

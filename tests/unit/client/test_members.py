@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from rocketapp.client.members import Members
 from rocketapp.errors import SetupError
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.requests.clients import ConsumerData
 from rocketapp.wire.requests.direct import DirectRequest, DirectResult
 from rocketapp.wire.requests.running_info import CONSUME_TYPE, RunningInfo
@@ -21,8 +22,14 @@ class Member:
     def consumer_data(self) -> ConsumerData:
         return ConsumerData(self.group)
 
-    def running_info(self) -> RunningInfo:
+    def running_info(self, *, with_stacks: bool = False) -> RunningInfo:
         return RunningInfo({CONSUME_TYPE: "CONSUME_PASSIVELY"}, ())
+
+    def done_offsets(self, topic: str) -> Mapping[MessageQueue, int]:
+        return {MessageQueue(topic, "broker-a", 0): 7}
+
+    def move(self, offsets: Mapping[MessageQueue, int]) -> None:
+        self.heard.append(f"moved to {list(offsets.values())}")
 
     def consume_directly(self, request: DirectRequest, record: bytes) -> asyncio.Future[DirectResult] | str:
         return f"not {request.offset_message_id}"

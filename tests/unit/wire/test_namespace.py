@@ -15,6 +15,7 @@ from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
 from rocketapp.wire.requests.direct import DirectRequest
 from rocketapp.wire.requests.locks import LockBody, decode_locked, encode_locked
 from rocketapp.wire.requests.replies import PushReply
+from rocketapp.wire.requests.running_info import encode_status
 from rocketapp.wire.requests.send import SendRequest
 from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction
 
@@ -141,3 +142,9 @@ def test_the_body_of_a_reply_is_left_alone() -> None:
     pushed = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields, b'{"of": "shop%orders"}')
     NS.restore(None, pushed)
     assert pushed.body == b'{"of": "shop%orders"}'
+
+
+def test_answers_with_queues_as_keys_name_them_on_the_wire() -> None:
+    body = NS.body(encode_status({MessageQueue("t", "b", 0): 5, MessageQueue("%RETRY%g", "b", 0): 6}))
+    key = '{{"brokerName":"b","queueId":0,"topic":"{}"}}'
+    assert body.decode() == f'{{"messageQueueTable":{{{key.format("shop%t")}:5,{key.format("%RETRY%shop%g")}:6}}}}'

@@ -33,6 +33,8 @@ def test_the_answer_has_queues_as_keys() -> None:
     )
     assert decode_reset(body) == {MessageQueue("T", "b", 0): 5, MessageQueue("T", "b", 1): 6}
     assert decode_reset(b"{}") == {}
+    body = b'{"offsetTable":[{"brokerName":"b","offset":5,"queueId":1,"topic":"T"}]}'  # as clients in C++ get it
+    assert decode_reset(body) == {MessageQueue("T", "b", 1): 5}
 
 
 @given(st.dictionaries(QUEUES, st.integers(0, 2**63 - 1), max_size=5))

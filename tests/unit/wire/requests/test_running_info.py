@@ -7,8 +7,9 @@ import json
 import pytest
 
 from rocketapp.errors import ProtocolError
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData, parse_tags
-from rocketapp.wire.requests.running_info import CONSUME_TYPE, STARTED, RunningInfo
+from rocketapp.wire.requests.running_info import CONSUME_TYPE, STARTED, QueueInfo, RunningInfo
 
 INFO = RunningInfo(
     {CONSUME_TYPE: "CONSUME_PASSIVELY", STARTED: "1795000000000"},
@@ -20,6 +21,22 @@ def test_it_is_read_as_it_was_written_and_has_every_table_that_java_reads() -> N
     assert RunningInfo.decode(INFO.encode()) == INFO
     tables = {"mqPopTable", "mqTable", "properties", "statusTable", "subscriptionSet", "userConsumerInfo"}
     assert json.loads(INFO.encode()).keys() == tables
+
+
+def test_queues_and_stacks_are_written_by_the_names_of_java() -> None:
+    queue = MessageQueue("T", "b", 3)
+    info = INFO._replace(
+        queues={queue: QueueInfo(5, 6, 9, 3, 2 << 20, 5, 5, 1, is_locked=True, consumed_ms=7)}, stacks="at f"
+    )
+    said = INFO.encode().decode()
+    table = (
+        '{{"brokerName":"b","queueId":3,"topic":"T"}:{"cachedMsgCount":3,"cachedMsgMaxOffset":9,"cachedMsgMinOffset":6,'
+        '"cachedMsgSizeInMiB":2,"commitOffset":5,"droped":false,"lastConsumeTimestamp":7,"lastLockTimestamp":0,'
+        '"lastPullTimestamp":0,"locked":true,"transactionMsgCount":1,"transactionMsgMaxOffset":5,'
+        '"transactionMsgMinOffset":5,"tryUnlockTimes":0}}'
+    )
+    wanted = '{"jstack":"at f",' + said[1:].replace('"mqTable":{}', f'"mqTable":{table}')
+    assert info.encode().decode() == wanted
 
 
 def test_that_of_a_java_member_is_read_with_queues_as_keys() -> None:

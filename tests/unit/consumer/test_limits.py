@@ -1,0 +1,81 @@
+"""Limits of topics, of pulls and of time: each does what it says."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+
+import pytest
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
+from tests.unit.scripted import eventually, in_virtual_time
+
+
+def options(**values: object) -> ConsumerConfig:
+    return ConsumerConfig(subscription_guard="off", **values)  # type: ignore[arg-type]
+
+
+async def stuck(cluster: FakeCluster, gate: asyncio.Event, config: ConsumerConfig, *, queues: int) -> Member:
+    """A member whose handler waits for the gate, and a topic with 300 messages in each queue."""
+    await cluster.start()
+    for queue in cluster.create("topic", queues=queues):
+        cluster.send_many(queue, 300)
+
+    async def wait(message: Message) -> None:
+        await gate.wait()
+
+    return await cluster.member(consumed(wait), config=config).start()
+
+
+def unfinished(member: Member) -> dict[int, int]:
+    owned = member.consumer._rebalancer.owned.items()
+    return {queue.queue_id: len(each.process_queue or ()) for queue, each in owned if queue.topic == "topic"}
+
+
+@pytest.mark.parametrize(
+    ("limits", "told"),
+    [
+        ({"topic_max_messages": 200}, "messages, limit topic_max_messages 200 for {n} queues"),
+        ({"topic_max_bytes": 20_000}, "bytes, limit topic_max_bytes 20000 for {n} queues"),
+    ],
+)
+def test_what_a_topic_may_hold_is_divided_among_its_queues_here(limits: dict[str, int], told: str) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        held = {}
+        for queues in (2, 4):
+            cluster, gate = FakeCluster(), asyncio.Event()
+            member = await stuck(cluster, gate, options(pull_batch_size=10, **limits), queues=queues)
+            await asyncio.sleep(10)
+            held[queues] = unfinished(member)
+            reasons = member.consumer.standing_still()
+            assert told.format(n=queues) in reasons[MessageQueue("topic", "broker-a", 0)]
+            gate.set()
+            await eventually(lambda: member.consumer.counters.handled == 300 * queues)  # noqa: B023
+            await member.stop()
+            await cluster.stop()
+        # A message has about 100 bytes; the answer at hand and the pull under way come on top of a share.
+        for queues, counts in held.items():
+            assert all(200 // queues <= count < 200 // queues + 30 for count in counts.values()), held
+
+    story()
+
+
+@in_virtual_time
+async def test_a_queue_is_pulled_an_interval_after_each_answer_with_messages() -> None:
+    cluster, gate = FakeCluster(), asyncio.Event()
+    gate.set()
+    member = await stuck(cluster, gate, options(pull_interval=2.0), queues=1)
+    await eventually(lambda: member.consumer.counters.handled == 300, 60)
+    pulls = [asked.time for asked in cluster.requests(RequestCode.PULL_MESSAGE, topic="topic")][:10]
+    assert [after - before for before, after in pairwise(pulls)] == pytest.approx([2.0] * 9, abs=0.1)
+    # What arrives while the broker holds a pull is there at once.
+    await asyncio.sleep(5)
+    cluster.send_many(MessageQueue("topic", "broker-a", 0), 1)
+    await eventually(lambda: member.consumer.counters.handled == 301, 0.1)
+    await member.stop()
+    await cluster.stop()

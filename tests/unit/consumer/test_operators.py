@@ -1,0 +1,118 @@
+"""What operators ask of a member, and what they have it do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections import deque
+
+import pytest
+
+from rocketapp.model.event import Released
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.record import Message
+from rocketapp.wire.requests.admin import RunningInfoRequest
+from rocketapp.wire.requests.reset_offset import encode_reset
+from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
+from tests.unit.scripted import eventually, in_virtual_time
+
+
+class Held:
+    """A handler whose calls end one by one, as the test says."""
+
+    def __init__(self) -> None:
+        self.calls: list[bytes] = []
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def __call__(self, message: Message) -> None:
+        self.calls.append(message.body)
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        await answer
+
+    def end(self, count: int) -> None:
+        """The oldest calls end."""
+        for _ in range(count):
+            self._waiting.popleft().set_result(None)
+
+
+def to_member(cluster: FakeCluster) -> Connection:
+    return next(iter(cluster.brokers["broker-a"].members))
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_group_that_is_moved_goes_on_there_and_nothing_of_the_old_position_is_committed(orderly: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, held = FakeCluster(), Held()
+        await cluster.start()
+        (queue,) = cluster.create("topic")
+        cluster.send_many(queue, 10)
+        member = await cluster.member(consumed(held, orderly=orderly)).start()
+        old = 1 if orderly else 10
+        await eventually(lambda: len(held.calls) == old)
+        # The first commit fails: it is tried again before anything is pulled.
+        cluster.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, times=1)
+        fields = {"topic": "topic", "group": "group", "timestamp": "0"}
+        body = encode_reset({queue: 6})
+        to_member(cluster).send_one_way(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body))
+        await asyncio.sleep(0.5)
+        commits = len(cluster.commits)
+        held.end(old)  # the old position is done by now, as far as its handlers are concerned
+        await eventually(lambda: held.calls[old:] == [b"6"] if orderly else len(held.calls) == 14)
+        await asyncio.sleep(11)
+        assert {offset for _, _, offset in cluster.commits[commits:]} <= {6}
+        assert cluster.committed(queue) == 6
+        while cluster.committed(queue) != 10:
+            held.end(len(held._waiting))
+            await asyncio.sleep(1)
+        assert held.calls[old:] == [b"6", b"7", b"8", b"9"]
+        reasons = [event.reason for event in member.events.of(Released)]  # type: ignore[attr-defined]
+        assert reasons[0] == "an operator moved the group to offset 6"
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+async def _info(cluster: FakeCluster, member: Member, *, with_stacks: bool = False) -> tuple[str, dict[str, object]]:
+    request = RunningInfoRequest("group", member.client.client_id, with_stacks)
+    answer = await to_member(cluster).start_request(Command(307, request.to_fields()), timeout=1.0)
+    text = answer.body.decode()
+    table = re.search(r'\{"brokerName":"broker-a","queueId":0,"topic":"topic"\}:(\{.*?\})', text)
+    assert table is not None
+    return text, json.loads(table[1])
+
+
+@in_virtual_time
+async def test_a_member_tells_what_it_does_with_each_queue_and_where_its_handlers_stand() -> None:
+    cluster, held = FakeCluster(), Held()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 10)
+    member = await cluster.member(consumed(held, orderly=True)).start()
+    await eventually(lambda: len(held.calls) == 1)
+    held.end(1)
+    await asyncio.sleep(30)
+    began = int(cluster.clock.now() - 30) * 1000
+    text, told = await _info(cluster, member)
+    assert '"jstack"' not in text
+    assert '"consumer.queue_max_messages":"1000"' in text
+    assert '"PROP_CONSUMEORDERLY":"true"' in text
+    assert (told["commitOffset"], told["locked"], told["droped"]) == (1, True, False)
+    assert [told[f"cachedMsg{name}"] for name in ("MinOffset", "MaxOffset", "Count")] == [2, 9, 8]
+    assert [told[f"transactionMsg{name}"] for name in ("MinOffset", "MaxOffset", "Count")] == [1, 1, 1]
+    # No message of it was finished since; pulls are answered all the time.
+    assert began <= int(str(told["lastConsumeTimestamp"])) <= began + 3000
+    assert int(str(told["lastPullTimestamp"])) > began + 10_000
+    assert int(str(told["lastLockTimestamp"])) > began
+    text, _ = await _info(cluster, member, with_stacks=True)
+    stacks = json.loads(re.sub(r'"mqTable":.*?\}\},', "", text))["jstack"]
+    assert "thread MainThread" in stacks
+    assert f"at __call__ ({__file__}:" in stacks
+    held.end(1)
+    await member.stop(drain_timeout=0.1)
+    await cluster.stop()
