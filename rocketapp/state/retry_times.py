@@ -6,8 +6,8 @@ from heapq import heappop, heappush
 
 LATE = 10.0
 """Seconds that a broker may be late with them."""
-LEAST = 1.0
-"""Seconds that a request may be held at least."""
+AGAIN = 1.0
+"""Seconds between two looks for one that is late."""
 
 
 class RetryTimes:
@@ -23,11 +23,17 @@ class RetryTimes:
         """A message comes again at this time, or up to LATE seconds later."""
         heappush(self._times, at)
 
-    def hold_for(self, now: float, longest: float) -> float:
-        """Seconds that the next request may be held while there is nothing."""
+    def came(self, count: int, now: float) -> None:
+        """So many messages have come again: those that were due first."""
+        while count and self._times and self._times[0] <= now:
+            heappop(self._times)
+            count -= 1
+
+    def next_look(self, now: float) -> float | None:
+        """Seconds until the broker is asked for the next one; None when none is expected."""
         times = self._times
         while times and times[0] + LATE < now:
-            heappop(times)
+            heappop(times)  # another member has got it
         if not times:
-            return longest
-        return min(longest, max(LEAST, times[0] - now))
+            return None
+        return times[0] - now if times[0] > now else AGAIN

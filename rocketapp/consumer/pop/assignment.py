@@ -147,6 +147,7 @@ class PopAssignment:
             context.tasks.start(coroutine, f"{what} {self.queue}")
             for coroutine, what in (
                 (popper.run(), "pop"),
+                (popper.look_for_retries(), "look for retries of"),
                 (self._hiding.keep_hidden(), "keep hidden what is in hand of"),
                 (self._acks.run(queue), "acknowledge"),
             )
@@ -154,6 +155,7 @@ class PopAssignment:
         try:
             await self._ended
             loops[0].cancel()
+            loops[1].cancel()
             await self._give_back(popper, delivery)
         except asyncio.CancelledError:
             # Not by us: the loop is being closed, and a handler must not keep it.
@@ -169,7 +171,14 @@ class PopAssignment:
         context.observe(Released(context.group, self.queue, "released"))
 
     def _judge(self, handler: Handler, keep: Keep) -> Judging:
-        return Judging(self._queue, handler, keep, hiding=self._hiding, retries=self._retries, context=self._context)
+        return Judging(
+            self._queue, handler, keep, hiding=self._hiding, comes_again=self._comes_again, context=self._context
+        )
+
+    def _comes_again(self, at: float) -> None:
+        self._retries.add(at)
+        if self._consuming is not None:
+            self._consuming[0].look_soon()
 
     def _apply_pauses(self) -> None:
         if self._consuming is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
@@ -14,14 +15,14 @@ from rocketapp.consumer.ways.delivery import Keep
 from rocketapp.state.policy import delay_before
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.redelivery import Dead, Failure, concurrent_step
-from rocketapp.state.retry_times import LATE, RetryTimes
+from rocketapp.state.retry_times import LATE
 from rocketapp.wire.record import Message
 
 
 class Judging(ByOffset):
     """Acknowledges messages one by one: offsets mean nothing here."""
 
-    __slots__ = ("_context", "_hiding", "_keep", "_now", "_queue", "_retries")
+    __slots__ = ("_comes_again", "_context", "_hiding", "_keep", "_now", "_queue")
 
     def __init__(
         self,
@@ -30,13 +31,16 @@ class Judging(ByOffset):
         keep: Keep,
         *,
         hiding: Hiding,
-        retries: RetryTimes,
+        comes_again: Callable[[float], None],
         context: PopContext,
     ) -> None:
-        """`keep` takes a message that is started again when its topic is resumed."""
+        """`keep` takes a message that is started again when its topic is resumed.
+
+        `comes_again(at)` is told when a failed message comes again, in the loop's time.
+        """
         super().__init__(queue, handler)
         self._queue, self._keep = queue, keep
-        self._hiding, self._retries, self._context = hiding, retries, context
+        self._hiding, self._comes_again, self._context = hiding, comes_again, context
         self._now = asyncio.get_running_loop().time
 
     def judge(self, item: Any, result: object, raised: bool) -> None:
@@ -60,7 +64,7 @@ class Judging(ByOffset):
 
         def settled() -> None:
             at = self._now() + step.delay
-            self._retries.add(at)
+            self._comes_again(at)
             context.redelivery.due_until = max(context.redelivery.due_until, at + LATE)
             count_retry(handler, message, failure, delay=step.delay, group=context.group, observe=context.observe)
 

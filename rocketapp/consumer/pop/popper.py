@@ -7,6 +7,7 @@ answer is never discarded: its messages are hidden from everyone else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 
 from rocketapp.client.calls import pop
@@ -23,7 +24,7 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
-from rocketapp.wire.requests.pop import FROM_FIRST, PopRequest
+from rocketapp.wire.requests.pop import FROM_FIRST, OF_TOPIC, PopRequest
 
 _BUSY_DELAY, _FULL_DELAY = 0.02, 1.0
 """Seconds to wait for a broker that is busy, and for one that holds too many requests (Java: the same)."""
@@ -54,7 +55,7 @@ class Popper:
         *,
         retries: RetryTimes,
     ) -> None:
-        """`retries`: when messages that we have failed on come again."""
+        """`retries`: when messages that we have failed on come again; call `look_soon` after each new one."""
         self._queue, self._subscription, self._deliver = queue, subscription, deliver
         self._flow, self._context, self._retries = flow, context, retries
         self._about = queue.message_queue
@@ -64,6 +65,7 @@ class Popper:
         self.coming: _Coming | None = None
         """The request under way, and its connection."""
         self._stopped: tuple[Text, str, float] | None = None
+        self._new_retry = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<Popper {self._about}>"
@@ -98,6 +100,26 @@ class Popper:
                 self._context.observe(LoopFailed(f"pop {self._about}", f"{type(error).__name__}: {error}"))
                 await asyncio.sleep(self._context.config.pull_retry_delay)
 
+    def look_soon(self) -> None:
+        """A message comes again, perhaps sooner than those before."""
+        self._new_retry.set()
+
+    async def look_for_retries(self) -> None:
+        """Beside the request that the broker holds, ask for messages that come again, until this is cancelled."""
+        while True:
+            pause = self._retries.next_look(self._loop.time())
+            self._new_retry.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._new_retry.wait()
+                continue
+            if self._resumed is None and not self._flow.is_full():
+                try:
+                    future, connection = await self._start(hold=0.0)
+                    self._take(pop.read(await future, connection))
+                except RocketAppError:
+                    continue  # the request that is held says what is the matter
+
     def _patience(self, error: RocketAppError) -> float:
         return _LOST_PATIENCE if isinstance(error, TransportError) else 0.0
 
@@ -120,7 +142,7 @@ class Popper:
         while True:
             if self.coming is None:
                 await self._allowed()
-                self.coming = await self._start()
+                self.coming = await self._start(self._context.config.long_poll)
             future, connection = self.coming
             if not (await asyncio.wait([future], timeout=_ANSWER_TIME))[0]:
                 # Neither answered nor refused: the broker holds the request until there is a message.
@@ -131,13 +153,23 @@ class Popper:
             result = pop.read(future.result(), connection)
             self._context.counters.pulls += 1
             self._moves()
-            await self._take(result)
+            if not result.body:
+                self._is_empty()
+                continue
+            messages = self._take_in_hand(result)
+            # What was just taken counts: the next request is sent before handlers have their turn.
+            try:
+                if self._resumed is None and self._flow.may_pull():
+                    self.coming = await self._start(self._context.config.long_poll)
+            finally:
+                self._deliver(messages)
 
-    async def _take(self, result: pop.PopResult) -> None:
+    def _take(self, result: pop.PopResult) -> None:
+        if result.body:
+            self._deliver(self._take_in_hand(result))
+
+    def _take_in_hand(self, result: pop.PopResult) -> Sequence[Message]:
         queue = self._queue
-        if not result.body:
-            self._is_empty()
-            return
         queue.rest, queue.is_empty_since = result.answer.rest, None
         messages, found = hand_outs(
             result.answer,
@@ -148,12 +180,9 @@ class Popper:
         )
         for hand_out, share in found:
             queue.hand_out(hand_out, share)
-        # What was just taken counts: the next request is sent before handlers have their turn.
-        try:
-            if self._resumed is None and self._flow.may_pull():
-                self.coming = await self._start()
-        finally:
-            self._deliver(messages)
+            if hand_out.handle.kind != OF_TOPIC:
+                self._retries.came(len(share), self._loop.time())
+        return messages
 
     def _is_empty(self) -> None:
         queue = self._queue
@@ -176,11 +205,11 @@ class Popper:
                 if self._resumed is None:
                     return
 
-    async def _start(self) -> _Coming:
+    async def _start(self, hold: float) -> _Coming:
+        """`hold`: seconds that the broker may hold the request while there is nothing."""
         context, config = self._context, self._context.config
         connection = await context.brokers.connection(self._about.broker_name)
         wanted = context.brokers.carried.get(self._about.topic, self._subscription)
-        hold = self._retries.hold_for(self._loop.time(), config.long_poll)
         request = PopRequest(
             group=context.group,
             topic=self._about.topic,

@@ -184,6 +184,10 @@ class QueueFlow:
         self._budget.close(self._account)
         self._control.grant_soon()
 
+    def is_full(self) -> bool:
+        """Whether the queue has reached one of its own limits."""
+        return self._is_full()
+
     def _is_full(self, share: float = 1.0) -> bool:
         unpaused, queues = self._unpaused, self._account.topic.accounts
         if queues != self._divided_by:

@@ -8,7 +8,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.popped import Acks, Handle
 from rocketapp.model.stats import HandlerStats
 from rocketapp.state.pop_queue import HandOut, PopQueue
-from rocketapp.state.retry_times import LATE, LEAST, RetryTimes
+from rocketapp.state.retry_times import AGAIN, LATE, RetryTimes
 
 QUEUE = MessageQueue("orders", "broker-a", -1)
 
@@ -118,10 +118,12 @@ def test_what_comes_again_later_is_neither_in_hand_nor_acknowledged() -> None:
 
 def test_a_broker_is_asked_in_time_for_messages_that_come_again() -> None:
     retries = RetryTimes()
-    assert retries.hold_for(0.0, 15.0) == 15.0
+    assert retries.next_look(0.0) is None
     retries.add(30.0)
     retries.add(10.0)
-    assert [retries.hold_for(now, 15.0) for now in (0.0, 4.0, 9.5, 10.0 + LATE)] == [10.0, 6.0, LEAST, LEAST]
-    assert retries.hold_for(10.5 + LATE, 15.0) == 30.0 - 10.5 - LATE
-    assert retries.hold_for(30.5 + LATE, 15.0) == 15.0
-    assert len(retries) == 0
+    assert [retries.next_look(now) for now in (0.0, 9.5, 10.0, 10.0 + LATE)] == [10.0, 0.5, AGAIN, AGAIN]
+    assert retries.next_look(10.5 + LATE) == 30.0 - 10.5 - LATE, "another member has got the first one"
+    retries.came(5, 29.0)
+    assert retries.next_look(29.0) == 1.0
+    retries.came(1, 30.0)
+    assert (retries.next_look(30.0), len(retries)) == (None, 0)
