@@ -194,6 +194,22 @@ class NoReply(RocketAppError):  # noqa: N818 - an outcome, named in the public A
         return f"no reply from {self.topic} within {self.timeout:g} s"
 
 
+class NotRecalled(RocketAppError):  # noqa: N818 - an outcome, named in the public API
+    """A delayed message was not taken back: it comes, or has come.
+
+    `perhaps`: no answer came, so it may have been taken back all the same. Recalling twice does no harm.
+    """
+
+    def __init__(self, topic: str, reason: str, perhaps: bool = False) -> None:
+        super().__init__(topic, reason, perhaps)
+        self.topic: str = topic
+        self.reason: str = reason
+        self.perhaps: bool = perhaps
+
+    def __str__(self) -> str:
+        return f"{'perhaps ' if self.perhaps else ''}not recalled from {self.topic}: {self.reason}"
+
+
 class StoreError(RocketAppError):
     """The embedded broker's store failed to store a message.
 

@@ -209,6 +209,23 @@ class RocketApp(Subscribing, TwoPhases):
         """`request` for sync handlers and other threads: blocks until the answer is there."""
         return self._publishing.request_sync(topic, body, **options)
 
+    async def recall(
+        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Take a delayed message back before its time. `handle`: `recall_handle` of its SendResult.
+
+        Raises NotRecalled when the message comes, or has come: its time is over or nearly so, or the broker does not
+        take messages back (its `recallMessageEnable`). May be repeated.
+        timeout: seconds in total; None is `producer.send_timeout`.
+        """
+        await self._publishing.recall(topic, handle, cluster=cluster, timeout=timeout)
+
+    def recall_sync(
+        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
+    ) -> None:
+        """`recall` for sync handlers and other threads: blocks until the answer is there."""
+        self._publishing.recall_sync(topic, handle, cluster=cluster, timeout=timeout)
+
     @overload
     def transaction(
         self, topic: Topic[T], *, cluster: str = ""

@@ -55,9 +55,16 @@ class Heartbeats:
         if beat is None:
             return
         try:
-            await clients.heartbeat(connection, beat, self._timeout)
+            connection.state = await clients.heartbeat(connection, beat, self._timeout)
         except BrokerError as error:
             self._observe(LoopFailed("heartbeat", str(error)))
+
+    async def version_at(self, connection: Connection) -> int | None:
+        """The version of this broker (MQVersion), as it answered a heartbeat; None when it refuses heartbeats."""
+        if connection.state is None:
+            await self.greet(connection.peer, connection)
+        version: int | None = connection.state
+        return version
 
     async def everywhere(self, *, dial: bool = True) -> frozenset[str]:
         """Send one heartbeat to every broker at once; return the addresses of those that accepted it."""

@@ -235,6 +235,10 @@ class ClientInstance:
         """The connection to a broker; TransportError when it cannot be reached."""
         return self._brokers.peek(address) or await self._brokers.get(address)
 
+    async def version_at(self, connection: Connection) -> int | None:
+        """The version of this broker, its number in Java's MQVersion; None when it does not say."""
+        return await self._heartbeats.version_at(connection)
+
     def living_connection(self, address: str) -> Connection | None:
         """The connection to a broker if there is one; nothing is dialled."""
         return self._brokers.peek(address)

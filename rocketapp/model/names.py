@@ -70,17 +70,20 @@ def delay_level(seconds: float) -> int:
     """
     if seconds in DELAY_SECONDS:
         return DELAY_SECONDS.index(int(seconds)) + 1
+    raise ValueError(f"delay={seconds:g}: no delay level of {seconds:g} s; {nearest_levels(seconds)}")
+
+
+def nearest_levels(seconds: float) -> str:
+    """Words that name the delays of the levels next to this one."""
     below = [s for s in DELAY_SECONDS if s < seconds]
     above = [s for s in DELAY_SECONDS if s > seconds]
     if below and above:
-        nearest = f"the nearest are {below[-1]} and {above[0]} s"
-    elif below:
-        nearest = f"the most is {below[-1]} s"
-    elif above:
-        nearest = f"the least is {above[0]} s"
-    else:  # NaN compares with nothing
-        nearest = f"they are {', '.join(map(str, DELAY_SECONDS))} s"
-    raise ValueError(f"delay={seconds:g}: no delay level of {seconds:g} s; {nearest}")
+        return f"the nearest are {below[-1]} and {above[0]} s"
+    if below:
+        return f"the most is {below[-1]} s"
+    if above:
+        return f"the least is {above[0]} s"
+    return f"they are {', '.join(map(str, DELAY_SECONDS))} s"  # NaN compares with nothing
 
 
 def delay_level_at_least(seconds: float) -> int:

@@ -25,6 +25,8 @@ class Outgoing:
     """Messages with equal order keys go to the same queue."""
     delay_level: int = 0
     """1 to 18, or 0 for none."""
+    delay: float = 0.0
+    """Seconds that the timer of the broker holds it back, or 0; any brokers since 5.0 have one. Not with a level."""
     queue: MessageQueue | None = None
     """A fixed queue instead of a chosen one."""
     half: bool = False
@@ -54,3 +56,5 @@ class SendResult:
     queue_offset: int
     """Of a delayed message: its offset in the schedule topic. Of a half message: that in the topic of half messages."""
     status: SendStatus = SendStatus.OK
+    recall_handle: str | None = None
+    """What `recall` takes this message back with; only a message that waits for a broker's timer has one."""

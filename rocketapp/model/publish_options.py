@@ -18,9 +18,11 @@ class MessageOptions(TypedDict, total=False):
     order_key: str | None
     """Messages with equal keys share a queue, in the order of publishing."""
     delay: float | None
-    """Seconds, exactly one of RocketMQ's delay levels unless there is `rounding`."""
+    """Seconds before consumers see it. One of RocketMQ's delay levels, or any other where the broker has timers."""
     rounding: Literal["up"] | None
-    """"up": a `delay` between two levels is the next longer one."""
+    """"up": a `delay` between two levels is the next longer one, which needs no timers."""
+    recallable: bool
+    """A `delay` waits on the broker's timer, also when it is a level: `recall` can take the message back."""
     content_type: str | None
     """How the body is encoded, when it is not JSON: `application/msgpack`, or that of a plugin's codec."""
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import NamedTuple, Protocol
 
 from rocketapp.client.calls.send import Sent, command, send
@@ -28,10 +29,11 @@ from rocketapp.errors import (
 )
 from rocketapp.model.event import Observe, SendAttemptFailed
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import DEFAULT_TOPIC
+from rocketapp.model.names import DEFAULT_TOPIC, nearest_levels
 from rocketapp.producer.targets import Targets
 from rocketapp.state.broker_latency import BrokerLatency
 from rocketapp.transport.connection import Connection
+from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.requests.send import SendRequest
 
@@ -52,7 +54,15 @@ NOT_STORED = frozenset(
     }
 )
 """A broker that answers so did not store the message. Code 1 may mean anything, unless its text says more."""
-NOT_STORED_REMARKS = ("[PC_SYNCHRONIZED]", "create mapped file failed")
+NO_TIMERS_REMARK = "accurate timer message is not enabled"
+NOT_STORED_REMARKS = (
+    "[PC_SYNCHRONIZED]",
+    "create mapped file failed",
+    NO_TIMERS_REMARK,
+    "timer message is under flow control",
+)
+TIMERS_SINCE = 413
+"""The first version with timers, V5_0_0 in Java's MQVersion. Brokers before it would deliver the message at once."""
 RETRIED = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,
@@ -82,6 +92,8 @@ class PreparedSend:
     batch: bool = False
     reply: bool = False
     """Whether it answers a request: brokers hand it to the client that asked."""
+    delay: float = 0.0
+    """Seconds that a broker's timer holds it back, counted from the first attempt; 0 is none."""
 
 
 class Choose(Protocol):
@@ -141,7 +153,7 @@ class Attempts:
     async def send(self, prepared: PreparedSend, choose: Choose, timeout: float) -> Accepted:
         """SendRefused or SendUnknown when it is not certainly stored within `timeout` seconds in total."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + timeout
+        end, due = loop.time() + timeout, loop.time() + prepared.delay
         problems: list[_AttemptError] = []
         avoid: str | None = None
         for left in range(self._retries, -1, -1):
@@ -153,7 +165,7 @@ class Attempts:
                 avoid = queue.broker_name
                 shares = choose.moves and any(other.broker_name != avoid for other in queues)
                 now = loop.time()
-                stored = await self._attempt(prepared, queue, now + (end - now) / (left + 1) if shares else end)
+                stored = await self._attempt(prepared, queue, now + (end - now) / (left + 1) if shares else end, due)
             except _AttemptError as problem:
                 if self._latency is not None and avoid is not None and not problem.is_permanent:
                     self._latency.failed(avoid, loop.time())
@@ -168,10 +180,13 @@ class Attempts:
 
     async def post(self, prepared: PreparedSend, choose: Choose, timeout: float) -> None:
         """Write it to one broker and hope; SendRefused when it did not even leave."""
-        end = asyncio.get_running_loop().time() + timeout
+        now = asyncio.get_running_loop().time()
+        end = now + timeout
         try:
             queue = choose(await self._queues(prepared.topic, end), None)
             connection = await self._connection(prepared.topic, queue, end)
+            if prepared.delay:
+                prepared = await self._timed(prepared, connection, now + prepared.delay)
             connection.send_one_way(command(self._request(prepared, queue), prepared.body, reply=prepared.reply))
         except (_AttemptError, ConnectionLostError, ProtocolError) as error:
             raise SendRefused(prepared.topic, str(error)) from None
@@ -205,8 +220,23 @@ class Attempts:
         except TimeoutError:
             raise _AttemptError("no route: the name server did not answer in time", perhaps=False, final=True) from None
 
-    async def _attempt(self, prepared: PreparedSend, queue: MessageQueue, end: float) -> Accepted:
+    async def _timed(self, prepared: PreparedSend, connection: Connection, due: float) -> PreparedSend:
+        """With the time that is left until `due`, for a broker that is known to have timers."""
+        version = await self._client.version_at(connection)
+        if version is None or version < TIMERS_SINCE:
+            said = f"the broker at {connection.peer} has no timers, which came with version 5.0, but delay levels alone"
+            if version is None:
+                said = f"the broker at {connection.peer} does not say whether it has timers"
+            problem = f"delay={prepared.delay:g}: {said}; {nearest_levels(prepared.delay)}"
+            raise _AttemptError(problem, perhaps=False, is_permanent=version is not None)
+        left_ms = max(1, ceil((due - asyncio.get_running_loop().time()) * 1000))
+        timer = f"{names.TIMER_DELAY_MS}{names.NAME_END}{left_ms}{names.ENTRY_END}"
+        return replace(prepared, properties=prepared.properties + timer)
+
+    async def _attempt(self, prepared: PreparedSend, queue: MessageQueue, end: float, due: float) -> Accepted:
         connection = await self._connection(prepared.topic, queue, end)
+        if prepared.delay:
+            prepared = await self._timed(prepared, connection, due)
         left = end - asyncio.get_running_loop().time()
         try:
             request = self._request(prepared, queue)
@@ -214,8 +244,11 @@ class Attempts:
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 self._targets.failed(prepared.topic)
+            reason = str(error)
+            if prepared.delay and (error.code == ResponseCode.MESSAGE_ILLEGAL or NO_TIMERS_REMARK in error.remark):
+                reason += f" (delay={prepared.delay:g}: without timers {nearest_levels(prepared.delay)})"
             raise _AttemptError(
-                error,
+                reason,
                 perhaps=not _is_not_stored(error),
                 final=error.code not in RETRIED,
                 is_permanent=error.code == ResponseCode.MESSAGE_ILLEGAL,

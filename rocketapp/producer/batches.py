@@ -46,7 +46,7 @@ class BatchSequence:
 
 def may_share(message: Outgoing) -> bool:
     """Brokers neither delay nor retry what is inside a batch, nor do they hold it back or answer it."""
-    return not (message.delay_level or message.half or message.marks or is_retry_topic(message.topic))
+    return not (message.delay_level or message.delay or message.half or message.marks or is_retry_topic(message.topic))
 
 
 def batch_sequences(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from rocketapp.model.names import DELAY_SECONDS, FORBIDDEN_TOPICS, topic_problem
 from rocketapp.model.numbers import is_whole
 from rocketapp.model.outgoing import Outgoing
@@ -26,14 +28,22 @@ def problem_of(message: Outgoing, max_message_bytes: int) -> str | None:
         return "sending to this system topic is forbidden"
     if problem := topic_problem(message.topic) or _body_problem(message.body, max_message_bytes):
         return problem
-    level = message.delay_level
-    if level != 0 and not (is_whole(level) and 1 <= level <= len(DELAY_SECONDS)):
-        return f"delay level {message.delay_level}: 1 to {len(DELAY_SECONDS)} are legal, 0 is none"
-    if message.half and level:
-        return "a message of a transaction cannot be delayed: it is held back until the commit"
+    if problem := _delay_problem(message):
+        return problem
     if message.queue is not None and message.queue.topic != message.topic:
         return f"queue {message.queue} belongs to another topic"
     return _properties_problem(message)
+
+
+def _delay_problem(message: Outgoing) -> str | None:
+    level = message.delay_level
+    if level != 0 and not (is_whole(level) and 1 <= level <= len(DELAY_SECONDS)):
+        return f"delay level {message.delay_level}: 1 to {len(DELAY_SECONDS)} are legal, 0 is none"
+    if not 0 <= message.delay < inf:
+        return f"a delay of {message.delay:g} s: give seconds above 0, or 0 for none"
+    if message.half and (level or message.delay):
+        return "a message of a transaction cannot be delayed: it is held back until the commit"
+    return None
 
 
 def properties_size_problem(encoded: bytes) -> str | None:

@@ -30,6 +30,7 @@ from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Accepted, Attempts, Choose, PreparedSend
 from rocketapp.producer.batches import BatchSequence, Item, batch_sequences, may_share
 from rocketapp.producer.checks import problem_of, properties_size_problem
+from rocketapp.producer.recalls import Recalls
 from rocketapp.producer.requests import Requests
 from rocketapp.producer.selection import ByKey, Fixed, InTurn, RoundRobin, Usable
 from rocketapp.producer.targets import Targets
@@ -85,6 +86,8 @@ class Producer:
             client, observe=observe, random=random, max_inflated_bytes=max_inflated_bytes
         )
         """The requests that wait for their reply."""
+        self.recalls: Recalls = Recalls(client, self._targets, group=group)
+        """Takes messages back that wait for their time."""
 
     def __repr__(self) -> str:
         return f"<Producer {self._group} of {self._client.client_id}>"
@@ -199,7 +202,9 @@ class Producer:
             properties[names.TRAN_MSG], properties[names.PGROUP] = "true", self._group
             sys_flag |= TRANSACTION_PREPARED
         encoded = self._encoded(message.topic, properties).decode()
-        return message_id, PreparedSend(topic=message.topic, body=body, properties=encoded, sys_flag=sys_flag)
+        return message_id, PreparedSend(
+            topic=message.topic, body=body, properties=encoded, sys_flag=sys_flag, delay=message.delay
+        )
 
     def _compressed(self, body: bytes) -> tuple[bytes, int]:
         kind = self._config.compression
@@ -290,7 +295,9 @@ def _properties(message: Outgoing, message_id: str) -> dict[str, str]:
 def _result(message_id: str, stored: Accepted) -> SendResult:
     response = stored.sent.response
     queue = stored.queue._replace(queue_id=response.queue_id)
-    return SendResult(message_id, response.message_id, queue, response.queue_offset, stored.sent.status)
+    return SendResult(
+        message_id, response.message_id, queue, response.queue_offset, stored.sent.status, response.recall_handle
+    )
 
 
 def _results(batch: Sequence[Item], stored: Accepted) -> list[SendResult]:

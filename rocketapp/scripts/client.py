@@ -82,6 +82,10 @@ class Client:
         """Send one message and wait for what its handler answers: see RocketApp.request."""
         return await self._publishing.request(topic, body, **options)
 
+    async def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> None:
+        """Take a delayed message back before its time: see RocketApp.recall."""
+        await self._publishing.recall(topic, handle, cluster=None, timeout=timeout)
+
     async def messages(self, topic: str, **options: Unpack[ReadOptions]) -> AsyncGenerator[Message, None]:
         """Every message of a topic as it comes, of all its queues: `async for message in client.messages("orders")`.
 

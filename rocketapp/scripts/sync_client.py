@@ -71,6 +71,10 @@ class SyncClient:
         """Send one message and wait for what its handler answers: see RocketApp.request."""
         return self._run(self._client.request(topic, body, **options))
 
+    def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> None:
+        """Take a delayed message back before its time: see RocketApp.recall."""
+        self._run(self._client.recall(topic, handle, timeout=timeout))
+
     def messages(self, topic: str, **options: Unpack[ReadOptions]) -> Iterator[Message]:
         """Every message of a topic as it comes: `for message in client.messages("orders")`. See Client.messages."""
         batches = self._client.batches(topic, **options)

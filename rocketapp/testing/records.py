@@ -125,7 +125,7 @@ def published_of(message: Outgoing, cluster: str, at: float, payloads: Payloads)
         keys=tuple(message.keys),
         properties=message.properties,
         order_key=message.order_key,
-        delay=DELAY_SECONDS[message.delay_level - 1] if message.delay_level else 0.0,
+        delay=DELAY_SECONDS[message.delay_level - 1] if message.delay_level else message.delay,
         cluster=cluster,
         at=at,
         _payloads=payloads,

@@ -25,7 +25,7 @@ PUBLIC = {
     "hookimpl", "Wrapper",
     # What a user catches.
     "RocketAppError", "ConfigError", "SetupError", "PluginError", "ProtocolError", "TransportError", "BrokerError",
-    "NoRouteError", "NoReply", "SendRefused", "SendUnknown",
+    "NoRouteError", "NoReply", "NotRecalled", "SendRefused", "SendUnknown",
 }  # fmt: skip
 
 OF_TESTING = {

@@ -57,7 +57,7 @@ TREES: Mapping[str, Sequence[Group]] = {
             ),
         ),
         Group("Fail", ("docs/how-to/retry-and-failure", "docs/how-to/pause-and-breaker")),
-        Group("Publish", ("docs/how-to/publishing", "docs/how-to/clusters")),
+        Group("Publish", ("docs/how-to/publishing", "docs/how-to/delays", "docs/how-to/clusters")),
         Group("Extend", ("docs/how-to/plugins", "docs/how-to/offset-store")),
         Group(
             "Operate",

@@ -17,12 +17,15 @@ PLAIN = Payloads()
 
 
 def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads = PLAIN) -> Outgoing:
-    """Raises TypeError that names the argument of a wrong kind, ValueError for a delay without a level."""
+    """Raises TypeError that names the argument of a wrong kind, ValueError for a delay that no message can have."""
     tag, order_key, delay = options.get("tag"), options.get("order_key"), options.get("delay")
     _check("topic", topic, isinstance(topic, str), "a str")
     _check("tag", tag, tag is None or isinstance(tag, str), "a str or None")
     _check("order_key", order_key, order_key is None or isinstance(order_key, str), "a str or None")
     _check("delay", delay, delay is None or is_number(delay), "seconds as a number, or None")
+    recallable = options.get("recallable", False)
+    _check("recallable", recallable, isinstance(recallable, bool), "True or False")
+    level, seconds = _delay(delay, options.get("rounding"), recallable)
     _check_tag(tag)
     content_type = options.get("content_type")
     _check("content_type", content_type, content_type is None or isinstance(content_type, str), "a str or None")
@@ -35,7 +38,8 @@ def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads 
         keys=_keys(options.get("keys", ())),
         properties={**marks, **properties} if marks else properties,
         order_key=order_key,
-        delay_level=_level(delay, options.get("rounding")),
+        delay_level=level,
+        delay=seconds,
     )
 
 
@@ -45,14 +49,23 @@ def _check_tag(tag: str | None) -> None:
         raise ValueError(f"tag={tag!r}: a message has one tag, without || or blanks at its ends: none could select it")
 
 
-def _level(delay: float | None, rounding: str | None) -> int:
+def _delay(delay: float | None, rounding: str | None, recallable: bool) -> tuple[int, float]:
+    """The delay level, or 0 and the seconds that a timer counts."""
     if rounding not in (None, "up"):
         raise ValueError(f'rounding={rounding!r}: give "up", or leave it out; a message must not come early')
     if delay is None:
-        return 0
-    if rounding is None or not 0 <= delay <= DELAY_SECONDS[-1]:
-        return delay_level(delay)
-    return delay_level_at_least(delay)
+        if recallable:
+            raise ValueError("recallable=True: only a message with a delay= can be taken back")
+        return 0, 0.0
+    if not 0 < delay < math.inf:
+        raise ValueError(f"delay={delay:g}: give seconds above 0, or leave it out")
+    if rounding == "up":
+        if delay > DELAY_SECONDS[-1]:
+            delay_level(delay)  # raises, and says what the most is
+        delay = DELAY_SECONDS[delay_level_at_least(delay) - 1]
+    if delay in DELAY_SECONDS and not recallable:
+        return delay_level(delay), 0.0
+    return 0, float(delay)
 
 
 def timeout_of(options: PublishOptions | TransactionOptions) -> float | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publish.messages import PLAIN, check_names, outgoing, timeout_of
-from rocketapp.errors import SendUnknown, SetupError
+from rocketapp.errors import NotRecalled, SendUnknown, SetupError
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.publish_options import MessageOptions, PublishOptions, SendOptions, TransactionOptions
 from rocketapp.model.topic import Topic
@@ -170,6 +170,28 @@ class Publishing:
     def reply_sync(self, request: Message, value: Any) -> None:
         """`reply` for sync handlers, in their threads."""
         self._blocking(self.reply(request, value), request.topic, None)
+
+    async def recall(self, topic: str | Topic[Any], handle: str, *, cluster: str | None, timeout: float | None) -> None:
+        """See RocketApp.recall."""
+        name, limit = self._recall_of(topic, handle, timeout)
+        self._sender_here({"cluster": cluster})
+        await self._running().producer(cluster or "").recalls.recall(name, handle, limit)
+
+    def recall_sync(self, topic: str | Topic[Any], handle: str, *, cluster: str | None, timeout: float | None) -> None:
+        """See RocketApp.recall_sync."""
+        self._must_not_block("recall_sync", "recall")
+        name, limit = self._recall_of(topic, handle, timeout)
+        recalling = self._running().producer(cluster or "").recalls.recall(name, handle, limit)
+        try:
+            self._blocking(recalling, name, limit)
+        except SendUnknown as error:
+            raise NotRecalled(name, error.reason, perhaps=True) from None
+
+    def _recall_of(self, topic: str | Topic[Any], handle: str, timeout: float | None) -> tuple[str, float]:
+        if not isinstance(handle, str):
+            raise TypeError(f"handle={handle!r}: give the recall_handle of a SendResult, which only a timer gives")
+        limit = timeout_of({"timeout": timeout}) or self._running().send_timeout
+        return (topic.name if isinstance(topic, Topic) else topic), limit
 
     def _must_not_block(self, call: str, other: str) -> None:
         """Raises SetupError in the app's event loop, which would wait for itself."""

@@ -16,8 +16,9 @@ from rocketapp.wire.requests.clients import (
 )
 
 
-async def heartbeat(connection: Connection, beat: Heartbeat, timeout: float) -> None:
-    await ask(connection, Command(RequestCode.HEART_BEAT, {}, beat.encode()), timeout)
+async def heartbeat(connection: Connection, beat: Heartbeat, timeout: float) -> int:
+    """The version of the broker: its number in Java's MQVersion."""
+    return (await ask(connection, Command(RequestCode.HEART_BEAT, {}, beat.encode()), timeout)).version
 
 
 async def unregister(

@@ -157,6 +157,8 @@ class SendResponse(NamedTuple):
     """For a batch, the offset of its first message. For a delayed message, the offset in the schedule topic."""
     transaction_id: str | None = None
     """The unique id from the producer."""
+    recall_handle: str | None = None
+    """What takes a message back that waits for its time: see `wire.requests.recall`."""
 
     def to_fields(self) -> dict[str, str]:
         fields = {
@@ -167,6 +169,8 @@ class SendResponse(NamedTuple):
         }
         if self.transaction_id is not None:
             fields["transactionId"] = self.transaction_id
+        if self.recall_handle is not None:
+            fields["recallHandle"] = self.recall_handle
         return fields
 
     @classmethod
@@ -176,4 +180,5 @@ class SendResponse(NamedTuple):
             read.int32(fields, "queueId"),
             read.int64(fields, "queueOffset"),
             read.optional_text(fields, "transactionId"),
+            read.optional_text(fields, "recallHandle"),
         )

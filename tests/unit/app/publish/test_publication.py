@@ -164,7 +164,7 @@ def test_a_batch_handler_publishes_with_a_publisher() -> None:
         (5, {}, "give a topic, not 5"),
         (nothing, {}, r'write @app.publishes\("the-topic"\)'),
         ("invoices", {"tags": "new"}, "takes no keyword 'tags'"),
-        ("invoices", {"delay": 7}, "no delay level of 7 s"),
+        ("invoices", {"delay": -7}, "give seconds above 0"),
         ("invoices", {"timeout": -1}, "give seconds above 0"),
         ("invoices", {"keys": 5}, "keys takes str, or several"),
     ],

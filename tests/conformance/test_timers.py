@@ -1,0 +1,49 @@
+"""Delays of any length, and messages that are taken back. The embedded broker has no timers, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rocketapp import Client, NotRecalled, SendRefused
+from rocketapp.clock import SystemClock
+from tests.peers.clusters import Apache, Embedded
+
+DELAYS = [0.4, 1.5, 2.0, 2.9, 3.3, 4.7]
+LATE = 1.6
+"""A timer of Apache's counts whole seconds. The rest is for a busy machine."""
+
+
+def test_delays_are_exact_and_what_is_recalled_never_comes(apache: Apache, topic: str) -> None:
+    async def story() -> dict[str, float]:
+        due, came = {}, {}
+        async with Client(apache.name_server) as client:
+            await client.publish(topic, "now")
+            for number, seconds in enumerate(DELAYS * 2):
+                await client.publish(topic, str(number), delay=seconds)
+                due[str(number)] = SystemClock().now() + seconds
+            level = await client.publish(topic, "level", delay=5, recallable=True)
+            exact = await client.publish(topic, "exact", delay=4.4, tag="t", keys=["k"])
+            for result in (level, exact):
+                assert result.recall_handle
+                await client.recall(topic, result.recall_handle)
+            async for message in client.messages(topic, start="first", idle=4.0):
+                came[message.text()] = message.stored_at.timestamp()
+            with pytest.raises(NotRecalled, match="timestamp invalid"):
+                await client.recall(topic, exact.recall_handle or "")
+        assert came.keys() == {"now", *due}
+        return {name: came[name] - due[name] for name in due}
+
+    late = asyncio.run(story())
+    assert all(-0.05 <= seconds <= LATE for seconds in late.values()), late
+
+
+def test_a_broker_without_timers_refuses_and_names_the_levels(embedded: Embedded, topic: str) -> None:
+    async def story() -> str:
+        async with Client(embedded.name_server) as client:
+            with pytest.raises(SendRefused) as refused:
+                await client.publish(topic, "never", delay=45)
+            return str(refused.value)
+
+    assert "the nearest are 30 and 60 s" in asyncio.run(story())
