@@ -27,6 +27,18 @@ class ProducerConfig:
     topic_queues: int = option(
         4, "Queues of a topic that a publish creates.", java="defaultTopicQueueNums", least=1, most=65535
     )
+    max_in_flight: int = option(
+        1024,
+        "Most sends under way at once in a process, a batch counted as one; further ones wait. 0 is no limit.",
+        java="backPressureForAsyncSendNum",
+        least=0,
+    )
+    max_in_flight_bytes: int = option(
+        33_554_432,
+        "Most bytes of bodies under way at once in a process; further sends wait. 0 is no limit.",
+        java="backPressureForAsyncSendSize",
+        least=0,
+    )
     latency_fault: bool = option(
         False,
         "Whether brokers that answered sends slowly or not at all are passed over for a while.",

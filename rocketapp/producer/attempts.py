@@ -30,6 +30,7 @@ from rocketapp.errors import (
 from rocketapp.model.event import Observe, SendAttemptFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC, nearest_levels
+from rocketapp.producer.in_flight import InFlight
 from rocketapp.producer.targets import Targets
 from rocketapp.state.broker_latency import BrokerLatency
 from rocketapp.transport.connection import Connection
@@ -136,9 +137,11 @@ class Attempts:
         group: str,
         retries: int,
         topic_queues: int,
+        in_flight: InFlight,
         latency: BrokerLatency | None = None,
     ) -> None:
         """`latency`: is told how long every send to a broker took."""
+        self._in_flight = in_flight
         self._latency = latency
         self._client, self._targets, self._clock, self._observe = client, targets, clock, observe
         self._group, self._retries, self._topic_queues = group, retries, topic_queues
@@ -152,8 +155,20 @@ class Attempts:
 
     async def send(self, prepared: PreparedSend, choose: Choose, timeout: float) -> Accepted:
         """SendRefused or SendUnknown when it is not certainly stored within `timeout` seconds in total."""
+        now, size = asyncio.get_running_loop().time(), len(prepared.body)
+        if not self._in_flight.enter(size):
+            try:
+                await self._in_flight.wait(size, now + timeout)
+            except TimeoutError:
+                problem = f"its turn did not come within {timeout:g} s: {self._in_flight}"
+                raise SendRefused(prepared.topic, problem) from None
+        try:
+            return await self._send(prepared, choose, end=now + timeout, due=now + prepared.delay)
+        finally:
+            self._in_flight.leave(size)
+
+    async def _send(self, prepared: PreparedSend, choose: Choose, *, end: float, due: float) -> Accepted:
         loop = asyncio.get_running_loop()
-        end, due = loop.time() + timeout, loop.time() + prepared.delay
         problems: list[_AttemptError] = []
         avoid: str | None = None
         for left in range(self._retries, -1, -1):

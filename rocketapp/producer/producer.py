@@ -30,6 +30,7 @@ from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Accepted, Attempts, Choose, PreparedSend
 from rocketapp.producer.batches import BatchSequence, Item, batch_sequences, may_share
 from rocketapp.producer.checks import problem_of, properties_size_problem
+from rocketapp.producer.in_flight import InFlight
 from rocketapp.producer.recalls import Recalls
 from rocketapp.producer.requests import Requests
 from rocketapp.producer.selection import ByKey, Fixed, InTurn, RoundRobin, Usable
@@ -76,6 +77,7 @@ class Producer:
             group=group,
             retries=config.retries,
             topic_queues=config.topic_queues,
+            in_flight=InFlight(most=config.max_in_flight, most_bytes=config.max_in_flight_bytes),
             latency=self._latency,
         )
         self.transactions: Transactions = Transactions(

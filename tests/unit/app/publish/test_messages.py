@@ -30,7 +30,7 @@ def test_a_delay_is_rounded_up_to_the_next_level(delay: float, level: int) -> No
 
 @pytest.mark.parametrize("delay", [7201, -1, math.nan, math.inf])
 def test_a_delay_that_no_level_reaches_is_refused_also_when_rounded(delay: float) -> None:
-    with pytest.raises(ValueError, match="no delay level|give seconds above 0"):
+    with pytest.raises(ValueError, match=r"no delay level|give seconds above 0"):
         outgoing("orders", b"1", {"delay": delay, "rounding": "up"})
 
 
