@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from rocketapp.hooks.markers import hookimpl
     from rocketapp.hooks.wrapper import Wrapper
+    from rocketapp.model.message_queue import MessageQueue
     from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip, Stop
     from rocketapp.model.outgoing import SendResult
     from rocketapp.model.payload import TypeByProperty, TypeByTag
@@ -49,9 +50,10 @@ _HOMES = {
     "Context": "rocketapp.app.call.context",
     "DeadLetter": "rocketapp.model.outcome",
     "Message": "rocketapp.wire.record",
+    "MessageQueue": "rocketapp.model.message_queue",
     "NoReply": "rocketapp.errors",
-    "NotRecalled": "rocketapp.errors",
     "NoRouteError": "rocketapp.errors",
+    "NotRecalled": "rocketapp.errors",
     "Outcomes": "rocketapp.model.outcome",
     "PluginError": "rocketapp.errors",
     "Policy": "rocketapp.model.policy",
@@ -85,6 +87,7 @@ __all__ = [
     "Context",
     "DeadLetter",
     "Message",
+    "MessageQueue",
     "NoReply",
     "NoRouteError",
     "NotRecalled",

@@ -28,6 +28,10 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._running)
 
+    def running(self) -> list[asyncio.Task[Any]]:
+        """Those that have not ended, in the order of their start."""
+        return list(self._running)
+
     def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Start a task. The caller may also await or cancel it."""
         # The loop makes the task, so that a task factory hears of it.

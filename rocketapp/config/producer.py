@@ -29,15 +29,25 @@ class ProducerConfig:
     )
     max_in_flight: int = option(
         1024,
-        "Most sends under way at once in a process, a batch counted as one; further ones wait. 0 is no limit.",
+        "Most sends under way at once in a process, a batch counted as one; further ones wait. 0: without a limit.",
         java="backPressureForAsyncSendNum",
         least=0,
     )
     max_in_flight_bytes: int = option(
         33_554_432,
-        "Most bytes of bodies under way at once in a process; further sends wait. 0 is no limit.",
+        "Most bytes of bodies under way at once in a process; further sends wait. 0: without a limit.",
         java="backPressureForAsyncSendSize",
         least=0,
+    )
+    gather: float = option(
+        0.0,
+        "Seconds that a publish waits for others to share a request with; 0 sends each by itself.",
+        java="batchMaxDelayMs",
+        least=0.0,
+        most=30.0,
+    )
+    gather_bytes: int = option(
+        32_768, "Bytes of gathered messages that wait no longer.", java="batchMaxBytes", least=1024
     )
     latency_fault: bool = option(
         False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 
@@ -15,3 +16,7 @@ class MessageQueue(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}@{self.broker_name}:{'all' if self.queue_id < 0 else self.queue_id}"
+
+
+QueueSelector = Callable[[Sequence[MessageQueue]], MessageQueue]
+"""Chooses one of the queues of a topic that can be published to, which are sorted by broker and number."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
-from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.message_queue import MessageQueue, QueueSelector
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -29,6 +29,8 @@ class Outgoing:
     """Seconds that the timer of the broker holds it back, or 0; any brokers since 5.0 have one. Not with a level."""
     queue: MessageQueue | None = None
     """A fixed queue instead of a chosen one."""
+    select: QueueSelector | None = None
+    """Chooses the queue, once for all attempts. Not with `queue` or an order key."""
     half: bool = False
     """Stored, but seen by no consumer until its transaction is committed."""
     marks: Mapping[str, str] = field(default_factory=lambda: _NONE)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 
+from rocketapp.model.message_queue import MessageQueue, QueueSelector
+
 
 class MessageOptions(TypedDict, total=False):
     """What a message carries beside its body."""
@@ -17,6 +19,8 @@ class MessageOptions(TypedDict, total=False):
     """Properties of the user's own."""
     order_key: str | None
     """Messages with equal keys share a queue, in the order of publishing."""
+    queue: MessageQueue | QueueSelector | None
+    """The queue to publish to, or a function that chooses it; not with `order_key`."""
     delay: float | None
     """Seconds before consumers see it. One of RocketMQ's delay levels, or any other where the broker has timers."""
     rounding: Literal["up"] | None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.outgoing import Outgoing
-from rocketapp.producer.selection import queue_of_key
+from rocketapp.producer.selection import has_wish, wished_queue
 from rocketapp.wire.batch import ITEM_BYTES
 
 LEAST_IN_SEQUENCE = 32
@@ -56,10 +56,8 @@ def batch_sequences(
     wished: dict[MessageQueue, list[Item]] = {}
     free: list[Item] = []
     for message, item in messages:
-        if message.queue is not None:
-            wished.setdefault(message.queue, []).append(item)
-        elif message.order_key is not None:
-            wished.setdefault(queue_of_key(message.order_key, queues), []).append(item)
+        if has_wish(message):
+            wished.setdefault(wished_queue(message, queues), []).append(item)
         else:
             free.append(item)
     sequences = [BatchSequence(topic, queue, _batches(items, most_bytes)) for queue, items in wished.items()]

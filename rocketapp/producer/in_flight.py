@@ -15,7 +15,7 @@ class InFlight:
     __slots__ = ("_bytes", "_count", "_most", "_most_bytes", "_waiting")
 
     def __init__(self, *, most: int, most_bytes: int) -> None:
-        """0 is no limit. A body that alone is larger than `most_bytes` goes alone."""
+        """0: without a limit. A body that alone is larger than `most_bytes` goes alone."""
         self._most, self._most_bytes = most or 1 << 62, most_bytes or 1 << 62
         self._count = self._bytes = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()

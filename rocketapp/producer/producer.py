@@ -26,21 +26,21 @@ from rocketapp.errors import (
     SendUnknown,
 )
 from rocketapp.model.event import Observe
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
-from rocketapp.producer.attempts import Accepted, Attempts, Choose, PreparedSend
+from rocketapp.producer.attempts import Attempts, Choose, PreparedSend
 from rocketapp.producer.batches import BatchSequence, Item, batch_sequences, may_share
-from rocketapp.producer.checks import problem_of, properties_size_problem
+from rocketapp.producer.gathering import Gathering
 from rocketapp.producer.in_flight import InFlight
+from rocketapp.producer.preparing import Preparing, result_of, results_of
 from rocketapp.producer.recalls import Recalls
 from rocketapp.producer.requests import Requests
-from rocketapp.producer.selection import ByKey, Fixed, InTurn, RoundRobin, Usable
+from rocketapp.producer.selection import Fixed, InTurn, RoundRobin, Usable, Wished, has_wish, wished_queue
 from rocketapp.producer.targets import Targets
 from rocketapp.producer.transactions import Transactions
 from rocketapp.state.broker_latency import BrokerLatency
 from rocketapp.wire import properties as names
-from rocketapp.wire.batch import encode_batch
-from rocketapp.wire.compression import compress, sys_flag_of
-from rocketapp.wire.layout import TRANSACTION_PREPARED
+from rocketapp.wire.compression import compress
 from rocketapp.wire.message_id import UniqueIds
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.replies import reply_to
@@ -66,7 +66,8 @@ class Producer:
         """`max_inflated_bytes`: the most that a compressed reply may inflate to."""
         self._client, self._config, self._group, self._clock = client, config, group, clock
         self._turns = RoundRobin(random)
-        self._ids = UniqueIds(ip_bytes(client.client_ip), client.pid, random.getrandbits(32))
+        ids = UniqueIds(ip_bytes(client.client_ip), client.pid, random.getrandbits(32))
+        self._preparing = Preparing(config, group=group, next_id=lambda: ids.next(clock.now()))
         self._targets = Targets(client, config.topic_queues)
         self._latency = BrokerLatency() if config.latency_fault else None
         self._attempts = Attempts(
@@ -80,6 +81,16 @@ class Producer:
             in_flight=InFlight(most=config.max_in_flight, most_bytes=config.max_in_flight_bytes),
             latency=self._latency,
         )
+        self._gathering: Gathering | None = None
+        if config.gather:
+            self._gathering = Gathering(
+                self._attempts,
+                self._preparing,
+                choose=self._to,
+                wait=config.gather,
+                most_bytes=min(config.gather_bytes, config.max_message_bytes),
+                observe=observe,
+            )
         self.transactions: Transactions = Transactions(
             client, group=group, observe=observe, max_inflated_bytes=max_inflated_bytes
         )
@@ -104,6 +115,8 @@ class Producer:
         self._client.register_producer(self._group)
 
     async def stop(self) -> None:
+        if self._gathering is not None:
+            await self._gathering.stop()
         await self.transactions.stop()
         self.requests.stop()
         self._targets.release()
@@ -111,15 +124,21 @@ class Producer:
 
     async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
         """Where it is stored; SendRefused, SendUnknown. `timeout`: seconds in total, retries included."""
-        message_id, prepared = self._prepare(message)
-        stored = await self._attempts.send(prepared, self._chooser(message), timeout or self._config.send_timeout)
-        return _result(message_id, stored)
+        limit = timeout or self._config.send_timeout
+        if self._gathering is not None and may_share(message):
+            self._preparing.check(message)
+            queue = None
+            if has_wish(message):
+                queue = wished_queue(message, await self._attempts.queues(message.topic, limit))
+            return await self._gathering.send(message, queue, limit)
+        message_id, prepared = self._preparing.single(message)
+        return result_of(message_id, await self._attempts.send(prepared, self._chooser(message), limit))
 
     async def send_one_way(self, message: Outgoing) -> None:
         """Send without an answer: it may be lost. SendRefused when it could not be written."""
         if message.half:
             raise SendRefused(message.topic, "a transaction needs the answer of the broker", True)
-        _, prepared = self._prepare(message)
+        _, prepared = self._preparing.single(message)
         await self._attempts.post(prepared, self._chooser(message), self._config.send_timeout)
 
     async def send_raw(
@@ -140,18 +159,18 @@ class Producer:
         For retry topics and dead letters. `broker_name` is preferred, not insisted on.
         """
         complete = dict(properties)
-        message_id = complete.setdefault(names.UNIQ_KEY, self._ids.next(self._clock.now()))
+        message_id = complete.setdefault(names.UNIQ_KEY, self._preparing.next_id())
         prepared = PreparedSend(
             topic=topic,
             body=body,
-            properties=self._encoded(topic, complete).decode(),
+            properties=self._preparing.encoded(topic, complete).decode(),
             sys_flag=sys_flag,
             flag=flag,
             reconsume_times=reconsume_times,
             max_reconsume_times=max_reconsume_times,
         )
         choose = InTurn(self._turns, prefer=broker_name, usable=self._usable_now())
-        return _result(message_id, await self._attempts.send(prepared, choose, timeout or self._config.send_timeout))
+        return result_of(message_id, await self._attempts.send(prepared, choose, timeout or self._config.send_timeout))
 
     async def reply(
         self, request: Message, body: bytes, properties: Mapping[str, str], *, timeout: float | None = None
@@ -165,7 +184,7 @@ class Producer:
         if to is None:
             raise SendRefused(request.topic, f"{request} is no request: it does not say where a reply goes", True)
         message = Outgoing(topic=to.topic, body=body, properties=properties, marks=to.marks)
-        _, prepared = self._prepare(message)
+        _, prepared = self._preparing.single(message)
         # The client that asked is connected to the broker that took its request.
         broker_name = None if request.queue is None else request.queue.broker_name
         choose = InTurn(self._turns, prefer=broker_name)
@@ -177,8 +196,7 @@ class Producer:
         SendRefused: none of them is stored. SendUnknown: some are, or may be; its text says how many.
         """
         for number, message in enumerate(messages):
-            if problem := problem_of(message, self._config.max_message_bytes):
-                raise SendRefused(message.topic, f"message {number} of {len(messages)}: {problem}", True)
+            self._preparing.check(message, f"message {number} of {len(messages)}: ")
         results: list[SendResult | None] = [None] * len(messages)
         sequences = await self._sequences(messages)
         alone = [index for index, message in enumerate(messages) if not may_share(message)]
@@ -194,40 +212,11 @@ class Producer:
 
     # One message.
 
-    def _prepare(self, message: Outgoing) -> tuple[str, PreparedSend]:
-        if problem := problem_of(message, self._config.max_message_bytes):
-            raise SendRefused(message.topic, problem, True)
-        message_id = self._ids.next(self._clock.now())
-        properties = _properties(message, message_id)
-        body, sys_flag = self._compressed(message.body)
-        if message.half:
-            properties[names.TRAN_MSG], properties[names.PGROUP] = "true", self._group
-            sys_flag |= TRANSACTION_PREPARED
-        encoded = self._encoded(message.topic, properties).decode()
-        return message_id, PreparedSend(
-            topic=message.topic, body=body, properties=encoded, sys_flag=sys_flag, delay=message.delay
-        )
-
-    def _compressed(self, body: bytes) -> tuple[bytes, int]:
-        kind = self._config.compression
-        if kind == "none" or len(body) < self._config.compress_above_bytes:
-            return body, 0
-        packed = compress(body, kind, self._config.compression_level)
-        return (packed, sys_flag_of(kind)) if len(packed) < len(body) else (body, 0)
-
-    def _encoded(self, topic: str, properties: Mapping[str, str]) -> bytes:
-        try:
-            encoded = names.encode(properties)
-        except ProtocolError as error:
-            raise SendRefused(topic, str(error), True) from None
-        if problem := properties_size_problem(encoded):
-            raise SendRefused(topic, problem, True)
-        return encoded
-
     def _chooser(self, message: Outgoing) -> Choose:
-        if message.queue is not None:
-            return Fixed(message.queue)
-        return InTurn(self._turns, usable=self._usable_now()) if message.order_key is None else ByKey(message.order_key)
+        return Wished(message) if has_wish(message) else self._to(None)
+
+    def _to(self, queue: MessageQueue | None) -> Choose:
+        return InTurn(self._turns, usable=self._usable_now()) if queue is None else Fixed(queue)
 
     def _usable_now(self) -> Usable | None:
         """Which brokers are not passed over now; None when that is not asked for."""
@@ -241,10 +230,7 @@ class Producer:
         by_topic: dict[str, list[tuple[Outgoing, Item]]] = {}
         for index, message in enumerate(messages):
             if may_share(message):
-                message_id = self._ids.next(self._clock.now())
-                encoded = self._encoded(message.topic, _properties(message, message_id))
-                item = Item(index, message_id, message.body, encoded)
-                by_topic.setdefault(message.topic, []).append((message, item))
+                by_topic.setdefault(message.topic, []).append((message, self._preparing.item(index, message)))
         sequences = []
         for topic, items in by_topic.items():
             queues = await self._attempts.queues(topic, self._config.send_timeout)
@@ -257,67 +243,12 @@ class Producer:
     async def _send_sequence(
         self, sequence: BatchSequence, messages: Sequence[Outgoing], results: list[SendResult | None]
     ) -> None:
-        choose: Choose = (
-            InTurn(self._turns, usable=self._usable_now()) if sequence.queue is None else Fixed(sequence.queue)
-        )
+        choose = self._to(sequence.queue)
         for batch in sequence.batches:
-            if len(batch) == 1:
-                # Alone it may be compressed, and its properties are its own for every broker.
-                item = batch[0]
-                body, sys_flag = self._compressed(item.body)
-                prepared = PreparedSend(
-                    topic=sequence.topic, body=body, properties=item.properties.decode(), sys_flag=sys_flag
-                )
-            else:
-                # Brokers up to 5.3.3 let the properties of the request win over those of its messages.
-                wrapper = {names.UNIQ_KEY: self._ids.next(self._clock.now()), names.WAIT: "true"}
-                body = encode_batch((item.body, item.properties, 0) for item in batch)
-                prepared = PreparedSend(
-                    topic=sequence.topic, body=body, properties=names.encode(wrapper).decode(), batch=True
-                )
+            prepared = self._preparing.batch(sequence.topic, batch)
             stored = await self._attempts.send(prepared, choose, self._config.send_timeout)
-            for item, result in zip(batch, _results(batch, stored), strict=True):
+            for item, result in zip(batch, results_of(batch, stored), strict=True):
                 results[item.index] = result
-
-
-def _properties(message: Outgoing, message_id: str) -> dict[str, str]:
-    """In the order in which a Java HashMap happens to list them: frames compare equal."""
-    properties = {names.KEYS: " ".join(message.keys)} if message.keys else {}
-    properties.update(message.properties)
-    properties[names.UNIQ_KEY] = message_id
-    properties[names.WAIT] = "true"
-    if message.delay_level:
-        properties[names.DELAY] = str(message.delay_level)
-    if message.tag:
-        properties[names.TAGS] = message.tag
-    properties.update(message.marks)
-    return properties
-
-
-def _result(message_id: str, stored: Accepted) -> SendResult:
-    response = stored.sent.response
-    queue = stored.queue._replace(queue_id=response.queue_id)
-    return SendResult(
-        message_id, response.message_id, queue, response.queue_offset, stored.sent.status, response.recall_handle
-    )
-
-
-def _results(batch: Sequence[Item], stored: Accepted) -> list[SendResult]:
-    """The answer to a batch lists the messages' ids; their offsets follow each other."""
-    whole = _result(batch[0].message_id, stored)
-    if len(batch) == 1:
-        return [whole]
-    ids = whole.offset_message_id.split(",")
-    return [
-        SendResult(
-            item.message_id,
-            ids[number] if len(ids) == len(batch) else "",
-            whole.queue,
-            whole.queue_offset + number,
-            whole.status,
-        )
-        for number, item in enumerate(batch)
-    ]
 
 
 async def _send_in_turn(sends: Iterator[Coroutine[Any, Any, None]], failures: list[Exception]) -> None:

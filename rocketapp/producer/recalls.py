@@ -27,7 +27,8 @@ class Recalls:
             said = RecallHandle.decode(handle)
         except ProtocolError as error:
             raise NotRecalled(topic, str(error)) from None
-        if said.topic != topic:
+        # In a namespace brokers know it by its longer name.
+        if said.topic != topic and not said.topic.endswith(f"%{topic}"):
             raise NotRecalled(topic, f"the handle is that of a message of topic {said.topic}")
         end = asyncio.get_running_loop().time() + timeout
         connection = await self._connection(topic, said.broker_name, end)

@@ -2,6 +2,7 @@
 
 Without a wish: round robin from a random start, and after a failure to another broker when there is one.
 With an order key: always to the same queue, also after failures, as long as the topic's queues stay the same.
+A message may also name its queue, or bring a function that chooses it.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
+from rocketapp.errors import SendRefused
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, is_retry_topic
+from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.route import TopicRoute
 from rocketapp.wire.java import string_hash
 
@@ -45,6 +48,24 @@ def queues_to_create(topic: str, default: TopicRoute, most: int) -> list[Message
 def queue_of_key(key: str, queues: Sequence[MessageQueue]) -> MessageQueue:
     """The queue of an order key: the one that Java's SelectMessageQueueByHash takes."""
     return queues[abs(string_hash(key)) % len(queues)]
+
+
+def has_wish(message: Outgoing) -> bool:
+    """Whether it is for the message to say to which queue it goes."""
+    return not (message.queue is None and message.select is None and message.order_key is None)
+
+
+def wished_queue(message: Outgoing, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """The queue of a message that has a wish. Raises what its selector raises, SendRefused for a queue of another."""
+    if message.queue is not None:
+        return message.queue
+    if message.select is not None:
+        chosen = message.select(queues)
+        if chosen not in queues:
+            problem = f"the function in queue= returned {chosen!r}: return one of the queues that it is given"
+            raise SendRefused(message.topic, problem, True)
+        return chosen
+    return queue_of_key(message.order_key or "", queues)
 
 
 class RoundRobin:
@@ -82,18 +103,18 @@ class Fixed:
         return self._queue
 
 
-class ByKey:
-    """The key's queue, and the same again for every further attempt."""
+class Wished:
+    """The queue that a message wishes, and the same again for every further attempt."""
 
     moves = False
 
-    def __init__(self, key: str) -> None:
-        self._key = key
+    def __init__(self, message: Outgoing) -> None:
+        self._message = message
         self._queue: MessageQueue | None = None
 
     def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
         if self._queue is None:
-            self._queue = queue_of_key(self._key, queues)
+            self._queue = wished_queue(self._message, queues)
         return self._queue
 
 

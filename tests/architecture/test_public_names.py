@@ -18,7 +18,7 @@ PUBLIC = {
     # What a user writes.
     "RocketApp", "Router", "Message", "Context", "Publisher", "TypeByTag", "TypeByProperty", "Topic", "TopicPublisher",
     # What a handler says, and what publishing answers.
-    "Retry", "Skip", "DeadLetter", "Stop", "Outcomes", "Policy", "Breaker", "SendResult",
+    "Retry", "Skip", "DeadLetter", "Stop", "Outcomes", "Policy", "Breaker", "SendResult", "MessageQueue",
     # What talks to a cluster without an app.
     "Client", "SyncClient",
     # What a plugin writes.

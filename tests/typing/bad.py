@@ -110,3 +110,5 @@ async def transactions(order: Order) -> None:
     await placed("text")  # E: arg-type
     app.transaction("orders")(len)  # E: arg-type
     app.request_sync("orders", b"", keys=5)  # E: arg-type
+    app.publish_sync("orders", b"", queue=3)  # E: arg-type
+    await app.recall("orders", None)  # E: arg-type

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypedDict, assert_type
 
@@ -14,6 +14,7 @@ from rocketapp import (
     Context,
     DeadLetter,
     Message,
+    MessageQueue,
     Outcomes,
     Policy,
     Publisher,
@@ -288,6 +289,19 @@ async def a_transaction_takes_what_is_published(order: Order) -> None:
     assert_type(await place(order, tag="new", timeout=5), SendResult | None)
     assert_type(await name_it(order.id), SendResult | None)
     assert_type(await app.request(orders, order, timeout=2), Message)
+
+
+def by_amount(queues: Sequence[MessageQueue]) -> MessageQueue:
+    return queues[0]
+
+
+async def what_is_delayed_can_be_taken_back(order: Order) -> None:
+    result = await app.publish(orders, order, delay=45.5, recallable=True, queue=by_amount)
+    await app.publish(orders, order, queue=result.queue)
+    await app.publish(orders, order, queue=lambda queues: queues[-1])
+    if result.recall_handle is not None:
+        await app.recall(orders, result.recall_handle, timeout=2)
+        app.recall_sync("orders", result.recall_handle)
 
 
 async def scripts(order: Order) -> None:

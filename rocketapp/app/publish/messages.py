@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rocketapp.app.payloads.payloads import Payloads
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DELAY_SECONDS, delay_level, delay_level_at_least
 from rocketapp.model.numbers import is_number
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.publish_options import MessageOptions, PublishOptions, TransactionOptions
 
+_QUEUES = "a MessageQueue, a function that chooses one of several, or None"
 PLAIN = Payloads()
 """Without plugins and upcasters."""
 
@@ -27,6 +29,11 @@ def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads 
     _check("recallable", recallable, isinstance(recallable, bool), "True or False")
     level, seconds = _delay(delay, options.get("rounding"), recallable)
     _check_tag(tag)
+    queue = options.get("queue")
+    _check("queue", queue, queue is None or isinstance(queue, MessageQueue) or callable(queue), _QUEUES)
+    if queue is not None and order_key is not None:
+        raise ValueError("queue= and order_key= both say to which queue a message goes: give one of them")
+    fixed = queue if isinstance(queue, MessageQueue) else None
     content_type = options.get("content_type")
     _check("content_type", content_type, content_type is None or isinstance(content_type, str), "a str or None")
     encoded, marks = payloads.encode(body, content_type)
@@ -38,6 +45,8 @@ def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads 
         keys=_keys(options.get("keys", ())),
         properties={**marks, **properties} if marks else properties,
         order_key=order_key,
+        queue=fixed,
+        select=queue if fixed is None else None,  # type: ignore[arg-type]
         delay_level=level,
         delay=seconds,
     )

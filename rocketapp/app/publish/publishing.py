@@ -171,13 +171,17 @@ class Publishing:
         """`reply` for sync handlers, in their threads."""
         self._blocking(self.reply(request, value), request.topic, None)
 
-    async def recall(self, topic: str | Topic[Any], handle: str, *, cluster: str | None, timeout: float | None) -> None:
+    async def recall(
+        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
+    ) -> None:
         """See RocketApp.recall."""
         name, limit = self._recall_of(topic, handle, timeout)
         self._sender_here({"cluster": cluster})
         await self._running().producer(cluster or "").recalls.recall(name, handle, limit)
 
-    def recall_sync(self, topic: str | Topic[Any], handle: str, *, cluster: str | None, timeout: float | None) -> None:
+    def recall_sync(
+        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
+    ) -> None:
         """See RocketApp.recall_sync."""
         self._must_not_block("recall_sync", "recall")
         name, limit = self._recall_of(topic, handle, timeout)

@@ -60,11 +60,11 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, handle: str) -> RecallHandle:
-        """Raises ProtocolError for a text that is no handle, or one of a kind that is not known."""
+        """Raises ProtocolError for another text, and for a handle of a kind that is not known."""
         try:
             kind, topic, broker_name, due_ms, message_id = base64.urlsafe_b64decode(handle).decode().split(" ")
             if kind != _KIND:
                 raise ProtocolError(f"a recall handle of kind {kind[:20]!r}, only {_KIND} is known")
             return cls(topic, broker_name, int(due_ms), message_id)
         except (binascii.Error, ValueError):
-            raise ProtocolError(f"{handle[:40]!r} is no recall handle") from None
+            raise ProtocolError(f"{handle[:40]!r} is not a recall handle") from None

@@ -20,6 +20,7 @@ from rocketapp.errors import ConfigError, SendRefused, SendUnknown
 from rocketapp.model.event import SendAttemptFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult, SendStatus
+from rocketapp.producer import preparing
 from rocketapp.producer import producer as module
 from rocketapp.producer.producer import Producer
 from rocketapp.wire import properties as names
@@ -385,7 +386,7 @@ async def test_large_bodies_are_compressed_once_and_only_when_that_helps(monkeyp
 
     cluster = Cluster(brokers=2)
     async with producing(cluster) as producer:
-        monkeypatch.setattr(module, "compress", counting)
+        monkeypatch.setattr(preparing, "compress", counting)
         cluster.brokers[0].answers[SEND] = refuse(2)
         for _ in range(8):
             await producer.send(Outgoing(topic="t", body=b"x" * 4096))

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketapp.errors import SendRefused
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.producer.selection import RoundRobin, publish_queues, queue_of_key, queues_to_create
+from rocketapp.wire.codes import RequestCode
+from tests.unit.producer.producing import producing
+from tests.unit.scripted import Cluster, in_virtual_time, outcome, refuse
 
 QUEUES = [MessageQueue("t", name, number) for name in ("a", "b") for number in range(3)]
 
@@ -76,3 +83,46 @@ def test_a_topic_to_create_has_the_lesser_number_of_queues_and_retry_topics_one(
         MessageQueue("%RETRY%g", "b", 0),
     ]
     assert len(queues_to_create("%DLQ%g", default, 4)) == 2
+
+
+@pytest.mark.parametrize("gather", [0.0, 0.001])
+def test_a_function_chooses_among_the_sorted_queues_once_for_all_attempts(gather: float) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        cluster, given = Cluster(brokers=2), []
+        cluster.brokers[1].answers[RequestCode.SEND_MESSAGE_V2] = refuse(2, "busy")
+
+        def last(queues: Sequence[MessageQueue]) -> MessageQueue:
+            given.append(list(queues))
+            return queues[-1]
+
+        async with producing(cluster, gather=gather) as producer:
+            message = Outgoing(topic="t", body=b"x", select=last)
+            assert "busy" in str(await outcome(producer.send(message)))
+            everything = [MessageQueue("t", name, number) for name in ("broker-a", "broker-b") for number in range(4)]
+            assert given == [everything]
+            cluster.brokers[1].answers[RequestCode.SEND_MESSAGE_V2] = cluster.brokers[1].store
+            results = [*await producer.send_many([message]), await producer.send(message)]
+            assert {result.queue for result in results} == {everything[-1]}
+
+    run()
+
+
+@in_virtual_time
+async def test_a_selector_that_fails_or_returns_something_else_is_told() -> None:
+    cluster = Cluster()
+
+    def fails(queues: Sequence[MessageQueue]) -> MessageQueue:
+        raise LookupError("no such customer")
+
+    async with producing(cluster) as producer:
+        for select, kind, text in (
+            (fails, LookupError, "no such customer"),
+            (lambda queues: 3, SendRefused, "returned 3: return one of the queues"),
+            (lambda queues: MessageQueue("t", "broker-z", 0), SendRefused, "broker-z"),
+        ):
+            message = Outgoing(topic="t", body=b"x", select=select)  # type: ignore[arg-type]
+            for sending in (producer.send(message), producer.send_many([message]), producer.send_one_way(message)):
+                error = await outcome(sending)
+                assert isinstance(error, kind) and text in str(error)
+        assert cluster.brokers[0].stored == []

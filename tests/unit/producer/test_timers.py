@@ -116,6 +116,8 @@ async def test_a_recall_goes_to_the_broker_that_holds_the_message() -> None:
         (asked,) = [each for each in cluster.brokers[1].asked if each.code == RECALL]
         assert RecallRequest.from_fields(asked.fields) == RecallRequest("t", HANDLE, "p", "broker-b")
         assert RECALL not in cluster.brokers[0].codes()
+        in_namespace = RecallHandle("INST%t", "broker-b", 1795169734001, "ID2").encode()
+        assert await producer.recalls.recall("t", in_namespace, 3.0) == "ID2"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ async def test_a_recall_goes_to_the_broker_that_holds_the_message() -> None:
     [
         ("t", HANDLE, refuse(604, "recall failed, timestamp invalid"), False, "timestamp invalid"),
         ("t", HANDLE, None, True, "no answer"),
-        ("t", "nonsense", ok, False, "no recall handle"),
+        ("t", "nonsense", ok, False, "not a recall handle"),
         ("other", HANDLE, ok, False, "of topic t"),
         ("t", RecallHandle("t", "broker-z", 1, "ID").encode(), ok, False, "broker-z"),
     ],

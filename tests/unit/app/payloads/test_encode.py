@@ -9,6 +9,7 @@ import pydantic
 import pytest
 
 from rocketapp.app.publish.messages import outgoing, timeout_of
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.publish_options import MessageOptions
 from rocketapp.wire.body import encode_body
 
@@ -80,6 +81,14 @@ def test_a_delay_is_a_level_or_counted_by_a_timer(options: MessageOptions, level
     assert (message.delay_level, message.delay) == (level, seconds)
 
 
+def test_a_queue_is_fixed_or_chosen_and_no_key_is_beside_it() -> None:
+    queue = MessageQueue("orders", "broker-a", 3)
+    assert outgoing("orders", b"x", {"queue": queue}).queue == queue
+    assert outgoing("orders", b"x", {"queue": min}).select is min
+    with pytest.raises(ValueError, match="queue= and order_key="):
+        outgoing("orders", b"x", {"queue": queue, "order_key": "k"})
+
+
 def test_only_what_is_delayed_can_be_taken_back() -> None:
     with pytest.raises(ValueError, match="recallable=True: only a message with a delay"):
         outgoing("orders", b"x", {"recallable": True})
@@ -102,6 +111,8 @@ def test_a_single_key_is_a_key_and_not_its_letters() -> None:
         ({"properties": {5: "a"}}, "properties takes a mapping of str to str"),
         ({"properties": "a=b"}, "properties takes a mapping of str to str"),
         ({"order_key": 5}, "order_key=5: order_key takes a str or None"),
+        ({"queue": 3}, "queue=3: queue takes a MessageQueue, a function"),
+        ({"recallable": 1}, "recallable=1: recallable takes True or False"),
         ({"delay": "10s"}, "delay='10s': delay takes seconds as a number"),
         ({"delay": True}, "delay=True: delay takes seconds as a number"),
     ],

@@ -153,7 +153,9 @@ async def test_publish_many_takes_several_bodies_only(items: Any) -> None:
         await Publishing(Written).publish_many("invoices", items)
 
 
-@pytest.mark.parametrize(("call", "instead"), [("publish_sync", "publish"), ("request_sync", "request")])
+@pytest.mark.parametrize(
+    ("call", "instead"), [("publish_sync", "publish"), ("request_sync", "request"), ("recall_sync", "recall")]
+)
 async def test_what_blocks_is_refused_in_the_app_s_loop(call: str, instead: str) -> None:
     written = Written()
     with pytest.raises(SetupError, match=f"{call} would block the event loop for ever: use `await` with `{instead}`"):

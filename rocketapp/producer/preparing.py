@@ -1,0 +1,118 @@
+"""Turn messages into what travels: checked, with an id, encoded and, where it pays, compressed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rocketapp.config.producer import ProducerConfig
+from rocketapp.errors import ProtocolError, SendRefused
+from rocketapp.model.outgoing import Outgoing, SendResult
+from rocketapp.producer.attempts import Accepted, PreparedSend
+from rocketapp.producer.batches import Item
+from rocketapp.producer.checks import problem_of, properties_size_problem
+from rocketapp.wire import properties as names
+from rocketapp.wire.batch import encode_batch
+from rocketapp.wire.compression import compress, sys_flag_of
+from rocketapp.wire.layout import TRANSACTION_PREPARED
+
+
+class Preparing:
+    """What the messages of one producer group become."""
+
+    def __init__(self, config: ProducerConfig, *, group: str, next_id: Callable[[], str]) -> None:
+        """`next_id` gives the unique ids of messages."""
+        self._config, self._group = config, group
+        self.next_id: Callable[[], str] = next_id
+
+    def check(self, message: Outgoing, what: str = "") -> None:
+        """Raises SendRefused for a message that cannot be sent. `what`: which one of several."""
+        if problem := problem_of(message, self._config.max_message_bytes):
+            raise SendRefused(message.topic, f"{what}{problem}", True)
+
+    def single(self, message: Outgoing) -> tuple[str, PreparedSend]:
+        """A message that travels by itself, and its id. Raises SendRefused."""
+        self.check(message)
+        message_id = self.next_id()
+        properties = _properties(message, message_id)
+        body, sys_flag = self._compressed(message.body)
+        if message.half:
+            properties[names.TRAN_MSG], properties[names.PGROUP] = "true", self._group
+            sys_flag |= TRANSACTION_PREPARED
+        encoded = self.encoded(message.topic, properties).decode()
+        return message_id, PreparedSend(
+            topic=message.topic, body=body, properties=encoded, sys_flag=sys_flag, delay=message.delay
+        )
+
+    def item(self, index: int, message: Outgoing) -> Item:
+        """A message that may travel in a batch; it was checked before. Raises SendRefused for too long properties."""
+        message_id = self.next_id()
+        return Item(index, message_id, message.body, self.encoded(message.topic, _properties(message, message_id)))
+
+    def batch(self, topic: str, items: Sequence[Item]) -> PreparedSend:
+        """One request for these messages."""
+        if len(items) == 1:
+            # Alone it may be compressed, and its properties are its own for every broker.
+            body, sys_flag = self._compressed(items[0].body)
+            return PreparedSend(topic=topic, body=body, properties=items[0].properties.decode(), sys_flag=sys_flag)
+        # Brokers up to 5.3.3 let the properties of the request win over those of its messages.
+        wrapper = {names.UNIQ_KEY: self.next_id(), names.WAIT: "true"}
+        body = encode_batch((item.body, item.properties, 0) for item in items)
+        return PreparedSend(topic=topic, body=body, properties=names.encode(wrapper).decode(), batch=True)
+
+    def encoded(self, topic: str, properties: Mapping[str, str]) -> bytes:
+        """Raises SendRefused for properties that cannot be written, or are too long."""
+        try:
+            encoded = names.encode(properties)
+        except ProtocolError as error:
+            raise SendRefused(topic, str(error), True) from None
+        if problem := properties_size_problem(encoded):
+            raise SendRefused(topic, problem, True)
+        return encoded
+
+    def _compressed(self, body: bytes) -> tuple[bytes, int]:
+        kind = self._config.compression
+        if kind == "none" or len(body) < self._config.compress_above_bytes:
+            return body, 0
+        packed = compress(body, kind, self._config.compression_level)
+        return (packed, sys_flag_of(kind)) if len(packed) < len(body) else (body, 0)
+
+
+def result_of(message_id: str, stored: Accepted) -> SendResult:
+    """Of one message that a broker stored."""
+    response = stored.sent.response
+    queue = stored.queue._replace(queue_id=response.queue_id)
+    return SendResult(
+        message_id, response.message_id, queue, response.queue_offset, stored.sent.status, response.recall_handle
+    )
+
+
+def results_of(batch: Sequence[Item], stored: Accepted) -> list[SendResult]:
+    """The answer to a batch lists the messages' ids; their offsets follow each other."""
+    whole = result_of(batch[0].message_id, stored)
+    if len(batch) == 1:
+        return [whole]
+    ids = whole.offset_message_id.split(",")
+    return [
+        SendResult(
+            item.message_id,
+            ids[number] if len(ids) == len(batch) else "",
+            whole.queue,
+            whole.queue_offset + number,
+            whole.status,
+        )
+        for number, item in enumerate(batch)
+    ]
+
+
+def _properties(message: Outgoing, message_id: str) -> dict[str, str]:
+    """In the order in which a Java HashMap happens to list them: frames compare equal."""
+    properties = {names.KEYS: " ".join(message.keys)} if message.keys else {}
+    properties.update(message.properties)
+    properties[names.UNIQ_KEY] = message_id
+    properties[names.WAIT] = "true"
+    if message.delay_level:
+        properties[names.DELAY] = str(message.delay_level)
+    if message.tag:
+        properties[names.TAGS] = message.tag
+    properties.update(message.marks)
+    return properties
