@@ -191,6 +191,8 @@ def test_routes_as_json_have_every_column() -> None:
         "group": "shop",
         "topic": "orders",
         "tags": [],
+        "sql": None,
+        "broadcast": False,
         "handler": one.handler_name,
         "place": one.place,
         "async": True,

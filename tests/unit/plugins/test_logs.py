@@ -153,7 +153,7 @@ def test_every_event_is_a_line_or_a_count_and_a_json_object(
 ) -> None:
     caplog.set_level(logging.DEBUG, "rocketapp")
     values = {"queue": QUEUE, "count": 3, "attempt": 1, "delay": 1.0, "seconds": 900.0, "offset": 1, "epoch": 1}
-    if kind is events.DeadLettered:
+    if kind in (events.DeadLettered, events.Dropped):
         values["error"] = ValueError("no money")
     later = Later()
     log = EventLog(later)
