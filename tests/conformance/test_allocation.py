@@ -26,7 +26,8 @@ from tests.peers import toolchain
 from tests.peers.java_client import JavaClient
 from tests.peers.waiting import wait_until
 
-CASES = 6000
+CASES = 3000
+QUEUES = 8
 _INNER = ("AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH")
 STRATEGIES = (*_INNER, "CONFIG", "MACHINE_ROOM", *(f"MACHINE_ROOM_NEARBY-{name}" for name in _INNER))
 _TOPICS = ("orders", "%RETRY%shop", "訂單", "")
@@ -118,50 +119,56 @@ def test_ours_answer_as_javas_for_thousands_of_groups(java_classes: Path, tmp_pa
     }
 
 
-@pytest.mark.parametrize("strategy", [ByCircle(), ConsistentHash()], ids=lambda strategy: strategy.name)
+class Mixed:
+    """A group of two members, ours and Java's, that share the queues of a topic."""
+
+    def __init__(self, java: JavaClient, run_app: RunApp, topic: str, group: str, strategy: Allocation) -> None:
+        self._java, self.group, self.strategy, self._topic = java, f"{group}-{strategy.name}", strategy, topic
+        self.app = run_app(take(topic, self.group), environment={"ROCKETAPP_CONSUMER__ALLOCATION": strategy.name})
+        self._consumer = java.consume(topic, self.group, allocation=strategy.name)
+
+    def describe(self) -> str:
+        return f"{self.group}: {self._java.members(self.group)}\n{self.app.describe()}"
+
+    def members(self) -> list[str]:
+        return sorted_members(self._java.members(self.group)["ids"])
+
+    def wanted(self) -> tuple[set[int], set[int]]:
+        """The queues of our member and of Java's."""
+        queues = [MessageQueue(self._topic, "broker-a", number) for number in range(QUEUES)]
+        theirs = self.strategy.allocate(self.group, self._consumer.client_id, queues, self.members())
+        ids = {queue.queue_id for queue in theirs}
+        return set(range(QUEUES)) - ids, ids
+
+    def owners(self, name: str) -> tuple[set[int], set[int]]:
+        """The queues whose message of this round each of the two has handled."""
+        ours = {event["queue"] for event in self.app.events("done") if event["text"].startswith(name)}
+        return ours, {one["queue"] for one in self._consumer.poll() if one["body"].decode().startswith(name)}
+
+
 @pytest.mark.parametrize("cluster", ["apache"], indirect=True)
 def test_in_a_group_with_java_every_queue_has_one_owner(
-    java: JavaClient, run_app: RunApp, topic: str, group: str, strategy: Allocation
+    java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
-    java.create_topic(topic, 8)
-    chosen = {"ROCKETAPP_CONSUMER__ALLOCATION": strategy.name}
-    apps = [run_app(take(topic, group), environment=chosen) for _ in range(2)]
-    consumer = java.consume(topic, group, allocation=strategy.name)
-
-    def who() -> list[str]:
-        return sorted(java.members(group)["ids"])
-
-    wait_until(
-        lambda: len(who()) == 3, within=45, what=lambda: f"three members, not {who()}\n{apps[0].describe()}", every=0.2
-    )
-    members = sorted_members(who())
-    queues = [MessageQueue(topic, "broker-a", number) for number in range(8)]
-    shares = {
-        member: {queue.queue_id for queue in strategy.allocate(group, member, queues, members)} for member in members
-    }
+    java.create_topic(topic, QUEUES)
+    groups = [Mixed(java, run_app, topic, group, strategy) for strategy in (ByCircle(), ConsistentHash())]
     rounds = 0
-    taken: dict[str, set[int]] = {}
 
-    def look() -> int:
-        """Which queues of the round each member has handled; how many they are together."""
-        name = f"probe{rounds} "
-        taken["java"] = {one["queue"] for one in consumer.poll() if one["body"].decode().startswith(name)}
-        for number, app in enumerate(apps):
-            taken[f"app{number}"] = {event["queue"] for event in app.events("done") if event["text"].startswith(name)}
-        return sum(map(len, taken.values()))
+    def describe() -> str:
+        return "\n".join(each.describe() for each in groups)
+
+    def all_handled() -> bool:
+        return all(sum(map(len, each.owners(f"probe{rounds} "))) >= QUEUES for each in groups)
 
     def shared() -> bool:
         nonlocal rounds
         rounds += 1
-        send_round(java, topic, f"probe{rounds}", 8)
-        wait_until(
-            lambda: look() >= 8, within=40, what=lambda: f"each message is handled: {taken}, and wanted is {shares}"
-        )
-        ours = [taken["app0"], taken["app1"]]
-        return taken["java"] == shares[consumer.client_id] and all(queues in shares.values() for queues in ours)
+        send_round(java, topic, f"probe{rounds}", QUEUES)
+        wait_until(all_handled, within=40, what=describe)
+        return all(each.owners(f"probe{rounds} ") == each.wanted() for each in groups)
 
-    wait_until(shared, within=45, what=lambda: f"each has its share of {shares}, not {taken}", every=0.5)
-    assert sum(map(len, taken.values())) == 8
-    for app in apps:
-        app.stop()
-        assert f"queues are shared by {strategy.name} " in app.stderr
+    wait_until(lambda: all(len(each.members()) == 2 for each in groups), within=30, what=describe, every=0.2)
+    wait_until(shared, within=45, what=describe, every=0.5)
+    for each in groups:
+        each.app.stop()
+        assert f"queues are shared by {each.strategy.name} " in each.app.stderr
