@@ -134,7 +134,9 @@ class Puller:
 
     def is_expired(self) -> bool:
         """Whether it has sent no pull for PULL_EXPIRES seconds, although it might: it will not do so any more."""
-        return not self._is_resting and self._now() > self._pulled_at + PULL_EXPIRES
+        # A pull under way ends by itself, by an answer or by `pull_timeout`, which may be longer.
+        is_under_way = self._coming is not None and not self._coming.done()
+        return not is_under_way and not self._is_resting and self._now() > self._pulled_at + PULL_EXPIRES
 
     def pause(self, reason: str) -> None:
         """Pull no more until `resume`; the answer of the pull under way is discarded."""
