@@ -113,6 +113,7 @@ class Run:
             ("java concurrently", partial(bench.consume_java, server, topic, count, "concurrently")),
             ("java orderly", partial(bench.consume_java, server, topic, count, "orderly")),
             ("java broadcast", partial(bench.consume_java, server, topic, count, "broadcast")),
+            ("java pop", partial(bench.consume_java, server, topic, count, "pop")),
             ("go concurrently", partial(bench.consume_go, server, topic, count)),
         ]
         for loop in loops():
@@ -125,7 +126,7 @@ class Run:
                 if self.options.baseline is not None:
                     checkout = self.options.baseline.resolve()
                     ways.append((f"baseline {kind}, {loop}", partial(ours, checkout=checkout)))
-            for kind in (*DRESSED, "broadcast"):
+            for kind in (*DRESSED, "broadcast", "pop"):
                 ways.append((f"ours {kind}, {loop}", partial(bench.consume_ours, server, topic, count, kind, loop)))
         wanted = tuple(self.options.consumer or ("",))
         ways = [way for way in ways if way[0].startswith(wanted)]
@@ -136,7 +137,7 @@ class Run:
         for name, figures in rounds.items():
             who, _, rest = name.partition(" ")
             kind, _, loop = rest.partition(", ")
-            java = f"java {kind if kind in ('orderly', 'broadcast') else 'concurrently'}"
+            java = f"java {kind if kind in ('orderly', 'broadcast', 'pop') else 'concurrently'}"
             floor = f"floor {FLOOR_OF[kind]}, {loop}" if who in ("ours", "baseline") and kind in FLOOR_OF else ""
             rows.append(Row(name, figures, java, floor))
         self.goals += table.consuming_goals(rows, loops())

@@ -76,6 +76,7 @@ def _dressed_goals(by_name: Mapping[str, Row], loop: str) -> list[Goal]:
         ("typed", "concurrently", 1.2),
         ("whole", "concurrently", 0.5),
         ("broadcast", "broadcast", 2.0),
+        ("pop", "pop", 1.0),
     ):
         times = ratio(by_name, f"ours {kind}, {loop}", f"java {java}")
         if times is not None:

@@ -1,6 +1,6 @@
 """The app that is measured: handlers that only count, run by the real `rocketapp run`.
 
-BENCH_TOPIC, BENCH_GROUP and BENCH_COUNT say what to take; BENCH_KIND is `async`, `sync`, `orderly`, `broadcast`,
+BENCH_TOPIC, BENCH_GROUP and BENCH_COUNT say what to take; BENCH_KIND is `async`, `sync`, `orderly`, `broadcast`, `pop`,
 `typed` (an async handler whose payload is decoded), `whole` (the same, idempotent; where the marks are, telemetry and
 log context come from the environment) or `logged` (`whole` that writes a log line for each message). When the last
 message was handled, one line of JSON goes to the file BENCH_RESULT: processor time and seconds from the first to the
@@ -97,6 +97,12 @@ elif KIND == "broadcast":
 
     @app.subscribe(TOPIC, tags="TagA", group=GROUP, start="first", broadcast=True)
     async def count_broadcast(message: Message) -> None:
+        _count()
+
+elif KIND == "pop":
+
+    @app.subscribe(TOPIC, tags="TagA", group=GROUP, start="first", mode="pop")
+    async def count_popped(message: Message) -> None:
         _count()
 
 elif KIND == "sync":
