@@ -23,7 +23,7 @@ def describe_tags(one: Subscription) -> str:
 
 def describe_run(one: Subscription) -> str:
     """How many at once, in which order, in batches of what."""
-    parts = [f"concurrently, {one.concurrency} at once"]
+    parts = [f"{'popped' if one.mode == 'pop' else 'concurrently'}, {one.concurrency} at once"]
     if one.order_by is not None:
         parts = [f"one by one per key ({key_name(one)}), {one.concurrency} keys at once"]
     elif one.orderly:

@@ -182,6 +182,8 @@ def line_of(event: Event) -> Line:
 def queues_text(kind: type[Event], group: str, topic: str, reason: str, moved: Sequence[Assigned | Released]) -> str:
     """Queues that came or went together."""
     ids = sorted(event.queue.queue_id for event in moved)
+    if ids[0] < 0:  # its broker hands out messages one by one, of all queues
+        return f"group {group} gave up {topic}: {reason}" if kind is Released else f"group {group} pops {topic}"
     which = f"{topic}: {'queue' if len(ids) == 1 else 'queues'} {_ranges(ids)}"
     if kind is Released:
         return f"group {group} gave up {which}: {reason}"

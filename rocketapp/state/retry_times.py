@@ -24,7 +24,7 @@ class RetryTimes:
         heappush(self._times, at)
 
     def came(self, count: int, now: float) -> None:
-        """So many messages have come again: those that were due first."""
+        """`count` messages have come again: those that were due first."""
         while count and self._times and self._times[0] <= now:
             heappop(self._times)
             count -= 1

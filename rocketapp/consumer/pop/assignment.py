@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+from functools import partial
 
 from rocketapp.client.calls import pop
 from rocketapp.consumer.handler import Handler
@@ -30,6 +30,8 @@ from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.retry_times import RetryTimes
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 
 _TRY_AGAIN = 1.0
@@ -190,8 +192,8 @@ class PopAssignment:
         """Finish and acknowledge what was started; the rest is hidden no longer."""
         self._hiding.end()
         delivery.end()
-        if popper.coming is not None:
-            popper.coming[0].add_done_callback(lambda coming: self._answered_late(popper, coming))
+        for coming, connection in filter(None, (popper.coming, popper.looking)):
+            coming.add_done_callback(partial(self._answered_late, connection))
         drained = self._context.tasks.start(delivery.drained(), f"drain {self.queue}")
         await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():
@@ -200,11 +202,10 @@ class PopAssignment:
         self.is_clean = await self._acks.finally_(self._queue, _LAST_ACKS) and self.is_clean
         delivery.discard()
 
-    def _answered_late(self, popper: Popper, coming: asyncio.Future[Any]) -> None:
+    def _answered_late(self, connection: Connection, coming: asyncio.Future[Command]) -> None:
         """A request that was under way has brought messages: they are hidden no longer."""
-        assert popper.coming is not None
         with contextlib.suppress(RocketAppError, asyncio.CancelledError):
-            result = pop.read(coming.result(), popper.coming[1])
+            result = pop.read(coming.result(), connection)
             if not result.body or self.process_queue is None:
                 return
             size = self._context.max_inflated_bytes

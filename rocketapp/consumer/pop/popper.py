@@ -64,6 +64,8 @@ class Popper:
         """Done when the topic is resumed; None while it is not paused."""
         self.coming: _Coming | None = None
         """The request under way, and its connection."""
+        self.looking: _Coming | None = None
+        """The same of a request for messages that come again."""
         self._stopped: tuple[Text, str, float] | None = None
         self._new_retry = asyncio.Event()
 
@@ -115,8 +117,10 @@ class Popper:
                 continue
             if self._resumed is None and not self._flow.is_full():
                 try:
-                    future, connection = await self._start(hold=0.0)
-                    self._take(pop.read(await future, connection))
+                    self.looking = future, connection = await self._start(hold=0.0)
+                    await asyncio.wait([future])
+                    self.looking = None
+                    self._take(pop.read(future.result(), connection))
                 except RocketAppError:
                     continue  # the request that is held says what is the matter
 

@@ -6,6 +6,7 @@ import pytest
 
 from rocketapp.consumer.direct import message_of
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.popped import Acks, Handle
 from rocketapp.wire import properties
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
@@ -14,6 +15,7 @@ from rocketapp.wire.record import Record, decode_records, encode_record
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
 from rocketapp.wire.requests.direct import DirectRequest
 from rocketapp.wire.requests.locks import LockBody, decode_locked, encode_locked
+from rocketapp.wire.requests.pop import AckRequest, decode_acks, encode_acks
 from rocketapp.wire.requests.replies import PushReply
 from rocketapp.wire.requests.running_info import encode_status
 from rocketapp.wire.requests.send import SendRequest
@@ -148,3 +150,26 @@ def test_answers_with_queues_as_keys_name_them_on_the_wire() -> None:
     body = NS.body(encode_status({MessageQueue("t", "b", 0): 5, MessageQueue("%RETRY%g", "b", 0): 6}))
     key = '{{"brokerName":"b","queueId":0,"topic":"{}"}}'
     assert body.decode() == f'{{"messageQueueTable":{{{key.format("shop%t")}:5,{key.format("%RETRY%shop%g")}:6}}}}'
+
+
+@pytest.mark.parametrize(
+    ("where", "wrapped"),
+    [
+        ("orders", "shop%orders"),
+        ("%RETRY%billing_orders", "%RETRY%shop%billing_shop%orders"),
+        ("%RETRY%billing+orders", "%RETRY%shop%billing+shop%orders"),
+    ],
+)
+def test_the_retry_topic_of_a_popped_message_is_named_by_both_names(where: str, wrapped: str) -> None:
+    handle = Handle(7, 1_000, 60_000, 3, 1, "broker-a", 0, 7)
+    request = Command(RequestCode.ACK_MESSAGE, AckRequest("billing", where, handle).to_fields())
+    NS.complete(request)
+    assert request.fields is not None
+    assert (request.fields["consumerGroup"], request.fields["topic"]) == ("shop%billing", wrapped)
+
+
+def test_acknowledgements_of_several_messages_are_in_the_namespace() -> None:
+    acks = [Acks(Handle(7, 1_000, 60_000, 3, 1, "broker-a", 0, 7), [7, 8])]
+    request = Command(RequestCode.BATCH_ACK_MESSAGE, {}, encode_acks("billing", "orders", "broker-a", acks))
+    NS.complete(request)
+    assert [(group, topic) for group, topic, _ in decode_acks(request.body)] == [("shop%billing", "shop%orders")]
