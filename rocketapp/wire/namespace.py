@@ -105,7 +105,7 @@ class Namespace:
             received.fields = _changed(received.fields, self.bare)
         body = received.body
         if request is None and received.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
-            return  # its body is a user's, whatever it looks like
+            return  # its body is a user's, also when it looks like JSON of ours
         if body[:1] in (b"{", b"["):
             for wrapped, bare in self._in_json:
                 body = body.replace(wrapped, bare)
