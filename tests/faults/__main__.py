@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from tests.faults import effects, loads, mixed, outages, replays, restarts, roll_out, scenarios, storms
+from tests.faults import effects, loads, mixed, outages, replays, restarts, roll_out, scenarios, slaves, storms
 from tests.faults.scenarios import Figures
 from tests.peers.clusters import Apache, Cluster, Embedded
 from tests.peers.java_client import Peer
@@ -86,6 +86,11 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
     yield "broker-pause", "", "broker pause", lambda: restarts.broker_pause(parts.peer, home / "pause", delays)
     for cluster in BOTH:
         yield "mixed", cluster, "mixed", on(mixed.mixed, "mixed", cluster, changes=6 if small else 50)
+    for orderly in (False, True):
+        title = "slave orderly" if orderly else "slave"
+        place = home / title.replace(" ", "-")
+        run = partial(slaves.slave, seconds=20.0 if small else 60.0, orderly=orderly)
+        yield "slave", "", title, lambda run=run, place=place: run(parts.peer, place)
     away = 20.0 if small else 120.0
     for orderly in (False, True):
         title = "three brokers orderly" if orderly else "three brokers"

@@ -69,10 +69,10 @@ def free_port(*, around: tuple[int, ...] = (0,)) -> int:
     raise RuntimeError("no free port")
 
 
-def _routes_to(name_server: str, broker_name: str, tls: ssl.SSLContext | None) -> bool:
+def _routes_to(name_server: str, address: str, tls: ssl.SSLContext | None) -> bool:
     """Whether the name server knows this broker."""
     with Bare(name_server, tls=tls) as asking:
-        return f'"{broker_name}"'.encode() in asking.ask(GET_ROUTE, topic="TBW102").body
+        return f'"{address}"'.encode() in asking.ask(GET_ROUTE, topic="TBW102").body
 
 
 class Apache:
@@ -115,7 +115,7 @@ class Apache:
     def _wait_for_routes(self) -> None:
         # "boot success" may come before the name server can route to the broker.
         wait_until(
-            lambda: _routes_to(self.name_server, self.broker_name, self._tls),
+            lambda: _routes_to(self.name_server, self.broker_address, self._tls),
             within=40,
             what="the name server routes to the broker",
             every=0.1,
