@@ -68,6 +68,8 @@ class Subscribing(ABC):
         cluster: one of `RocketApp(clusters=...)`, or "" for the unnamed one.
         idempotent: handle each message once, as far as the idempotency store remembers. True tells copies by message
             id and body; a function takes the Message and returns what is the same in all copies.
+        commit: "manual": an orderly handler says by `Context.commit` and `Context.rollback` when what it has handled is
+            committed, or handled again; "auto" (default): returning commits.
         rate: messages that may start per second in each process.
         order_by: messages with equal keys one after the other, many keys at once, under the lock of their queue: a
             function of the message that returns its key, or the name of a property.

@@ -21,6 +21,7 @@ from rocketapp.consumer.group.local_offsets import LocalOffsets, folder_of
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.owned import Owned
 from rocketapp.consumer.group.rebalancer import Rebalancer
+from rocketapp.consumer.group.shared_attempts import SharedAttempts
 from rocketapp.consumer.group.slaves import Slaves
 from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.group.stored_offsets import StoredOffsets
@@ -100,7 +101,14 @@ class Group:
         self.elsewhere: Elsewhere = self._new_elsewhere()
         self.concurrently: ConcurrentWay = self._new_concurrent()
         retries = RetryContext(name, self.redelivery, observe, self.stopping, config.suspend)
-        self.orderly: OrderlyWay = self._new_orderly(retries)
+        self.shared_attempts: SharedAttempts = SharedAttempts(
+            topics=[topic.topic for topic in topics if topic.orderly and not self.is_broadcast],
+            brokers=self.brokers,
+            attempts=retries.attempts,
+            tasks=self.tasks,
+        )
+        tell = None if self.is_broadcast else self.shared_attempts.failed
+        self.orderly: OrderlyWay = self._new_orderly(replace(retries, tell=tell))
         self.keyed: KeyedWay = self._new_keyed(retries)
         self.plugged: dict[str, PluggedWay] = {
             topic.topic: self._new_plugged(topic) for topic in topics if topic.plugged_in is not None
@@ -398,6 +406,7 @@ class Group:
             tasks=self.tasks,
             epochs=count(1),
             begun=self.begun,
+            recall=self.shared_attempts.recall,
             taken=self.direct.running,
         )
 

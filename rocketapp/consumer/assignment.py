@@ -10,7 +10,7 @@ changes nothing. There is never more than one session, so never more than one pu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -78,6 +78,8 @@ class AssignmentContext:
     epochs: Iterator[int]
     begun: asyncio.Future[None]
     """Done when pulls may start."""
+    recall: Callable[[MessageQueue], Awaitable[None]]
+    """Learns what the owner of a locked queue before has counted."""
     taken: Callable[[MessageQueue], list[asyncio.Future[Any]]]
     """Calls that run here for messages of a queue which its owner has handed to us."""
 
@@ -243,6 +245,8 @@ class Assignment:
                 self._handed_over = self.is_ending
             await self._commit_move()
             offset = await self._beginning.offset(lock)
+            if offset is not None and lock is not None:
+                await self._context.recall(self.queue)
             if offset is not None:
                 process_queue = self._way.new_queue(self.queue, offset, next(self._context.epochs))
                 at_rest = False  # until it is known: a lock is not given back beside a running handler

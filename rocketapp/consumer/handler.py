@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rocketapp.model.decisions import Decisions
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData
 
@@ -30,6 +31,9 @@ class Handler:
     """What became of this handler's messages."""
     owner_of: Callable[[BaseException], str] = field(default=_the_handler, compare=False, repr=False)
     """The plugin whose wrapper raised this; empty for the handler's own exceptions."""
+
+    decisions: Decisions | None = field(default=None, compare=False, repr=False)
+    """What it says of commits, if it commits by hand; None: returning commits."""
 
     def __post_init__(self) -> None:
         if self.subscription.batch is not None:

@@ -71,6 +71,8 @@ class Subscription:
     """Every member of the group gets every message; a group is broadcast or not as a whole."""
     sql: str = ""
     """An SQL92 filter that brokers apply; empty for a subscription by tags."""
+    commit: Literal["auto", "manual"] = "auto"
+    """`manual`: an orderly handler says by its Context when what it has handled is committed."""
     publishes: str = ""
     """The topic that takes what the handler returns; empty for a handler without `publishes`."""
     retries_from: str = ""

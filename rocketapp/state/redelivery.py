@@ -16,6 +16,8 @@ from rocketapp.model.names import DELAY_SECONDS, delay_level_at_least
 UNLIMITED = -1
 """The value of `retries` for an orderly handler that never gives up."""
 
+LEAST_SUSPEND = 0.01
+"""Least seconds between two attempts in place (Java: suspendCurrentQueueTimeMillis from 10 ms)."""
 FIRST_LEVEL = 3
 """Delay level after the first failure: 10 s (Java: 3 + reconsumeTimes)."""
 
@@ -88,10 +90,13 @@ def concurrent_step(
 
 
 def orderly_step(failure: Failure, *, reconsume_times: int, retries: int, suspend: float) -> InPlace | Dead:
-    """The next step for a message on which an orderly handler failed. It waits `suspend` seconds by default."""
+    """The next step for a message on which an orderly handler failed. It waits `suspend` seconds by default.
+
+    Never less than LEAST_SUSPEND: a message that fails at once would keep its process busy.
+    """
     if is_last(failure, reconsume_times=reconsume_times, retries=retries):
         return Dead()
-    return InPlace(suspend if failure.after is None else failure.after)
+    return InPlace(max(suspend if failure.after is None else failure.after, LEAST_SUSPEND))
 
 
 def max_reconsume_times(retries: int) -> int:

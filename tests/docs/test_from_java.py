@@ -7,10 +7,12 @@ import re
 import pytest
 
 from rocketapp import Message
-from rocketapp.app.declare.options import SubscribeOptions
+from rocketapp.app.settings import settings
+from rocketapp.app.settings.values import fields_of
 from tests.docs.java_settings import PAGE, of_java, with_tables
 
 TEXT = PAGE.read_text()
+OPTIONS = {f"{table}.{name}" for table, kind in settings.TABLES.items() for name in fields_of(kind)}
 
 
 def section(title: str) -> str:
@@ -34,7 +36,8 @@ def test_the_members_of_a_message_exist() -> None:
 @pytest.mark.parametrize(
     ("told", "options"),
     [
-        ("manual commits", SubscribeOptions.__annotations__.keys() & {"commit"}),
+        ("the second form of namespaces", {one for one in OPTIONS if one.endswith("namespace_v2")}),
+        ("RocketMQ's own message trace", {one for one in OPTIONS if "message_trace" in one}),
     ],
 )
 def test_what_is_said_to_be_missing_is(told: str, options: set[str]) -> None:

@@ -173,6 +173,10 @@ class Members:
         joins = [Change(at, "join", pid) for pid, at in history.joined.items()]
         return sorted([*self.changes, *joins])
 
+    def logs(self) -> str:
+        """Everything that the members have logged."""
+        return "".join(app.stderr for app in self._apps.values())
+
     def describe(self) -> str:
         return "\n".join(f"--- member {place}: {app.stderr[-1500:]}" for place, app in self._apps.items())
 

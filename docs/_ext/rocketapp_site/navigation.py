@@ -46,6 +46,7 @@ TREES: Mapping[str, Sequence[Group]] = {
                 "docs/how-to/payload-types",
                 "docs/how-to/batches",
                 "docs/how-to/limits",
+                "docs/how-to/orderly",
                 "docs/how-to/order-per-key",
                 "docs/how-to/handle-once",
                 "docs/how-to/exactly-once",

@@ -16,6 +16,7 @@ from typing import Any
 from rocketapp.app.call.answering import answering, answers
 from rocketapp.app.call.around import Around, fold_around
 from rocketapp.app.call.context import context_of, publisher_of
+from rocketapp.app.call.decided import decided
 from rocketapp.app.call.provided import Part, async_call, getter, sync_call
 from rocketapp.app.call.publication import Publication, published
 from rocketapp.app.call.signature import Argument, Kind, Providers, UnresolvedError, read_signature
@@ -24,6 +25,7 @@ from rocketapp.app.payloads.payloads import MARK, Payloads, Reader, cause_of, pr
 from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.errors import SetupError
+from rocketapp.model.decisions import Decisions
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.subscription import Subscription
 
@@ -45,6 +47,8 @@ class Binding:
     """What its routers and its app put around it, innermost first."""
     publication: Publication | None = None
     """What becomes of the value that it returns."""
+    decisions: Decisions | None = None
+    """Where its contexts note down what it says of commits; None for a handler whose returning commits."""
 
     def resolved(self, providers: Providers | None, payloads: Payloads) -> Binding:
         """The same with every argument known. Raises SetupError for what is still unknown."""
@@ -70,6 +74,8 @@ class Binding:
         `resolved` comes first. `publishing`: the running app's. Raises SetupError for what cannot stand around it.
         """
         call = self._bare_call(subscription, publishing)
+        if self.decisions is not None:
+            call = decided(call, self.decisions, is_async=self.is_async)
         if self.publication is not None:
             own = publisher_of(subscription, publishing)
             call = published(call, self.publication, own, is_async=self.is_async)
@@ -86,9 +92,9 @@ class Binding:
         if not self.batch or payload is None:
             if len(arguments) == 1 and payload is not None and not payload.by_name:
                 return _call_with_payload(self.function, payload, subscription)
-            gets = [_getter(argument, subscription, own, publishing) for argument in arguments]
+            gets = [_getter(argument, subscription, own, publishing, self.decisions) for argument in arguments]
             return _call_of(self.function, arguments, gets, self.is_async)
-        gets = [_getter_of_decoded(argument, subscription, own, publishing) for argument in arguments]
+        gets = [_getter_of_decoded(argument, subscription, own, publishing, self.decisions) for argument in arguments]
         call = _call_of(self.function, arguments, gets, self.is_async)
         return sifted(call, _decoded(payload, subscription), is_async=self.is_async)
 
@@ -184,12 +190,18 @@ def _by_name(function: Callable[..., Any], arguments: tuple[Argument, ...], gets
     )
 
 
-def _getter(argument: Argument, subscription: Subscription, publisher: Get, publishing: Publishing) -> Get:
+def _getter(
+    argument: Argument,
+    subscription: Subscription,
+    publisher: Get,
+    publishing: Publishing,
+    decisions: Decisions | None,
+) -> Get:
     """Message -> the value of one argument."""
     if argument.kind is Kind.MESSAGE:
         return _itself
     if argument.kind is Kind.CONTEXT:
-        return context_of(subscription, publisher, publishing.options)
+        return context_of(subscription, publisher, publishing.options, decisions)
     if argument.kind is Kind.PUBLISHER:
         return publisher
     if argument.kind is Kind.PROVIDER:
@@ -198,11 +210,17 @@ def _getter(argument: Argument, subscription: Subscription, publisher: Get, publ
     return _decoded(argument, subscription)
 
 
-def _getter_of_decoded(argument: Argument, subscription: Subscription, publisher: Get, publishing: Publishing) -> Get:
+def _getter_of_decoded(
+    argument: Argument,
+    subscription: Subscription,
+    publisher: Get,
+    publishing: Publishing,
+    decisions: Decisions | None,
+) -> Get:
     """The same for a batch with payloads: taken from what could be decoded."""
     if argument.kind is Kind.PAYLOAD:
         return attrgetter("payloads")
-    get, messages = _getter(argument, subscription, publisher, publishing), attrgetter("messages")
+    get, messages = _getter(argument, subscription, publisher, publishing, decisions), attrgetter("messages")
     # The handler's list is its own: what it takes out of it is still part of what failed.
     return _own_messages if argument.kind is Kind.MESSAGE else lambda decoded: get(messages(decoded))
 

@@ -10,7 +10,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
+from rocketapp.model.decisions import COMMIT, Decisions
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outcome import Retry
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions
 from rocketapp.model.publisher import Publisher
@@ -31,7 +33,7 @@ LOGGER = "rocketapp.handlers"
 class Context:
     """The circumstances of one attempt."""
 
-    __slots__ = ("_first", "_handler", "_options", "_publisher", "attempt", "deadline", "group", "queue")
+    __slots__ = ("_decisions", "_first", "_handler", "_options", "_publisher", "attempt", "deadline", "group", "queue")
 
     def __init__(
         self,
@@ -42,7 +44,9 @@ class Context:
         publisher: Publisher,
         *,
         options: Options,
+        decisions: Decisions | None = None,
     ) -> None:
+        self._decisions = decisions
         self._first, self._handler, self._publisher = first, subscription.handler_name, publisher
         self._options = options
         self.attempt: int = attempt
@@ -80,7 +84,28 @@ class Context:
             deadline,
             given,
             options=lambda kind: _table_of(tables, kind),
+            decisions=Decisions(),
         )
+
+    def commit(self) -> None:
+        """Commit this message and all before it that its queue has handled, as soon as this call has ended well.
+
+        For handlers with `commit="manual"` alone; raises RuntimeError in others.
+        """
+        self._decide("commit").say(self.queue, COMMIT)
+
+    def rollback(self, *, after: float | None = None) -> None:
+        """Have this message, and all before it that are not committed, handled again when this call has ended.
+
+        after: seconds until then; None is `consumer.suspend` (1 s). It counts as a failed attempt of this message. For
+        handlers with `commit="manual"` alone; raises RuntimeError in others.
+        """
+        self._decide("rollback").say(self.queue, Retry(after))
+
+    def _decide(self, what: str) -> Decisions:
+        if self._decisions is None:
+            raise RuntimeError(f'{what}: {self._handler} commits by returning; subscribe it with commit="manual"')
+        return self._decisions
 
     def options(self, kind: type[T]) -> T:
         """The values of a table of settings: the app's own, ConsumerConfig or a plugin's. As `RocketApp.options`."""
@@ -163,9 +188,15 @@ def publisher_of(subscription: Subscription, publishing: Publishing) -> Callable
 
 
 def context_of(
-    subscription: Subscription, publisher: Callable[[Any], Publisher], options: Options
+    subscription: Subscription,
+    publisher: Callable[[Any], Publisher],
+    options: Options,
+    decisions: Decisions | None = None,
 ) -> Callable[[Any], Context]:
-    """Message (or a list of them) -> Context, specialised once for a subscription. `options`: the running app's."""
+    """Message (or a list of them) -> Context, specialised once for a subscription. `options`: the running app's.
+
+    `decisions`: of a handler that commits by hand.
+    """
     timeout = subscription.timeout
 
     def one(message: Message) -> Context:
@@ -177,4 +208,15 @@ def context_of(
         attempt = max(message.attempt for message in messages)
         return Context(messages[0], attempt, subscription, deadline, publisher(messages), options=options)
 
-    return one if subscription.batch is None else many
+    make: Callable[[Any], Context] = one if subscription.batch is None else many
+    return make if decisions is None else _deciding(make, decisions)
+
+
+def _deciding(make: Callable[[Any], Context], decisions: Decisions) -> Callable[[Any], Context]:
+    def deciding(item: Any) -> Context:
+        context = make(item)
+        decisions.begin(context.queue)
+        context._decisions = decisions
+        return context
+
+    return deciding

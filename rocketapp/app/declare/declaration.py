@@ -269,6 +269,10 @@ def _retry_problem(name: str, value: object) -> str | None:
     return f"{name}={value!r}: {mend}"
 
 
+def _commit_problem(name: str, value: object) -> str | None:
+    return None if value in ("auto", "manual") else f'{name}={value!r}: give "auto" or "manual"'
+
+
 def _rate_problem(name: str, value: object) -> str | None:
     is_right = value is None or (is_number(value) and 0 < value <= _MOST)
     return None if is_right else f"{name}={value!r}: give messages per second, more than 0"
@@ -314,6 +318,7 @@ _CHECKS: Mapping[str, Callable[[str, object], str | None]] = {
     "batch": _batch_problem,
     "batch_wait": _wait_problem,
     "rate": _rate_problem,
+    "commit": _commit_problem,
     "order_by": _order_problem,
     "enabled": _flag_problem,
     "idempotent": _idempotent_problem,

@@ -7,7 +7,7 @@ app, settings, default. Each keyword has one check in `declaration`.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 
 from rocketapp.app.settings.values import nearest
 from rocketapp.errors import SetupError
@@ -56,6 +56,8 @@ class SubscribeOptions(InheritedOptions, total=False):
     """Hand over lists of this many messages, or of what came within `batch_wait` seconds."""
     batch_wait: float
     """Seconds that a smaller batch waits for more."""
+    commit: Literal["auto", "manual"]
+    """"manual": an orderly handler says by `Context.commit` and `Context.rollback` what becomes of what it handled."""
     rate: float | None
     """Messages that may start per second in each process; None is without a limit."""
     order_by: str | Callable[[Message], Hashable] | None

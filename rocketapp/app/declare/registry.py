@@ -20,6 +20,7 @@ from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.payloads.payloads import Payloads, described
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
+from rocketapp.model.decisions import Decisions
 from rocketapp.model.names import DLQ_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic
 from rocketapp.model.policy import unfit_for_concurrent
 from rocketapp.model.subscription import ALL_TAGS, SQL92, Subscription, SubscriptionData, parse_tags
@@ -29,7 +30,7 @@ _LONE_BAR = re.compile(r"\s\|(?!\|)|(?<!\|)\|\s")
 _BROKERS_OWN = frozenset({SCHEDULE_TOPIC, "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"})
 """Topics of delayed messages and of open transactions: a consumer would take the messages too early."""
 _SYSTEM_GROUPS = "CID_RMQ_SYS_"
-_SHARED = ("orderly", "start", "retries", "mode")
+_SHARED = ("orderly", "start", "retries", "mode", "commit")
 """What handlers of one topic and group agree in: it belongs to the topic's queues."""
 _REST = ""
 """Stands among the tags for every tag without a handler of its own. It cannot be `*`, which may be a tag."""
@@ -94,6 +95,7 @@ class Registry:
             names=declaration.names,
         )
         _check_payload(declaration, binding)
+        _check_context(declaration, binding)
         own = _complete(declaration, binding, self._app_name, _DEFAULTS)
         _check_alone(own)
         if declaration.enabled:
@@ -122,7 +124,9 @@ class Registry:
     def check_bindings(self) -> None:
         """Raises SetupError for an argument that is still unknown when everything is imported."""
         for declaration, binding in self._entries:
-            _check_payload(declaration, binding.resolved(self._providers, self._payloads))
+            resolved = binding.resolved(self._providers, self._payloads)
+            _check_payload(declaration, resolved)
+            _check_context(declaration, resolved)
 
     def plans(self, subscriptions: Sequence[Subscription], *, version: int) -> list[GroupPlan]:
         """What is to be consumed, of `subscriptions()`; `version` is told to brokers (milliseconds since 1970)."""
@@ -133,6 +137,7 @@ class Registry:
                     binding.resolved(self._providers, self._payloads),
                     around=declaration.around,
                     publication=declaration.publication,
+                    decisions=Decisions() if subscription.commit == "manual" else None,
                 ),
                 declaration.kind,
             )
@@ -164,6 +169,14 @@ def _check_payload(declaration: Declaration, binding: Binding) -> None:
             )
 
 
+def _check_context(declaration: Declaration, binding: Binding) -> None:
+    """A handler that commits by hand has something to say so with."""
+    kinds = None if binding.arguments is None else {argument.kind for argument in binding.arguments}
+    if declaration.options.get("commit") == "manual" and kinds is not None and Kind.CONTEXT not in kinds:
+        problem = 'commit="manual": the handler would never commit; add an argument `context: Context`'
+        raise SetupError(binding.place, problem)
+
+
 def _complete(declaration: Declaration, binding: Binding, group: str, consumer: ConsumerConfig) -> Subscription:
     """Settings and defaults stand in for what the declaration leaves open."""
     options = declaration.options
@@ -180,6 +193,7 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
         order_by=options.get("order_by"),
         mode=options.get("mode", "push"),
         rate=options.get("rate"),
+        commit=options.get("commit", "auto"),
         batch=options.get("batch"),
         batch_wait=float(options.get("batch_wait", BATCH_WAIT)),
         concurrency=options.get("concurrency", consumer.concurrency if binding.is_async else consumer.threads),
@@ -212,10 +226,20 @@ def _check_alone(one: Subscription) -> None:
         problem = (
             "retries=-1 (unlimited) needs orderly=True: a concurrent message would go round for ever behind the others"
         )
+    if problem is None and one.commit == "manual":
+        problem = _commit_problem(one)
     if problem is None and one.retry is not None and is_concurrent:
         problem = unfit_for_concurrent(one.retry)
     if problem is not None:
         raise SetupError(one.place, problem)
+
+
+def _commit_problem(one: Subscription) -> str | None:
+    if not one.orderly:
+        return 'commit="manual" needs orderly=True: only in order "everything so far" has a meaning'
+    if one.idempotent:
+        return 'commit="manual" handles a message again after a rollback, and idempotent= skips it then: remove one'
+    return None
 
 
 def _system_problem(one: Subscription) -> str | None:

@@ -154,4 +154,6 @@ def handler_of(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handle
         users.append(keys_of(bound.subscription, bound.subscription.idempotent))
     owners = {code: "" for code in map(code_of, users) if code is not None}
     call = fold(call, bound.subscription, plugins, owners)
-    return Handler(bound.subscription, call, owner_of=partial(raised_by, owners=owners))
+    return Handler(
+        bound.subscription, call, owner_of=partial(raised_by, owners=owners), decisions=bound.binding.decisions
+    )

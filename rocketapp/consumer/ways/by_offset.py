@@ -20,6 +20,9 @@ class ByOffset:
 
     __slots__ = ("_handler", "_process_queue", "done")
 
+    rolled_back = False
+    """Whether the call that was settled last asked for everything that is not committed to be handled again."""
+
     def __init__(self, process_queue: ProcessQueue[Message], handler: Handler) -> None:
         self._process_queue, self._handler = process_queue, handler
         self.done: Callable[[Message], None] = process_queue.finisher(handler.stats)

@@ -23,6 +23,7 @@ from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
+from rocketapp.consumer.ways.manual_commits import ManualCommits, Uncommitted
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
 from rocketapp.consumer.ways.suspects import Suspicion, turn_of
 from rocketapp.consumer.workers.free_calls import call_before
@@ -94,6 +95,8 @@ class OrderlyDelivery:
         """One item may start during a hold."""
         self._executor: SerialExecutor | None = None
         self._completions: dict[int, ByOffset] = {}
+        self._uncommitted = Uncommitted(process_queue)
+        """Of handlers that commit by hand."""
         self._retries = RetriesInPlace(process_queue, self._ended, context.retries)
         crashes = context.crashes
         self._note, self._record = None if crashes is None else crashes.note(), b""
@@ -197,7 +200,9 @@ class OrderlyDelivery:
                     return
                 if self._suspicion is not None:
                     self._suspicion.settled_below(self._process_queue.commit_offset)
-            if not self._ended.done():  # otherwise a message may be left that is not a dead letter yet
+            if (
+                not self._ended.done() and not self._uncommitted
+            ):  # otherwise a message may be left that is not a dead letter yet
                 self._retries.all_done()
             self._context.prompt(self._process_queue)
             # A handler that never suspends must not keep the loop for itself, nor its offset from being committed.
@@ -295,7 +300,16 @@ class OrderlyDelivery:
                 if (retried := await self._retries.see_to(executor.handler, failures)) is None:
                     return False
                 upcoming = _again(executor.handler, retried) if retried else rest
+                if completion.rolled_back:
+                    self._handle_again(executor, retried, items)
+                    return True
                 failures, retried = [], []
+
+    def _handle_again(self, executor: SerialExecutor, messages: list[Message], items: deque[Any]) -> None:
+        """What is not committed, then these messages, then the items that were not started."""
+        rest = [message for item in items if item is not None for message in messages_of(item)]
+        runs = [*self._uncommitted.take(), (executor, messages), (executor, rest)]
+        self._ready.extendleft(reversed([run for run in runs if run[1]]))
 
     async def _run_noted(
         self, executor: SerialExecutor, items: Iterator[Any], completion: ByOffset, *, only_one: bool
@@ -342,7 +356,11 @@ class OrderlyDelivery:
     def _completion(self, executor: SerialExecutor) -> ByOffset:
         known = self._completions.get(id(executor))
         if known is None:
-            known = _Prompting(self._process_queue, executor.handler, self._context.prompt)
+            queue, handler, prompt = self._process_queue, executor.handler, self._context.prompt
+            if handler.decisions is None:
+                known = _Prompting(queue, handler, prompt)
+            else:
+                known = ManualCommits(queue, executor, handler.decisions, self._uncommitted, prompt)
             self._completions[id(executor)] = known
         return known
 

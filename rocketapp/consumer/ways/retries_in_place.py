@@ -7,6 +7,7 @@ message whose handler costs the queue its lock each time ends in the dead letter
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -15,11 +16,15 @@ from rocketapp.consumer.retry.counts import count_retry
 from rocketapp.consumer.retry.failed_messages import FailedMessages
 from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.model.event import Observe
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.failed_attempts import FailedAttempts
 from rocketapp.state.policy import delay_before
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import UNLIMITED, Dead, Failure, orderly_step
 from rocketapp.wire.record import Message
+
+TellAttempts = Callable[[MessageQueue, int, int], None]
+"""(queue, offset of its message, how often that has failed; 0 when it is done)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,8 @@ class RetryContext:
     suspend: float
     """Seconds until a failed message is tried again, when neither its handler nor a policy says."""
     attempts: FailedAttempts = field(default_factory=FailedAttempts)
+    tell: TellAttempts | None = None
+    """Tells the next owner of a queue; None: it counts from the first attempt."""
 
 
 class RetriesInPlace:
@@ -47,6 +54,8 @@ class RetriesInPlace:
         """Failed attempts of earlier sessions, by offset; of messages that were not started in this one."""
         self.failed: dict[int, int] = {}
         """Failed attempts of messages that were started in this session; emptied when all of those are done."""
+        self._told: int | None = None
+        """The offset of the message whose failed attempts the next owner would read."""
 
     def __repr__(self) -> str:
         return f"<RetriesInPlace {self._process_queue}: {len(self.failed)} failed, {len(self.earlier)} before>"
@@ -68,12 +77,18 @@ class RetriesInPlace:
                 again.append(message)
                 longest = max(longest, delay)
         if again:
+            self._tell(min(again, key=attrgetter("offset")))
             await asyncio.wait([self._ended], timeout=longest)
             if self._ended.done():
                 return None
             for message in again:
                 self.count_attempt(message)
         return sorted((*again, *unchanged), key=attrgetter("offset")) if unchanged else again
+
+    def _tell(self, message: Message) -> None:
+        if self._context.tell is not None:
+            self._told = message.offset
+            self._context.tell(self._process_queue.message_queue, message.offset, message.reconsume_times + 1)
 
     def delay_after(self, handler: Handler, message: Message, failure: Failure) -> float | None:
         """Seconds until the message is tried again, which is counted; None: it is to become a dead letter.
@@ -131,6 +146,9 @@ class RetriesInPlace:
     def all_done(self) -> None:
         """Every message that was started is done."""
         self.failed.clear()
+        if self._told is not None and self._context.tell is not None:
+            self._context.tell(self._process_queue.message_queue, self._told + 1, 0)
+            self._told = None
 
     def close(self) -> None:
         """The session has ended: the next one of the queue goes on counting."""

@@ -58,6 +58,11 @@ NOT_STARTED = Stopped(None)
 """The executor stopped between two items."""
 
 
+def _is_plain(handler: Handler) -> bool:
+    """Whether a call that returned None is done, without a judgement."""
+    return handler.subscription.batch is None and handler.decisions is None
+
+
 class SerialExecutor(Protocol):
     """Calls one handler for one item after the other."""
 
@@ -91,7 +96,7 @@ class SerialOnLoop:
         self.handler: Handler = handler
         self.most: int = RUN
         self.free_calls: asyncio.Semaphore = asyncio.Semaphore(handler.subscription.concurrency)
-        self._single = handler.subscription.batch is None
+        self._single = _is_plain(handler)
         self._call = limited(handler)
         self._loop = asyncio.get_running_loop()
 
@@ -167,7 +172,7 @@ class _ThreadRun:
     """Items that one thread works on, one after the other."""
 
     def __init__(self, handler: Handler, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> None:
-        self._call, self._single = handler.call, handler.subscription.batch is None
+        self._call, self._single = handler.call, _is_plain(handler)
         self._items, self._permit, self._completion = items, permit, completion
         self._loop = asyncio.get_running_loop()
         self._finished: list[Any] = []

@@ -68,6 +68,7 @@ def test_dead_at_once_when_the_handler_says_so() -> None:
 def test_orderly_retries_stay_in_place_and_wait_exactly() -> None:
     assert orderly_step(FAILURE, reconsume_times=0, retries=16, suspend=1.0) == InPlace(1.0)
     assert orderly_step(Failure("Retry", "", after=0.3), reconsume_times=0, retries=16, suspend=1.0) == InPlace(0.3)
+    assert orderly_step(Failure("Retry", "", after=0.0), reconsume_times=0, retries=16, suspend=1.0) == InPlace(0.01)
     assert orderly_step(FAILURE, reconsume_times=16, retries=16, suspend=1.0) == Dead()
     assert orderly_step(FAILURE, reconsume_times=10**6, retries=UNLIMITED, suspend=1.0) == InPlace(1.0)
 

@@ -14,6 +14,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.model.stats import HandlerStats
 from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, Lock, consumed
 from tests.unit.scripted import eventually, in_virtual_time
@@ -493,4 +494,54 @@ async def test_a_queue_whose_delivery_failed_begins_anew_after_a_pause_and_says_
     assert 9 <= len(calls) <= 11
     assert {event.reason for event in member.events.of(Released)} == {"its delivery failed"}
     await member.stop()
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
+def test_the_next_owner_of_a_queue_goes_on_counting_attempts(is_killed: bool) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        cluster, (queue,) = await with_queues(1, messages=3)
+        first, second = Order(), Order()
+        first.outcomes, second.outcomes = {1: [ValueError("no")] * 99}, {1: [ValueError("no")] * 99}
+        one = await cluster.member(consumed(first, orderly=True, retries=4)).start()
+        await eventually(lambda: (1, 3) in [call[:2] for call in first.calls], 10)
+        await asyncio.sleep(0.1)
+        if is_killed:
+            await one.kill()
+            cluster.behave()
+        else:
+            await one.stop()
+        other = await cluster.member(consumed(second, orderly=True, retries=4)).start()
+        await eventually(lambda: cluster.committed(queue) == 3, 90)
+        assert [call[:2] for call in second.calls] == [(1, 4), (1, 5), (2, 1)]
+        assert cluster.bodies("%DLQ%group") == [b"1"]
+        await other.stop()
+
+        # An operator moves the group back: the message has all of its attempts again.
+        cluster.offsets["group", queue] = 1
+        second.calls, second.outcomes[1] = [], [ValueError("no")]
+        third = await cluster.member(consumed(second, orderly=True, retries=4)).start()
+        await eventually(lambda: cluster.committed(queue) == 3, 10)
+        assert [call[:2] for call in second.calls] == [(1, 1), (1, 2), (2, 1)]
+        await third.stop()
+        await cluster.stop()
+
+    run()
+
+
+@in_virtual_time
+async def test_a_broker_that_keeps_no_attempts_holds_nothing_up() -> None:
+    cluster, (queue,) = await with_queues(1, messages=3)
+
+    def refuse(asked: Any) -> Any:
+        return Command(1, remark="no such queue") if int(asked.fields["queueId"]) else True
+
+    cluster.misbehave = {RequestCode.QUERY_CONSUMER_OFFSET: refuse, RequestCode.UPDATE_CONSUMER_OFFSET: refuse}
+    order = Order()
+    order.outcomes = {1: [ValueError("no")]}
+    member = await cluster.member(consumed(order, orderly=True)).start()
+    await eventually(lambda: cluster.committed(queue) == 3, 10)
+    assert [call[:2] for call in order.calls] == [(0, 1), (1, 1), (1, 2), (2, 1)]
+    assert await member.stop()
     await cluster.stop()

@@ -1,0 +1,168 @@
+"""Orderly handlers that commit by hand: what they have handled waits for their word."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.model.decisions import COMMIT, Decision, Decisions
+from rocketapp.model.event import DeadLettered, Retried
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outcome import Retry
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed_by, subscription
+from tests.unit.scripted import eventually, in_virtual_time
+
+Says = Callable[[Message], Decision | BaseException | None]
+
+
+class Ledger:
+    """Handles messages, and decides as it is told."""
+
+    def __init__(self, says: Says, *, tags: str = "*", is_async: bool = True, **options: Any) -> None:
+        self.decisions, self.calls = Decisions(), list[tuple[int, int]]()
+        self.times: list[float] = []
+        self._says, self._loop = says, asyncio.get_running_loop()
+        about = subscription(
+            f"ledger {tags}", orderly=True, commit="manual", tags=tags, is_async=is_async, concurrency=4, **options
+        )
+        self.handler = Handler(about, self._on_loop if is_async else self._handle, decisions=self.decisions)
+
+    async def _on_loop(self, item: Any) -> object:
+        return self._handle(item)
+
+    def _handle(self, item: Any) -> object:
+        message: Message = item[-1] if isinstance(item, list) else item
+        self.decisions.begin(message.queue)
+        self.calls.append((message.offset, message.attempt))
+        self.times.append(self._loop.time())
+        said = self._says(message)
+        if isinstance(said, Retry) or said == COMMIT:
+            self.decisions.say(message.queue, said)
+        elif isinstance(said, BaseException):
+            raise said
+        return said if isinstance(said, Retry) else None  # as an app's handlers do
+
+    @property
+    def offsets(self) -> list[int]:
+        return [offset for offset, _ in self.calls]
+
+
+async def begun(count: int, *ledgers: Ledger, tag: str = "") -> tuple[FakeCluster, MessageQueue, Member]:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, count)
+    topic: ConsumedTopic = consumed_by(*(ledger.handler for ledger in ledgers))
+    return cluster, queue, await cluster.member(topic).start()
+
+
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+def test_nothing_is_committed_before_the_handler_says_so_and_then_everything_so_far(is_async: bool) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        ledger = Ledger(lambda message: COMMIT if message.offset % 4 == 3 else None, is_async=is_async)
+        cluster, queue, member = await begun(10, ledger)
+        await eventually(lambda: len(ledger.calls) == 10, 5)
+        await eventually(lambda: cluster.committed(queue) == 8, 10)
+        await asyncio.sleep(20)
+        assert cluster.committed(queue) == 8
+        assert member.consumer.counters.handled == 8
+        assert ledger.offsets == list(range(10))
+        assert await member.stop()
+        assert cluster.committed(queue) == 8
+
+        again = Ledger(lambda message: COMMIT if message.offset == 9 else None)
+        other = await cluster.member(consumed_by(again.handler)).start()
+        await eventually(lambda: cluster.committed(queue) == 10, 10)
+        assert again.offsets == [8, 9]
+        await other.stop()
+        await cluster.stop()
+
+    run()
+
+
+@in_virtual_time
+async def test_a_rollback_has_everything_uncommitted_handled_again_in_order_and_counts_for_its_message_alone() -> None:
+    rollbacks = [Retry(2.5), Retry()]
+
+    def says(message: Message) -> Decision | None:
+        if message.offset == 4 and rollbacks:
+            return rollbacks.pop(0)
+        return COMMIT if message.offset in (1, 5) else None
+
+    ledger = Ledger(says)
+    cluster, queue, member = await begun(6, ledger)
+    await eventually(lambda: cluster.committed(queue) == 6, 20)
+    assert ledger.offsets == [0, 1, 2, 3, 4, 2, 3, 4, 2, 3, 4, 5]
+    assert [attempt for offset, attempt in ledger.calls if offset == 4] == [1, 2, 3]
+    assert {attempt for offset, attempt in ledger.calls if offset != 4} == {1}
+    assert ledger.times[5] - ledger.times[4] == pytest.approx(2.5, abs=0.01)
+    assert ledger.times[8] - ledger.times[7] == pytest.approx(1.0, abs=0.01)
+    assert [event.error for event in member.events.of(Retried)] == [  # type: ignore[attr-defined]
+        "Rollback: by the handler"
+    ] * 2
+    assert member.consumer.counters.handled == 6
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_failure_is_retried_alone_and_a_message_without_retries_ends_in_the_dead_letters() -> None:
+    failures: dict[int, list[Decision | BaseException]] = {2: [ValueError("no")], 3: [Retry(0.1)] * 99}
+
+    def says(message: Message) -> Decision | BaseException | None:
+        if left := failures.get(message.offset):
+            return left.pop(0)
+        return COMMIT if message.offset == 4 else None
+
+    ledger = Ledger(says, retries=2)
+    cluster, queue, member = await begun(5, ledger)
+    await eventually(lambda: cluster.committed(queue) == 5, 20)
+    assert ledger.offsets == [0, 1, 2, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 4]
+    (dead,) = member.events.of(DeadLettered)
+    assert dead.message.offset == 3  # type: ignore[attr-defined]
+    assert dead.reason == "Rollback: by the handler"  # type: ignore[attr-defined]
+    assert cluster.bodies("%DLQ%group") == [b"3"]
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_batches_are_committed_and_rolled_back_as_they_were_handled() -> None:
+    rollbacks = [Retry(0.2)]
+
+    def says(last: Message) -> Decision | None:
+        if last.offset == 5 and rollbacks:
+            return rollbacks.pop()
+        return COMMIT if last.offset >= 5 else None
+
+    ledger = Ledger(says, batch=2, batch_wait=0.0)
+    cluster, queue, member = await begun(6, ledger)
+    await eventually(lambda: cluster.committed(queue) == 6, 10)
+    assert ledger.offsets == [1, 3, 5, 1, 3, 5]
+    assert member.consumer.counters.handled == 6
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_handlers_of_one_topic_commit_and_roll_back_for_each_other() -> None:
+    rollbacks = [Retry(0.2)]
+    left = Ledger(lambda _: None, tags="left")
+    right = Ledger(lambda _: rollbacks.pop() if rollbacks else COMMIT, tags="right")
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    for tag in ("left", "left", "right", "left"):
+        cluster.send(queue, b"", TAGS=tag)
+    member = await cluster.member(consumed_by(left.handler, right.handler)).start()
+    await eventually(lambda: cluster.committed(queue) == 3, 10)
+    await eventually(lambda: left.offsets == [0, 1, 0, 1, 3])
+    assert right.calls == [(2, 1), (2, 2)]
+    await member.stop()
+    await cluster.stop()
