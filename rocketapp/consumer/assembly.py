@@ -8,7 +8,8 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from rocketapp.consumer.assignment import Assignment, AssignmentContext
+from rocketapp.consumer.assignment import AssignmentContext
+from rocketapp.consumer.assignments import Assignments, Popping
 from rocketapp.consumer.direct import DirectCalls
 from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.group.asked_members import AskedMembers
@@ -19,17 +20,15 @@ from rocketapp.consumer.group.guard import SubscriptionGuard
 from rocketapp.consumer.group.leases import Leases
 from rocketapp.consumer.group.local_offsets import LocalOffsets, folder_of
 from rocketapp.consumer.group.offsets import Offsets
-from rocketapp.consumer.group.owned import Owned
 from rocketapp.consumer.group.rebalancer import Rebalancer
 from rocketapp.consumer.group.shared_attempts import SharedAttempts
 from rocketapp.consumer.group.slaves import Slaves
 from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.group.stored_offsets import StoredOffsets
-from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.handler import ConsumedTopic, Handler, subscriptions_of
 from rocketapp.consumer.items import first_of
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pausing import Pausing
-from rocketapp.consumer.pop.assignment import PopAssignment
 from rocketapp.consumer.pop.context import PopContext
 from rocketapp.consumer.pop.way import PopWay
 from rocketapp.consumer.progress import Progress
@@ -45,6 +44,7 @@ from rocketapp.consumer.watch import Watch
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.delivery import Keep, Way, no_prompt
 from rocketapp.consumer.ways.keyed import KeyedWay
+from rocketapp.consumer.ways.making import Making
 from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.consumer.ways.plugged import PluggedWay
 from rocketapp.consumer.ways.retries_in_place import RetryContext
@@ -58,8 +58,6 @@ from rocketapp.state.trust import Trust, Unshared
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
-Popping = tuple[PopWay, PopContext]
-
 
 class Group:
     """The objects of one consumer group."""
@@ -72,7 +70,7 @@ class Group:
         self.is_broadcast: bool = any(topic.broadcast for topic in topics)
         """Every member gets every message, and keeps its own offsets."""
         self.retry_topic: str | None = None if self.is_broadcast else retry_topic(name)
-        self.subscriptions: dict[str, SubscriptionData] = _subscriptions(
+        self.subscriptions: dict[str, SubscriptionData] = subscriptions_of(
             topics, self.retry_topic, version=int(parts.clock.now() * 1000)
         )
         """What brokers hear of every topic, the retry topic included if there is one."""
@@ -99,7 +97,8 @@ class Group:
         self.offsets: Offsets = self._new_offsets()
         self.guard: SubscriptionGuard = self._new_guard()
         self.elsewhere: Elsewhere = self._new_elsewhere()
-        self.concurrently: ConcurrentWay = self._new_concurrent()
+        making = self._new_making()
+        self.concurrently: ConcurrentWay = making.concurrent()
         retries = RetryContext(name, self.redelivery, observe, self.stopping, config.suspend)
         self.shared_attempts: SharedAttempts = SharedAttempts(
             topics=[topic.topic for topic in topics if topic.orderly and not self.is_broadcast],
@@ -108,10 +107,10 @@ class Group:
             tasks=self.tasks,
         )
         tell = None if self.is_broadcast else self.shared_attempts.failed
-        self.orderly: OrderlyWay = self._new_orderly(replace(retries, tell=tell))
-        self.keyed: KeyedWay = self._new_keyed(retries)
+        self.orderly: OrderlyWay = making.orderly(replace(retries, tell=tell))
+        self.keyed: KeyedWay = making.keyed(retries)
         self.plugged: dict[str, PluggedWay] = {
-            topic.topic: self._new_plugged(topic) for topic in topics if topic.plugged_in is not None
+            one.topic: making.plugged(one, self.stall_reasons) for one in topics if one.plugged_in is not None
         }
         """The ways of plugins, by topic."""
         self.popped: PopWay | None = self._new_popped()
@@ -225,53 +224,19 @@ class Group:
             app_version=parts.app_version,
         )
 
-    def _new_concurrent(self) -> ConcurrentWay:
-        return ConcurrentWay(
-            self._topics,
-            stats=self.stats,
-            new_completion=self._new_completion,
-            observe=self._parts.observe,
-            threads=self._parts.threads,
+    def _new_making(self) -> Making:
+        parts = self._parts
+        return Making(
             group=self.name,
-            crashes=self._parts.crashes,
-            elsewhere=self.elsewhere,
-        )
-
-    def _new_orderly(self, retries: RetryContext) -> OrderlyWay:
-        return OrderlyWay(
-            self._topics,
-            group=self.name,
+            topics=self._topics,
             stats=self.stats,
-            retries=retries,
-            observe=self._parts.observe,
-            prompt=no_prompt if self.is_broadcast else self.offsets.prompt,
-            threads=self._parts.threads,
-            crashes=self._parts.crashes,
+            observe=parts.observe,
+            threads=parts.threads,
+            crashes=parts.crashes,
             elsewhere=self.elsewhere,
-            locked=not self.is_broadcast,
-        )
-
-    def _new_keyed(self, retries: RetryContext) -> KeyedWay:
-        return KeyedWay(
-            self._topics,
-            stats=self.stats,
-            retries=retries,
-            observe=self._parts.observe,
-            prompt=no_prompt if self.is_broadcast else self.offsets.prompt,
-            threads=self._parts.threads,
-            crashes=self._parts.crashes,
-            elsewhere=self.elsewhere,
-            locked=not self.is_broadcast,
-        )
-
-    def _new_plugged(self, topic: ConsumedTopic) -> PluggedWay:
-        return PluggedWay(
-            topic.handlers[0],
-            topic.plugged_in,
             new_completion=self._new_completion,
-            stats=self.stats,
-            stall_reasons=self.stall_reasons,
-            observe=self._parts.observe,
+            prompt=no_prompt if self.is_broadcast else self.offsets.prompt,
+            locked=not self.is_broadcast,
         )
 
     def _new_popped(self) -> PopWay | None:
@@ -331,7 +296,7 @@ class Group:
             client=parts.client,
             brokers=self.brokers,
             trust=self.trust,
-            assignments=_Assignments(self.subscriptions, self._ways(), self._new_context(), self._popping()),
+            assignments=Assignments(self.subscriptions, self._ways(), self._new_context(), self._popping()),
             shares=self._new_shares(),
             doubts=self.offsets.look_soon,
             in_hand=lambda: [(handler, first_of(item)) for handler, item in self._in_hand()],
@@ -425,30 +390,3 @@ class Group:
             copies=self.slaves,
             interval=parts.config.pull_interval,
         )
-
-
-class _Assignments:
-    """Makes the assignments of one group."""
-
-    def __init__(
-        self,
-        subscriptions: Mapping[str, SubscriptionData],
-        ways: Mapping[str, Way],
-        context: AssignmentContext,
-        popping: Popping | None,
-    ) -> None:
-        self._subscriptions, self._ways, self._context, self._popping = subscriptions, ways, context, popping
-
-    def new(self, queue: MessageQueue, *, handed_over: bool) -> Owned:
-        topic = queue.topic
-        if self._popping is not None and topic in self._popping[0].tables:
-            return PopAssignment(queue, self._subscriptions[topic], *self._popping)
-        return Assignment(queue, self._subscriptions[topic], self._ways[topic], self._context, handed_over=handed_over)
-
-
-def _subscriptions(topics: Sequence[ConsumedTopic], retry: str | None, version: int) -> dict[str, SubscriptionData]:
-    """What brokers hear of every topic. One version for the life of the process: they compare it with that of pulls."""
-    found = {topic.topic: replace(topic.data, version=version) for topic in topics}
-    if retry is not None:
-        found[retry] = SubscriptionData(retry, version=version)
-    return found

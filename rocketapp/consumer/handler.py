@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rocketapp.model.decisions import Decisions
@@ -81,3 +81,11 @@ class ConsumedTopic:
     def needs_lock(self) -> bool:
         """Its queues are consumed under locks."""
         return self.in_order and not self.broadcast
+
+
+def subscriptions_of(topics: Sequence[ConsumedTopic], retry: str | None, version: int) -> dict[str, SubscriptionData]:
+    """What brokers hear of every topic. One version for the life of the process: they compare it with that of pulls."""
+    found = {topic.topic: replace(topic.data, version=version) for topic in topics}
+    if retry is not None:
+        found[retry] = SubscriptionData(retry, version=version)
+    return found

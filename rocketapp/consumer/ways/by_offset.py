@@ -47,6 +47,23 @@ class ByOffset:
         return [(message, failure) for message, failure in pairs if failure is not None]
 
 
+class Prompting(ByOffset):
+    """Acknowledges by offset; several messages at once may be told to the broker soon, while their run goes on."""
+
+    __slots__ = ("_prompt",)
+
+    def __init__(
+        self, process_queue: ProcessQueue[Message], handler: Handler, prompt: Callable[[ProcessQueue[Message]], None]
+    ) -> None:
+        super().__init__(process_queue, handler)
+        self._prompt = prompt
+
+    def done_all(self, messages: Sequence[Message]) -> None:
+        """Acknowledge several messages."""
+        super().done_all(messages)
+        self._prompt(self._process_queue)
+
+
 def _named(failures: list[Failure | None], error: object, handler: Handler) -> list[Failure | None]:
     """The same; where the code of a plugin raised, the failure says so: the handler is not to blame."""
     plugin = handler.owner_of(error) if isinstance(error, BaseException) and not isinstance(error, Outcome) else ""

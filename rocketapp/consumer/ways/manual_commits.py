@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rocketapp.consumer.ways.by_offset import ByOffset
+from rocketapp.consumer.ways.by_offset import Prompting
 from rocketapp.consumer.workers.serial import SerialExecutor
 from rocketapp.model.decisions import COMMIT, Decisions
 from rocketapp.model.outcome import Retry
@@ -55,7 +55,7 @@ class Uncommitted:
         return runs
 
 
-class ManualCommits(ByOffset):
+class ManualCommits(Prompting):
     """Keeps what one handler has handled until it commits."""
 
     def __init__(
@@ -66,9 +66,8 @@ class ManualCommits(ByOffset):
         uncommitted: Uncommitted,
         prompt: Callable[[ProcessQueue[Message]], None],
     ) -> None:
-        super().__init__(process_queue, executor.handler)
+        super().__init__(process_queue, executor.handler, prompt)
         self._executor, self._decisions, self._uncommitted = executor, decisions, uncommitted
-        self._prompt = prompt
 
     def done_all(self, messages: Sequence[Message]) -> None:
         """These were handled."""

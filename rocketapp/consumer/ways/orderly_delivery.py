@@ -21,7 +21,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import first_of, last_of, messages_of
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.ways.by_offset import ByOffset
+from rocketapp.consumer.ways.by_offset import ByOffset, Prompting
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
 from rocketapp.consumer.ways.manual_commits import ManualCommits, Uncommitted
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
@@ -54,21 +54,6 @@ class OrderlyContext:
     """Where is noted down what is in hand; None: nowhere."""
     deliveries: dict[OrderlyDelivery, None] = field(default_factory=dict)
     """Those whose runner has not ended, in the order of their opening."""
-
-
-class _Prompting(ByOffset):
-    """Acknowledges by offset; several messages at once may be told to the broker soon, while their run goes on."""
-
-    __slots__ = ("_prompt",)
-
-    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, prompt: Prompt) -> None:
-        super().__init__(process_queue, handler)
-        self._prompt = prompt
-
-    def done_all(self, messages: Sequence[Message]) -> None:
-        """Acknowledge several messages."""
-        super().done_all(messages)
-        self._prompt(self._process_queue)
 
 
 class OrderlyDelivery:
@@ -358,7 +343,7 @@ class OrderlyDelivery:
         if known is None:
             queue, handler, prompt = self._process_queue, executor.handler, self._context.prompt
             if handler.decisions is None:
-                known = _Prompting(queue, handler, prompt)
+                known = Prompting(queue, handler, prompt)
             else:
                 known = ManualCommits(queue, executor, handler.decisions, self._uncommitted, prompt)
             self._completions[id(executor)] = known

@@ -61,29 +61,45 @@ async def begun(count: int, *ledgers: Ledger, tag: str = "") -> tuple[FakeCluste
     return cluster, queue, await cluster.member(topic).start()
 
 
-@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
-def test_nothing_is_committed_before_the_handler_says_so_and_then_everything_so_far(is_async: bool) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        ledger = Ledger(lambda message: COMMIT if message.offset % 4 == 3 else None, is_async=is_async)
-        cluster, queue, member = await begun(10, ledger)
-        await eventually(lambda: len(ledger.calls) == 10, 5)
-        await eventually(lambda: cluster.committed(queue) == 8, 10)
-        await asyncio.sleep(20)
-        assert cluster.committed(queue) == 8
-        assert member.consumer.counters.handled == 8
-        assert ledger.offsets == list(range(10))
-        assert await member.stop()
-        assert cluster.committed(queue) == 8
+@in_virtual_time
+async def test_nothing_is_committed_before_the_handler_says_so_and_then_everything_so_far() -> None:
+    ledger = Ledger(lambda message: COMMIT if message.offset % 4 == 3 else None)
+    cluster, queue, member = await begun(10, ledger)
+    await eventually(lambda: len(ledger.calls) == 10, 5)
+    await eventually(lambda: cluster.committed(queue) == 8, 10)
+    await asyncio.sleep(20)
+    assert cluster.committed(queue) == 8
+    assert member.consumer.counters.handled == 8
+    assert ledger.offsets == list(range(10))
+    assert await member.stop()
+    assert cluster.committed(queue) == 8
 
-        again = Ledger(lambda message: COMMIT if message.offset == 9 else None)
-        other = await cluster.member(consumed_by(again.handler)).start()
-        await eventually(lambda: cluster.committed(queue) == 10, 10)
-        assert again.offsets == [8, 9]
-        await other.stop()
+    again = Ledger(lambda message: COMMIT if message.offset == 9 else None)
+    other = await cluster.member(consumed_by(again.handler)).start()
+    await eventually(lambda: cluster.committed(queue) == 10, 10)
+    assert again.offsets == [8, 9]
+    await other.stop()
+    await cluster.stop()
+
+
+def test_sync_handlers_commit_and_roll_back_from_their_threads() -> None:
+    async def run() -> None:
+        rollbacks = [Retry(0.01)]
+
+        def says(message: Message) -> Decision | None:
+            if message.offset == 3 and rollbacks:
+                return rollbacks.pop()
+            return COMMIT if message.offset % 4 == 3 else None
+
+        ledger = Ledger(says, is_async=False)
+        cluster, queue, member = await begun(6, ledger)
+        await eventually(lambda: cluster.committed(queue) == 4 and len(ledger.calls) == 10, 30)
+        assert ledger.offsets == [0, 1, 2, 3, 0, 1, 2, 3, 4, 5]
+        await member.stop()
+        assert cluster.committed(queue) == 4
         await cluster.stop()
 
-    run()
+    asyncio.run(run())
 
 
 @in_virtual_time
