@@ -146,6 +146,11 @@ class ConsumerConfig:
     handler_warning: float = option(
         900.0, "Seconds after which a running handler is warned about.", java="consumeTimeout", least=1.0
     )
+    send_back_slow: bool = option(
+        False,
+        "Send messages back whose handler has run for `handler_warning` seconds: they hold up their queue no more, and "
+        "the copy waits in this process until that call has ended (concurrent).",
+    )
     crash_dir: str = option(
         ".rocketapp/crashes",
         "Directory in which the processes of a machine note down what they have in hand; empty: nowhere.",

@@ -36,6 +36,7 @@ from rocketapp.consumer.pull.puller import PullContext, PullCounters
 from rocketapp.consumer.retry.dropping import Dropping
 from rocketapp.consumer.retry.failed_messages import FailedMessages
 from rocketapp.consumer.retry.redelivery import Redelivery
+from rocketapp.consumer.retry.releasing import Releasing
 from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
@@ -97,6 +98,9 @@ class Group:
         self.offsets: Offsets = self._new_offsets()
         self.guard: SubscriptionGuard = self._new_guard()
         self.elsewhere: Elsewhere = self._new_elsewhere()
+        self.releasing: Releasing | None = (
+            Releasing(self.redelivery, self) if config.send_back_slow and not self.is_broadcast else None
+        )
         making = self._new_making()
         self.concurrently: ConcurrentWay = making.concurrent()
         retries = RetryContext(name, self.redelivery, observe, self.stopping, config.suspend)
@@ -234,6 +238,7 @@ class Group:
             threads=parts.threads,
             crashes=parts.crashes,
             elsewhere=self.elsewhere,
+            releasing=self.releasing,
             new_completion=self._new_completion,
             prompt=no_prompt if self.is_broadcast else self.offsets.prompt,
             locked=not self.is_broadcast,
@@ -253,7 +258,8 @@ class Group:
         )
 
     def _new_completion(self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> SentBack:
-        return SentBack(process_queue, handler, keep, redelivery=self.redelivery, stopping=self.stopping)
+        failed = self.releasing or self.redelivery
+        return SentBack(process_queue, handler, keep, redelivery=failed, stopping=self.stopping)
 
     def _new_leases(self) -> Leases:
         return Leases(
@@ -275,6 +281,7 @@ class Group:
             observe=self._parts.observe,
             turns=None if crashes is None else Turns(crashes.line, self._unfinished, self.stall_reasons),
             looks=(self.progress.look,),
+            releasing=self.releasing,
         )
 
     def _unfinished(self) -> list[MessageQueue]:

@@ -23,7 +23,12 @@ def of_group(
         members=members,
         pulls=group.pull_counters.pulls,
         handlers=tuple(
-            HandlerSnapshot(name=each.name, topic=each.subscription.topic, stats=replace(each.stats))
+            HandlerSnapshot(
+                name=each.name,
+                topic=each.subscription.topic,
+                stats=replace(each.stats),
+                slow=group.watch.slow[each.name],
+            )
             for each in group.stats.handlers
         ),
         unmatched={topic: stats.unmatched for topic, stats in group.stats.unmatched.items()},

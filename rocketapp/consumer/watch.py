@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import Item, first_of
+from rocketapp.consumer.retry.releasing import Releasing
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.standing_calls import places_of_calls
 from rocketapp.consumer.stats import GroupStats
@@ -25,11 +27,18 @@ _LONG_RUNNING = 10.0
 """Seconds after which a running call is a reason for a queue to stand still; less when the warning comes sooner."""
 
 
+_WARNINGS = 2
+"""Warnings about one call."""
+Expired = tuple[Handler, Any, float]
+"""Handler, item and seconds of a call."""
+
+
 @dataclass(slots=True)
 class _Seen:
     item: Any
     since: float
-    warned: bool = False
+    warned: int = 0
+    """How many warnings have been given."""
 
 
 class Watch:
@@ -46,12 +55,16 @@ class Watch:
         observe: Observe,
         turns: Turns | None = None,
         looks: Sequence[Callable[[], None]] = (),
+        releasing: Releasing | None = None,
     ) -> None:
-        """`warning`: seconds after which a running call is warned about. `turns`: None when crashes are not counted.
+        """`warning`: seconds after which a running call is warned about, and again after twice as many.
 
-        `looks`: others that look once a second.
+        `turns`: None when crashes are not counted. `looks`: others that look once a second. `releasing` takes the calls
+        that have been running for that long; None: they go on.
         """
-        self._turns, self._looks = turns, looks
+        self._turns, self._looks, self._releasing = turns, looks, releasing
+        self.slow: Counter[str] = Counter()
+        """By handler the calls that were warned about, since the start."""
         self._group, self._stats, self._in_hand, self._stall_reasons = group, stats, in_hand, stall_reasons
         self._warning, self._observe = warning, observe
         self._loop = asyncio.get_running_loop()
@@ -96,6 +109,8 @@ class Watch:
             self._turns.look()
         for look in self._looks:
             look()
+        if self._releasing is not None:
+            self._releasing.look()
         for stall_reasons in self._stall_reasons:
             stall_reasons.tell()
         for index, handler in enumerate(self._stats.handlers):
@@ -118,20 +133,28 @@ class Watch:
 
     def _sweep(self, now: float) -> None:
         seen: dict[int, _Seen] = {}
-        late: list[tuple[Handler, Item, float]] = []
+        expired: list[Expired] = []
+        late: list[Expired] = []
         for handler, item in self._in_hand():
             known = self._seen.get(id(item))
             if known is None or known.item is not item:
                 known = _Seen(item, now)
             seen[id(item)] = known
-            if not known.warned and now - known.since >= self._warning:
-                known.warned = True
-                late.append((handler, item, now - known.since))
+            seconds = now - known.since
+            if seconds < self._warning:
+                continue
+            expired.append((handler, item, seconds))
+            if known.warned < _WARNINGS and seconds >= self._warning * (known.warned + 1):
+                self.slow[handler.name] += not known.warned
+                known.warned += 1
+                late.append((handler, item, seconds))
         self._seen = seen
         # Once for all of them: it looks at every task, and a thousand calls may be late at the same moment.
         places = places_of_calls() if late else {}
         for handler, item, seconds in late:
             self._observe(self._slow(handler, item, seconds, places))
+        if expired and self._releasing is not None:
+            self._releasing.sweep(expired)
 
     def _slow(self, handler: Handler, item: Item, seconds: float, places: Mapping[int, str]) -> HandlerSlow:
         message, place = first_of(item), places.get(id(item), "")

@@ -223,7 +223,10 @@ class CommitFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class HandlerSlow(Event):
-    """A handler has run for longer than `handler_warning`. Its message is not started a second time meanwhile."""
+    """A handler has run for longer than `handler_warning`, and once more for twice as long.
+
+    Its message is not started a second time in this process meanwhile.
+    """
 
     group: str
     handler: str

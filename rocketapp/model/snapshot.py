@@ -54,6 +54,8 @@ class HandlerSnapshot:
     name: str
     topic: str
     stats: HandlerStats
+    slow: int = 0
+    """Calls that have been running for longer than `consumer.handler_warning`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

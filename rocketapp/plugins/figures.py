@@ -162,6 +162,13 @@ FIGURES: Final = (
         _handlers(lambda one: one.stats.dropped),
     ),
     Figure(
+        "rocketapp.handler.slow",
+        "counter",
+        "{call}",
+        "Calls of a handler that ran for longer than consumer.handler_warning.",
+        _handlers(lambda one: one.slow),
+    ),
+    Figure(
         "rocketapp.group.unmatched",
         "counter",
         "{message}",

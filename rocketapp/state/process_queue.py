@@ -90,6 +90,10 @@ class ProcessQueue(Generic[M]):
         """The unfinished messages in offset order."""
         return list(self._unfinished.values())
 
+    def holds(self, message: M) -> bool:
+        """Whether this very message is unfinished here."""
+        return self._unfinished.get(message.offset) is message
+
     def offsets(self) -> list[int]:
         """The offsets of the unfinished messages, the lowest first."""
         return list(self._unfinished)

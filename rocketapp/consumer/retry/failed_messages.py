@@ -11,15 +11,19 @@ from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
 
 
-class FailedMessages(Protocol):
-    """Takes messages that ways of consuming have failed on."""
-
-    due_until: float
-    """The loop's time until which a message that was handed back may still come."""
+class TakesFailures(Protocol):
+    """Takes messages that concurrent handlers have failed on."""
 
     def fail(self, handler: Handler, queue: Acknowledgement, message: Message, failure: Failure) -> None:
         """A concurrent handler failed on this message."""
         ...
+
+
+class FailedMessages(TakesFailures, Protocol):
+    """Takes messages that ways of consuming have failed on."""
+
+    due_until: float
+    """The loop's time until which a message that was handed back may still come."""
 
     def send_to_dlq(
         self, handler: Handler, queue: Acknowledgement, message: Message, failure: Failure

@@ -18,6 +18,7 @@ from typing import Any
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.retry.releasing import Releasing
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.suspect_line import Suspected, SuspectLine
 from rocketapp.consumer.ways.by_workers import WayByWorkers
@@ -53,16 +54,18 @@ class ConcurrentWay(WayByWorkers):
         group: str = "",
         crashes: Crashes | None = None,
         elsewhere: Elsewhere | None = None,
+        releasing: Releasing | None = None,
     ) -> None:
         """`new_completion(process_queue, handler, keep)` judges the calls of one handler in one session.
 
         `threads(name, most)` makes the threads of a sync handler. `crashes`: where workers note down what they have in
-        hand; None: nowhere.
+        hand; None: nowhere. `releasing` knows messages that were sent back while their handler ran; None: none are.
 
         Orderly topics are here too: a message that comes back through the retry topic has lost its order anyway.
         """
         self.stats: GroupStats = stats
         self.new_completion: NewCompletion = new_completion
+        self.releasing: Releasing | None = releasing
         self._group = group
         self.crashes: Crashes | None = crashes
         self.suspects: SuspectLine = SuspectLine() if crashes is None else crashes.line
@@ -98,6 +101,7 @@ class ConcurrentDelivery:
         """None: a retry queue, whose messages belong to any topic."""
         self._new_completion, self._stats, self._unmatched_of = way.new_completion, way.stats, way.unmatched
         self._tables: Mapping[str, TagTable[Workers]] = way.tables
+        self._releasing = way.releasing
         self._suspicion, self._line = way.suspicion(process_queue), way.suspects
         self._record = None if way.crashes is None else partial(way.record, process_queue)
         self._completions: dict[int, Completion] = {}
@@ -322,11 +326,26 @@ class ConcurrentDelivery:
             if not is_tried:
                 return
             items = items[:1]
+        if self._releasing is not None and not (items := self._without_running(workers, items, self._releasing)):
+            return
         if self._line.is_busy and not self._given_up:
             self._kept.append((workers, items))
             self._line.wait(self, self._submit_kept)
             return
         self._start(workers, items, self._completion(workers))
+
+    def _without_running(self, workers: Workers, items: list[Any], releasing: Releasing) -> list[Any]:
+        """The items that may start: not copies of messages whose first call still runs here."""
+        free = []
+        for item in items:
+            if not releasing.waits(item, self._submit_kept):
+                free.append(item)
+            elif self._given_up:
+                self._left_behind += len(_messages(workers, [item]))
+                self._check_drained()
+            else:
+                self._kept.append((workers, [item]))
+        return free
 
     def _start(self, workers: Workers, items: list[Any], completion: Completion, *, is_alone: bool = False) -> None:
         works = self._works

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.retry.releasing import Releasing
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
@@ -31,6 +32,8 @@ class Making:
     threads: MakeThreads
     crashes: Crashes | None
     elsewhere: Elsewhere
+    releasing: Releasing | None
+    """Knows messages of concurrent handlers that were sent back while their call ran; None: none are."""
     new_completion: NewCompletion
     prompt: Prompt
     """Called when messages of an orderly queue were finished."""
@@ -47,6 +50,7 @@ class Making:
             group=self.group,
             crashes=self.crashes,
             elsewhere=self.elsewhere,
+            releasing=self.releasing,
         )
 
     def orderly(self, retries: RetryContext) -> OrderlyWay:

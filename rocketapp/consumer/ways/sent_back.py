@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.retry.failed_messages import FailedMessages
+from rocketapp.consumer.retry.failed_messages import TakesFailures
 from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.state.process_queue import ProcessQueue
@@ -24,7 +24,7 @@ class SentBack(ByOffset):
         handler: Handler,
         keep: Callable[[Message], None],
         *,
-        redelivery: FailedMessages,
+        redelivery: TakesFailures,
         stopping: Stopping,
     ) -> None:
         """`keep` takes a message that is started again when its topic is resumed."""

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.model.event import HandlerSlow
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
@@ -79,3 +80,50 @@ async def test_a_queue_is_pulled_an_interval_after_each_answer_with_messages() -
     await eventually(lambda: member.consumer.counters.handled == 301, 0.1)
     await member.stop()
     await cluster.stop()
+
+
+@pytest.mark.parametrize("send_back", [False, True])
+def test_slow_calls_are_told_twice_and_perhaps_sent_back_16_at_a_time(send_back: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, gate = FakeCluster(), asyncio.Event()
+        await cluster.start()
+        (queue,) = cluster.create("topic")
+        for number in range(30):
+            cluster.send(queue, str(number).encode(), UNIQ_KEY=f"id-{number}")
+        calls: list[tuple[bytes, int]] = []
+
+        async def handler(message: Message) -> None:
+            calls.append((message.body, message.attempt))
+            if message.attempt == 1 and int(message.body) < 18:
+                await gate.wait()
+                raise ValueError("too late")
+
+        config = options(handler_warning=60.0, send_back_slow=send_back)
+        member = await cluster.member(consumed(handler), config=config).start()
+        await asyncio.sleep(59)
+        assert member.events.of(HandlerSlow) == []  # type: ignore[attr-defined]
+        await asyncio.sleep(12)
+        slow = member.events.of(HandlerSlow)  # type: ignore[attr-defined]
+        assert len(slow) == 18
+        assert "handler handler has been running for 6" in slow[0].text
+        sent = cluster.requests(RequestCode.CONSUMER_SEND_MSG_BACK)
+        assert len(sent) == (16 if send_back else 0)
+        assert {asked.fields["delayLevel"] for asked in sent} <= {"3"}
+        await asyncio.sleep(120)
+        assert len(member.events.of(HandlerSlow)) == 36  # type: ignore[attr-defined]
+        (shown,) = member.consumer.snapshot("").handlers
+        assert shown.slow == 18
+        # Nothing holds up the queue any more, and the copies wait here for the first calls.
+        assert len(cluster.requests(RequestCode.CONSUMER_SEND_MSG_BACK)) == (18 if send_back else 0)
+        assert cluster.committed(queue) == (30 if send_back else 0)
+        assert [attempt for _, attempt in calls if attempt > 1] == []
+        gate.set()
+        await eventually(lambda: len(calls) == 30 + 18, 60)
+        await asyncio.sleep(60)
+        assert len(calls) == 30 + 18
+        assert len(cluster.requests(RequestCode.CONSUMER_SEND_MSG_BACK)) == 18
+        await member.stop()
+        await cluster.stop()
+
+    story()

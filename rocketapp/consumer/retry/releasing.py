@@ -1,0 +1,126 @@
+"""Messages whose concurrent handler runs for too long are sent back, so that they hold up their queue no more.
+
+As Java's client does it: with the delay of level 3, and 16 of a queue at a time, the lowest first. The call goes on.
+When the copy comes to this process while it still runs, the copy waits for its end: one process never works twice on
+one message at the same time. What becomes of the first call does not matter any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from rocketapp.consumer.group.owned import Owned
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.items import Item, first_of, messages_of
+from rocketapp.consumer.retry.failed_messages import FailedMessages
+from rocketapp.consumer.retry.job import Acknowledgement
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.redelivery import Failure
+from rocketapp.wire import properties as names
+from rocketapp.wire.record import Message
+
+_AT_ONCE = 16
+"""Messages of one queue that are released in one sweep."""
+_DELAY = 10.0
+"""Seconds until a copy comes back: level 3."""
+
+
+@dataclass(slots=True)
+class _Running:
+    item: Item
+    released: list[Message] = field(default_factory=list)
+    waiting: list[Callable[[], None]] = field(default_factory=list)
+    """Called when the call has ended."""
+
+
+class _Ways(Protocol):
+    def in_hand(self) -> Sequence[tuple[Handler, Any]]: ...
+
+
+class _Owns(Protocol):
+    @property
+    def owned(self) -> Mapping[MessageQueue, Owned]: ...
+
+
+class GroupParts(Protocol):
+    """What it uses of its group; the group makes them later."""
+
+    @property
+    def rebalancer(self) -> _Owns: ...
+
+    @property
+    def concurrently(self) -> _Ways: ...
+
+
+class Releasing:
+    """The released messages of one group, until their calls have ended. Concurrent handlers fail through it."""
+
+    def __init__(self, failed: FailedMessages, group: GroupParts) -> None:
+        """`failed` sends messages back."""
+        self._failed, self._group = failed, group
+        self._running: dict[int, _Running] = {}
+        """By the id of the item that the call works on."""
+
+    def __repr__(self) -> str:
+        return f"<Releasing: {len(self._running)} running>"
+
+    def fail(self, handler: Handler, queue: Acknowledgement, message: Message, failure: Failure) -> None:
+        """A concurrent handler failed on this message. One that was sent back while the call ran is done with."""
+        if not self.is_released(message):
+            self._failed.fail(handler, queue, message, failure)
+
+    def sweep(self, expired: Iterable[tuple[Handler, Any, float]]) -> None:
+        """These calls have run for too long."""
+        concurrent = {id(item) for _, item in self._group.concurrently.in_hand()}
+        calls = [each for each in expired if id(each[1]) in concurrent]
+        counts: Counter[MessageQueue] = Counter()
+        for handler, item, seconds in sorted(calls, key=lambda each: first_of(each[1]).offset):
+            for message in messages_of(item):
+                queue = message.queue
+                owned = None if queue is None else self._group.rebalancer.owned.get(queue)
+                process_queue = None if owned is None else owned.process_queue
+                if queue is None or process_queue is None or not process_queue.holds(message):
+                    continue
+                if self.is_released(message) or counts[queue] >= _AT_ONCE:
+                    continue
+                counts[queue] += 1
+                self._running.setdefault(id(item), _Running(item)).released.append(message)
+                text = f"its handler has been running for {seconds:.0f} s"
+                self._failed.fail(handler, process_queue, message, Failure("TimeoutError", text, after=_DELAY))
+
+    def look(self) -> None:
+        """Once a second: let the copies go on whose first call has ended."""
+        if not self._running:
+            return
+        hand = {id(item): item for _, item in self._group.concurrently.in_hand()}
+        for key, running in list(self._running.items()):
+            if hand.get(key) is not running.item:
+                del self._running[key]
+                for go_on in running.waiting:
+                    go_on()
+
+    def is_released(self, message: Message) -> bool:
+        """This message was sent back, and its call still runs or has just ended."""
+        return any(message is one for running in self._running.values() for one in running.released)
+
+    def waits(self, item: Item, go_on: Callable[[], None]) -> bool:
+        """Whether a call still runs for a message of this item; `go_on` is called when that has ended."""
+        if not self._running:
+            return False
+        known = {name for message in messages_of(item) for name in _names(message)}
+        for running in self._running.values():
+            if running.item is not item and any(_names(one) & known for one in running.released):
+                if go_on not in running.waiting:
+                    running.waiting.append(go_on)
+                return True
+        return False
+
+
+def _names(message: Message) -> set[str]:
+    """What a message and its copy have at least one of in common: a producer may have given it no id."""
+    origin = message.properties.get(names.ORIGIN_MESSAGE_ID)
+    found = {message.message_id, message.offset_message_id}
+    return {*found, origin} if origin else found
