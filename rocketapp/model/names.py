@@ -75,6 +75,8 @@ def delay_level(seconds: float) -> int:
 
 def nearest_levels(seconds: float) -> str:
     """Words that name the delays of the levels next to this one."""
+    if seconds in DELAY_SECONDS:
+        return f"{seconds:g} s is one of them, without recallable"
     below = [s for s in DELAY_SECONDS if s < seconds]
     above = [s for s in DELAY_SECONDS if s > seconds]
     if below and above:

@@ -92,7 +92,10 @@ class Gathering:
         item = self._preparing.item(0, message)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[SendResult] = loop.create_future()
-        lane = self._lanes.setdefault((message.topic, queue), _Lane(message.topic, queue))
+        key = (message.topic, queue)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = _Lane(message.topic, queue)
         pile = lane.open
         if pile is not None and (pile.size + item.size > self._most_bytes or pile.timeout != timeout):
             self._close(lane)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conformance.secured import ADMIN, READER, READER_SECRET, Old, Secured
+from rocketapp import Client, SendRefused
+from tests.conformance.secured import ADMIN, ADMIN_SECRET, READER, READER_SECRET, Old, Secured
 from tests.peers import toolchain
 from tests.peers.commands import Commands
 from tests.peers.running_app import RunningApp
@@ -175,6 +177,22 @@ def test_a_user_that_may_only_read_is_refused_by_name_and_waits_while_it_is_disa
     finally:
         app.discard()
     assert app.texts() == ["hello", "again"]
+
+
+def test_what_4_9_7_would_deliver_at_once_is_refused_and_a_level_waits(old: Old, topic: str) -> None:
+    # Without access control they are not looked at.
+    keys = {"client": {"access_key": ADMIN, "secret_key": ADMIN_SECRET}}
+
+    async def story() -> tuple[str, list[str]]:
+        async with Client(old.apache.name_server, settings=keys) as client:
+            with pytest.raises(SendRefused) as refused:
+                await client.publish(topic, "at once", delay=45)
+            await client.publish(topic, "level", delay=1)
+            return str(refused.value), [one.text() async for one in client.messages(topic, start="first", idle=3)]
+
+    problem, bodies = asyncio.run(story())
+    assert "has no timers" in problem and "the nearest are 30 and 60 s" in problem
+    assert bodies == ["level"]
 
 
 @pytest.mark.timeout(180)

@@ -63,6 +63,8 @@ async def test_to_a_broker_without_timers_nothing_leaves(answer: Answer) -> None
             error = await outcome(sending)
             assert isinstance(error, SendRefused)
             assert "delay=45.25" in str(error) and "the nearest are 30 and 60 s" in str(error)
+        level = await outcome(producer.send(Outgoing(topic="t", body=b"x", delay=30.0)))
+        assert "30 s is one of them, without recallable" in str(level)
         assert timers_of(cluster.brokers[0]) == []
         await producer.send(Outgoing(topic="t", body=b"x", delay_level=4))
 
