@@ -6,12 +6,12 @@ remembers anything, so two apps in one process do not meet.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from rocketapp.app.call.around import Around
 from rocketapp.app.call.publication import Publications
-from rocketapp.app.call.transaction import LocalPart, Transaction
+from rocketapp.app.call.transaction import Transaction, refuse_twice
 from rocketapp.app.declare.calling import called_as
 from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.declared import Declared
@@ -227,49 +227,6 @@ class RocketApp(Subscribing, TwoPhases):
         self._publishing.recall_sync(topic, handle, cluster=cluster, timeout=timeout)
 
     @overload
-    def transaction(
-        self, topic: Topic[T], *, cluster: str = ""
-    ) -> Callable[[Callable[[T], Awaitable[bool]]], Transaction[T]]: ...
-    @overload
-    def transaction(self, topic: str, *, cluster: str = "") -> LocalPart: ...
-
-    @called_as('transaction takes a topic: write @app.transaction("the-topic")')
-    def transaction(self, topic: str | Topic[Any], *, cluster: str = "") -> Any:
-        """Make an async function the local part of a transaction that a message belongs to.
-
-        The function takes what is published and says True (consumers get the message) or False (they never see it).
-        `await place(order, tag="paid")` sends the message and calls the function. `@place.check` stands above the async
-        function that says how a transaction has ended, when the broker was not told: it gets the payload, or the
-        Message, and may say None: not known yet.
-        cluster: one of `RocketApp(clusters=...)`, or "" for the unnamed one.
-
-        Needs brokers of Apache RocketMQ: the embedded one refuses half messages. Raises SetupError for a second one of
-        the same topic: a broker that asks names the topic alone.
-        """
-        place = place_of_call()
-
-        def decorate(function: Callable[[T], Awaitable[bool]]) -> Transaction[T]:
-            self._refuse_when_running("transaction")
-            made = Transaction(
-                topic,
-                function,
-                cluster=cluster,
-                publishing=self._publishing,
-                payloads=self._declared.payloads,
-                place=place,
-            )
-            for other in self._declared.transactions:
-                if (other.topic_name, other.cluster) == (made.topic_name, made.cluster):
-                    raise SetupError(
-                        made.place,
-                        f"topic {made.topic_name!r} has a transaction at {other.place} already: use that one",
-                    )
-            self._declared.transactions.append(made)
-            return made
-
-        return decorate
-
-    @overload
     def publisher(self, topic: Topic[T]) -> TopicPublisher[T]: ...
     @overload
     def publisher(self, topic: str, kind: type[T]) -> TopicPublisher[T]: ...
@@ -326,6 +283,12 @@ class RocketApp(Subscribing, TwoPhases):
     def _take(self, declaration: Declaration) -> None:
         self._refuse_when_running("subscribe")
         self._declared.registry.add(declaration.within(self._inherited, self._around))
+
+    def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
+        self._refuse_when_running("transaction")
+        transaction.join(self._publishing, self._declared.payloads, prefix=prefix)
+        refuse_twice(transaction, self._declared.transactions)
+        self._declared.transactions.append(transaction)
 
     def _publisher_of(self, topic: Topic[T]) -> TopicPublisher[T]:
         # At run time there may be one per message: what is described is what was declared.

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeVar, Unpack, overload
 
 from rocketapp.app.call.around import Around
 from rocketapp.app.call.publication import Publication, Publications
+from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.calling import called_as
 from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.handler_of import HandlerOf
@@ -21,6 +22,7 @@ from rocketapp.app.declare.options import (
     options_given,
 )
 from rocketapp.app.declare.returning import Returning
+from rocketapp.app.declare.transacting import Transacting
 from rocketapp.app.places import place_at, place_of_call
 from rocketapp.errors import SetupError
 from rocketapp.model.publish_options import PublishOptions
@@ -31,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-class Subscribing(ABC):
+class Subscribing(Transacting):
     """Where handlers are declared."""
 
     _around: Around
@@ -178,6 +180,8 @@ class Subscribing(ABC):
         router._homes.append(self)
         self._publications.inside.append(router._publications)
         router.feed(self._take)
+        for transaction, prefix in router._transactions:
+            self._take_transaction(transaction, prefix)
 
     @abstractmethod
     def _take(self, declaration: Declaration) -> None:
@@ -211,6 +215,8 @@ class Router(Subscribing):
         check_inherited(self._inherited)
         self._around, self._publications = Around(), Publications()
         self._declarations: list[Declaration] = []
+        self._transactions: list[tuple[Transaction[Any], str]] = []
+        """Each with the prefix of its topic."""
         self._fed: list[Callable[[Declaration], None]] = []
         self._inside: list[Router] = []
         self._homes: list[Subscribing] = []
@@ -229,6 +235,13 @@ class Router(Subscribing):
         self._declarations.append(within)
         for take in self._fed:
             take(within)
+
+    def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
+        self._may_declare("transaction")
+        prefix = self._prefix + prefix
+        self._transactions.append((transaction, prefix))
+        for home in self._homes:
+            home._take_transaction(transaction, prefix)
 
     def _may_declare(self, what: str) -> None:
         for home in self._homes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from random import Random
 
 from rocketapp.client.calls import offsets, pull
@@ -21,7 +22,7 @@ from rocketapp.errors import NoRouteError, RocketAppError
 from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
-from rocketapp.model.subscription import SubscriptionData
+from rocketapp.model.subscription import Start, SubscriptionData
 from rocketapp.state.backoff import Backoff
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
@@ -90,15 +91,17 @@ class Following:
         topic: str,
         tags: frozenset[str],
         *,
-        from_first: bool,
+        start: Start,
         max_inflated_bytes: int,
         random: Random,
         observe: Observe,
         say: Callable[[str], None],
     ) -> None:
-        """`tags`: empty for all. `say`: is told, in one line, what keeps it from going on."""
+        """`tags`: empty for all. `start`: in the queues that are there at first; later ones are read whole. `say`: is
+        told, in one line, what keeps it from going on.
+        """
         self._random, self._say = random, say
-        self._client, self._topic, self._tags, self._from_first = client, topic, tags, from_first
+        self._client, self._topic, self._tags, self._start = client, topic, tags, start
         self._config = config
         self._subscription = SubscriptionData(topic, " || ".join(sorted(tags)) or "*", tags)
         self._source = ToolSource(client, config)
@@ -146,7 +149,7 @@ class Following:
                 if queue not in self._followed:
                     self._followed.add(queue)
                     # A queue that appears while we look is shown from its first message.
-                    follow = self._follow(queue, from_first=self._from_first or not is_first)
+                    follow = self._follow(queue, self._start if is_first else "first")
                     self._tasks.start(follow, f"follow {queue}")
             is_first = False
             self._stall_reasons.tell()
@@ -159,8 +162,8 @@ class Following:
             return []
         return route.readable_queues(self._topic) if route is not None else []
 
-    async def _follow(self, queue: MessageQueue, *, from_first: bool) -> None:
-        offset = await self._first_offset(queue, from_first=from_first)
+    async def _follow(self, queue: MessageQueue, start: Start) -> None:
+        offset = await self._first_offset(queue, start)
         limits = QueueLimits(self._config.queue_max_messages, self._config.queue_max_bytes, max_span=None)
         while True:
             process_queue: ProcessQueue[Message] = ProcessQueue(queue, offset)
@@ -181,13 +184,16 @@ class Following:
             self._say(f"{queue}: {correction.reason}")
             offset = correction.offset
 
-    async def _first_offset(self, queue: MessageQueue, *, from_first: bool) -> int:
+    async def _first_offset(self, queue: MessageQueue, start: Start) -> int:
         """Where to begin; asked until a broker has answered."""
-        ask = offsets.min_offset if from_first else offsets.max_offset
         pauses = Backoff(0.2, LONGEST_PAUSE)
         while True:
             try:
-                return await ask(await self._source.connection(queue), queue, OFFSET_TIMEOUT)
+                connection = await self._source.connection(queue)
+                if isinstance(start, datetime):
+                    return await offsets.search(connection, queue, start.timestamp(), OFFSET_TIMEOUT)
+                ask = offsets.min_offset if start == "first" else offsets.max_offset
+                return await ask(connection, queue, OFFSET_TIMEOUT)
             except RocketAppError as error:
                 self._say(f"{queue}: {error}: trying again")
                 await asyncio.sleep(pauses.next(self._random.random()))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import aclosing
 from random import Random
 from typing import Any, Final, Self, TypeVar, Unpack
 
+from rocketapp.app.call.transaction import Transaction, refuse_twice
+from rocketapp.app.declare.transacting import Transacting
 from rocketapp.app.places import place_of_call
+from rocketapp.app.publish.messages import PLAIN
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.settings.settings import Settings
 from rocketapp.app.settings.sources import settings_in_code
@@ -19,7 +21,9 @@ from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.model.topic import Topic
 from rocketapp.producer.producer import Producer
-from rocketapp.scripts.reading import Reading, ReadOptions, tell
+from rocketapp.scripts.as_member import AsMember
+from rocketapp.scripts.outside import Outside
+from rocketapp.scripts.reading import Reading, ReadOptions, Wanted, tell, wanted_of
 from rocketapp.transport.tcp import dial_tcp
 from rocketapp.wire.record import Message
 
@@ -28,8 +32,8 @@ GROUP: Final = "rocketapp_client"
 """The producer group of clients, unless the settings name one."""
 
 
-class Client:
-    """Talks to one cluster, inside `async with`. It is in no consumer group and has no handlers.
+class Client(Transacting):
+    """Talks to one cluster, inside `async with`. It has no handlers.
 
     name_server: `host:port`, several separated by `;`.
     settings: options by table, `{"producer": {"send_timeout": 5}}`; no file and no variable is read.
@@ -47,6 +51,7 @@ class Client:
         self._settings = settings_in_code(given, place)
         self._run: _Run | None = None
         self._publishing = Publishing(self._must_run)
+        self._transactions: list[Transaction[Any]] = []
 
     def __repr__(self) -> str:
         return f"<Client of {self._name_server}, {'connected' if self._run is not None else 'not connected'}>"
@@ -54,8 +59,10 @@ class Client:
     async def __aenter__(self) -> Self:
         if self._run is not None:
             raise SetupError(place_of_call(), f"{self!r} is entered already: make another one")
+        for transaction in self._transactions:
+            transaction.check_complete()
         run = _Run(self._settings)
-        await run.start()
+        await run.start(self._transactions)
         self._run = run
         return self
 
@@ -89,29 +96,51 @@ class Client:
     async def messages(self, topic: str, **options: Unpack[ReadOptions]) -> AsyncGenerator[Message, None]:
         """Every message of a topic as it comes, of all its queues: `async for message in client.messages("orders")`.
 
-        Each queue's messages come in its order. No group takes part: nothing is committed, and no other reader is
-        disturbed. A topic that does not exist yet is waited for.
+        Each queue's messages come in its order. A topic that does not exist yet is waited for.
         tags: `"paid || refunded"`; `"*"` (default) is all of them.
-        start: "first", or "last" (default): what comes after the first message was asked for.
-        idle: seconds without a message after which the loop ends; None (default) goes on for ever.
+        start: "first"; "last" (default), what comes after the first message was asked for; or an aware datetime, what
+            was stored at that time or later. In a group it is for queues of which the group has no offset.
+        idle: ends when no message came for this many seconds; None (default) goes on for ever.
+        group: read as a member of this consumer group, which shares the queues among its members. A message is done,
+            and its offset is committed, when the loop asks for the next one. The message at which a loop is left
+            comes again. None (default): no group takes part, and nothing is committed.
         """
-        async with aclosing(self.batches(topic, **options)) as batches:
-            async for batch in batches:
-                for message in batch:
-                    yield message
-
-    async def batches(self, topic: str, **options: Unpack[ReadOptions]) -> AsyncGenerator[list[Message], None]:
-        """The same in lists, as they were pulled, each from one queue."""
-        run = self._must_run()
-        reading = Reading(run.client, self._settings, run.random, topic, options)
-        run.readings.append(reading)
-        reading.start()
+        reading = await self._read(topic, options, place_of_call())
         try:
             while batch := await reading.next():
-                yield batch
+                for message in batch:
+                    yield message
+                    reading.done(message)
         finally:
-            await reading.stop()
-            run.readings.remove(reading)
+            await self._end(reading)
+
+    async def _read(self, topic: str, options: ReadOptions, place: str) -> Reading:
+        """Begin to read. Raises SetupError for arguments that `messages` does not take."""
+        run, wanted = self._must_run(), wanted_of(topic, options, place)
+        reading = run.reading(wanted)
+        run.readings[reading] = wanted.group
+        try:
+            await reading.start()
+        except BaseException:
+            del run.readings[reading]
+            raise
+        return reading
+
+    async def _end(self, reading: Reading) -> None:
+        await reading.stop()
+        if self._run is not None:
+            self._run.readings.pop(reading, None)
+
+    def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
+        if self._run is not None:
+            raise SetupError(transaction.place, f"{self!r}: declare transactions before `async with`")
+        if not self._settings.producer.group:
+            mend = 'Client(..., settings={"producer": {"group": "a-name"}})'
+            problem = f"brokers ask the producer group how a transaction has ended: give the client its own, {mend}"
+            raise SetupError(transaction.place, problem)
+        transaction.join(self._publishing, PLAIN, prefix=prefix)
+        refuse_twice(transaction, self._transactions)
+        self._transactions.append(transaction)
 
     def _must_run(self) -> _Run:
         if self._run is None:
@@ -126,10 +155,11 @@ class _Run:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.send_timeout: float = settings.producer.send_timeout
         self.random: Random = Random()
-        self.readings: list[Reading] = []
-        """Those that have begun: a loop that was left early ends when Python gets to it, or with the client."""
+        self.readings: dict[Reading, str | None] = {}
+        """Those that have begun, with their groups: a loop that was left ends when Python gets to it, or with the
+        client."""
         self._settings = settings
-        clock = SystemClock()
+        self._clock = clock = SystemClock()
         self.client: ClientInstance = ClientInstance(
             config=settings.client, dial=dial_tcp, clock=clock, random=self.random, observe=tell
         )
@@ -143,11 +173,13 @@ class _Run:
             max_inflated_bytes=settings.client.max_inflated_bytes,
         )
 
-    async def start(self) -> None:
+    async def start(self, transactions: Iterable[Transaction[Any]]) -> None:
         """Raises what stopped it; then nothing is left running."""
         try:
             await self.client.start()
             await self._producer.start()
+            for transaction in transactions:
+                self.producer(transaction.cluster).transactions.answer(transaction.topic_name, transaction.ask())
         except BaseException:
             await self.client.stop()
             raise
@@ -156,6 +188,18 @@ class _Run:
         await asyncio.gather(*(reading.stop() for reading in self.readings))
         await self._producer.stop()
         await self.client.stop()
+
+    def reading(self, wanted: Wanted) -> Reading:
+        """Raises SetupError for a group that this client reads in already: a member subscribes once."""
+        if wanted.group is None:
+            return Outside(self.client, self._settings, wanted, random=self.random)
+        if wanted.group in self.readings.values():
+            raise SetupError(
+                wanted.place, f"messages: this client is in group {wanted.group} already: make another one"
+            )
+        return AsMember(
+            self.client, self._producer, self._settings, wanted, wanted.group, clock=self._clock, random=self.random
+        )
 
     def sender(self, cluster: str) -> Producer:
         return self.producer(cluster)

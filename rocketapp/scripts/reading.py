@@ -1,22 +1,18 @@
-"""Read a topic as its messages come, outside of any group: nothing is committed."""
+"""Read a topic as its messages come: outside of any group, or as a member of one."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
-from random import Random
-from typing import Literal, TypedDict
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, NamedTuple, Protocol, TypedDict
 
-from rocketapp.app.places import place_of_call
-from rocketapp.app.settings.settings import Settings
-from rocketapp.client.instance import ClientInstance
-from rocketapp.consumer.following import Following
 from rocketapp.errors import SetupError
-from rocketapp.model.event import Event, LoopFailed, StandingStill
-from rocketapp.model.names import topic_problem
+from rocketapp.model.event import Event, LoopFailed, StandingStill, SubscriptionsDiffer, TopicMissing
+from rocketapp.model.names import group_problem, topic_problem
 from rocketapp.model.numbers import is_number
-from rocketapp.model.subscription import parse_tags
+from rocketapp.model.subscription import Start, parse_tags
 from rocketapp.wire.record import Message
 
 log: logging.Logger = logging.getLogger("rocketapp.client")
@@ -27,52 +23,81 @@ class ReadOptions(TypedDict, total=False):
 
     tags: str
     """`"paid || refunded"`; `"*"` (default) is all of them."""
-    start: Literal["first", "last"]
-    """The oldest message of each queue, or (default) what comes from now on."""
+    start: Start
+    """The oldest message of each queue ("first"), what comes from now on ("last", default), or what was stored at a
+    time. In a group it is for queues of which the group has no offset."""
     idle: float | None
     """Seconds without a message after which the loop ends; None (default) goes on for ever."""
+    group: str | None
+    """The consumer group that reads; None (default) is none, and nothing is committed."""
 
 
-class Reading:
-    """One topic, read once; made before the first message is asked for, so that its arguments are checked then."""
+class Wanted(NamedTuple):
+    """What is to be read, checked."""
 
-    def __init__(
-        self, client: ClientInstance, settings: Settings, random: Random, topic: str, options: ReadOptions
-    ) -> None:
-        """Raises SetupError, with the line of the call, for an argument that it does not take."""
-        place = place_of_call()
-        self._idle = _checked(topic, options, place)
-        try:
-            tags = parse_tags(options.get("tags", "*"))
-        except ValueError as error:
-            raise SetupError(place, f"tags={options.get('tags')!r}: {error}") from None
-        self._following = Following(
-            client,
-            settings.consumer,
-            topic,
-            tags,
-            from_first=options.get("start") == "first",
-            max_inflated_bytes=settings.client.max_inflated_bytes,
-            random=random,
-            observe=tell,
-            say=log.warning,
-        )
+    topic: str
+    expression: str
+    tags: frozenset[str]
+    start: Start
+    idle: float | None
+    group: str | None
+    place: str
+    """`file:line` of the call."""
 
-    def start(self) -> None:
-        """Begin to pull."""
-        self._following.start()
+
+class Reading(Protocol):
+    """One topic, read once."""
+
+    async def start(self) -> None:
+        """Begin to pull. Raises what stopped it; then nothing is left running."""
+        ...
 
     async def next(self) -> list[Message]:
-        """Messages as they were pulled, from one queue and in its order; none at the end."""
-        try:
-            async with asyncio.timeout(self._idle):
-                return await self._following.next()
-        except TimeoutError:
-            return []
+        """Messages of one queue, in its order; none at the end."""
+        ...
+
+    def done(self, message: Message) -> None:
+        """The loop is through with this one."""
+        ...
 
     async def stop(self) -> None:
         """Pull no more. May be called again."""
-        await self._following.stop()
+        ...
+
+
+def wanted_of(topic: object, options: Mapping[str, Any], place: str) -> Wanted:
+    """Raises SetupError for an argument that `messages` does not take."""
+    problem = topic_problem(topic) if isinstance(topic, str) else f"give a topic, not {topic!r}"
+    known = ReadOptions.__annotations__
+    for name in options:
+        if name not in known:
+            problem = f"no keyword {name!r}: it takes {', '.join(known)}"
+    problem = problem or _problem(options)
+    if problem is not None:
+        raise SetupError(place, f"messages: {problem}")
+    expression = options.get("tags", "*")
+    try:
+        tags = parse_tags(expression)
+    except ValueError as error:
+        raise SetupError(place, f"messages: {error}") from None
+    start, idle, group = options.get("start", "last"), options.get("idle"), options.get("group")
+    return Wanted(str(topic), expression, tags, start, idle, group, place)
+
+
+def _problem(options: Mapping[str, Any]) -> str | None:
+    tags, start, idle = options.get("tags", "*"), options.get("start", "last"), options.get("idle")
+    group = options.get("group")
+    if not isinstance(tags, str):
+        return f'tags={tags!r}: give tags such as "paid || refunded"'
+    if isinstance(start, datetime) and start.utcoffset() is None:
+        return f"start={start!r} has no time zone: add one, such as tzinfo=datetime.UTC"
+    if not isinstance(start, datetime) and start not in ("first", "last"):
+        return f'start={start!r}: give "first", "last" or an aware datetime'
+    if idle is not None and not (is_number(idle) and 0 < idle < math.inf):
+        return f"idle={idle!r}: give seconds above 0, or None to go on for ever"
+    if group is not None:
+        return group_problem(group) if isinstance(group, str) else f"group={group!r}: give its name"
+    return None
 
 
 def tell(event: Event) -> None:
@@ -81,19 +106,7 @@ def tell(event: Event) -> None:
         log.warning("%s: %s", event.queue, event.reason)
     elif isinstance(event, LoopFailed):
         log.warning("%s: %s", event.loop, event.error)
-
-
-def _checked(topic: object, options: ReadOptions, place: str) -> float | None:
-    problem = topic_problem(topic) if isinstance(topic, str) else f"give a topic, not {topic!r}"
-    if problem is not None:
-        raise SetupError(place, f"messages: {problem}")
-    known = ReadOptions.__annotations__
-    for name in options:
-        if name not in known:
-            raise SetupError(place, f"messages takes no keyword {name!r}: it takes {', '.join(known)}")
-    if options.get("start", "last") not in ("first", "last"):
-        raise SetupError(place, f'start={options.get("start")!r}: give "first" or "last"')
-    idle = options.get("idle")
-    if idle is not None and not (is_number(idle) and 0 < idle < math.inf):
-        raise SetupError(place, f"idle={idle!r}: give seconds above 0, or None to go on for ever")
-    return idle
+    elif isinstance(event, TopicMissing):
+        log.warning("topic %s does not exist yet: waiting for it", event.topic)
+    elif isinstance(event, SubscriptionsDiffer):
+        log.warning("group %s: %s", event.group, event.problem)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar, Unpack
 
 from rocketapp.app.places import place_of_call
@@ -77,14 +77,16 @@ class SyncClient:
 
     def messages(self, topic: str, **options: Unpack[ReadOptions]) -> Iterator[Message]:
         """Every message of a topic as it comes: `for message in client.messages("orders")`. See Client.messages."""
-        batches = self._client.batches(topic, **options)
+        reading = self._run(self._client._read(topic, options, place_of_call()))
         try:
             # The thread is woken once per pulled list, not once per message.
-            while batch := self._run(_next(batches)):
-                yield from batch
+            while batch := self._run(reading.next()):
+                for message in batch:
+                    yield message
+                    self._soon(reading.done, message)
         finally:
             if self._loop is not None:
-                self._run(batches.aclose())
+                self._run(self._client._end(reading))
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
         problem = "write `with SyncClient(...) as client:`" if self._loop is None else None
@@ -95,10 +97,9 @@ class SyncClient:
             raise SetupError(place_of_call(), f"{self!r}: {problem}")
         return self._loop.run(call)
 
-
-async def _next(batches: AsyncGenerator[list[Message], None]) -> list[Message]:
-    """The next messages; none at the end."""
-    return await anext(batches, [])
+    def _soon(self, call: Callable[[Message], None], message: Message) -> None:
+        if self._loop is not None:
+            self._loop.soon(call, message)
 
 
 class _LoopThread:
@@ -124,6 +125,9 @@ class _LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def soon(self, call: Callable[[Message], None], message: Message) -> None:
+        self._loop.call_soon_threadsafe(call, message)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

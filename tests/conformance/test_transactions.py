@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from rocketapp import Client, Message
 from tests.conftest import RunApp
 from tests.peers.clusters import Apache, Cluster
 from tests.peers.java_client import JavaClient
@@ -75,7 +78,7 @@ def test_what_is_committed_is_seen_and_nothing_else(java: JavaClient, run_app: R
 def test_another_process_answers_for_one_that_died(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 4)
     first = run_app(source(group, topic, '["true"]', "None"))
-    first.wait_for_count(1, "left")
+    first.wait_for_count(1, "left", within=CHECKED)
     first.kill()
     second = run_app(source(group, topic, "[]", "True") + CONSUMER.format(topic=topic))
     assert second.wait_for_count(1, within=CHECKED)[0]["text"] == "true"
@@ -87,11 +90,41 @@ def test_a_java_member_answers_for_ours(java: JavaClient, run_app: RunApp, topic
     java.create_topic(topic, 4)
     java.join_transactions(topic, group=group, check="commit")
     app = run_app(source(group, topic, '["true"]', "None"))
-    app.wait_for_count(1, "left")
+    app.wait_for_count(1, "left", within=CHECKED)
     app.kill()
     consumer = java.consume(topic, f"{group}-all", **{"from": "first"})
     wait_until(lambda: consumer.bodies() == ["true"], within=CHECKED, what=lambda: f"committed: {consumer.bodies()}")
     assert java.checked(group) == ["true"]
+
+
+def test_a_script_commits_and_is_asked(cluster: Cluster, java: JavaClient, topic: str, group: str) -> None:
+    java.create_topic(topic, 4)
+    consumer = java.consume(topic, f"{group}-all", **{"from": "first"})
+    client = Client(cluster.name_server, settings={"producer": {"group": group}})
+    asked: asyncio.Queue[str] = asyncio.Queue()
+
+    @client.transaction(topic)
+    async def place(body: str) -> bool:
+        if body == "left":
+            raise LookupError(body)
+        return body == "commit"
+
+    @place.check
+    async def known(message: Message) -> bool | None:
+        asked.put_nowait(message.text())
+        return True
+
+    async def script() -> str:
+        async with client:
+            assert await place("commit") is not None
+            assert await place("rollback") is None
+            with pytest.raises(LookupError):
+                await place("left")
+            async with asyncio.timeout(CHECKED):
+                return await asked.get()
+
+    assert asyncio.run(script()) == "left"
+    wait_until(lambda: sorted(consumer.bodies()) == ["commit", "left"], within=CHECKED, what=consumer.bodies)
 
 
 def test_ours_answers_for_a_java_member(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:

@@ -55,6 +55,7 @@ haListenPort=$((port + 1))
 namesrvAddr=127.0.0.1:$ns
 transactionCheckInterval=3000
 transactionTimeOut=1000
+transactionOpBatchInterval=200
 recallMessageEnable=true
 storePathRootDir=$store
 storePathCommitLog=$store/commitlog

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Generic, Protocol, TypeVar, Unpack
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, TypeVar, Unpack
 
 from rocketapp.app.call.signature import Argument, Kind, UnresolvedError, read_signature
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.places import is_async, name_of_function, place_of_function, takes
+from rocketapp.app.publish.messages import PLAIN
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.errors import SendRefused, SetupError
 from rocketapp.model.names import topic_problem
@@ -23,19 +24,12 @@ C = TypeVar("C", bound=Callable[..., Awaitable[bool | None]])
 class Transaction(Generic[T]):
     """What `@app.transaction` makes of a function. Calling it sends the message and calls the function."""
 
-    __slots__ = ("_check", "_check_place", "_function", "_payloads", "_publishing", "cluster", "name", "place", "topic")
+    __slots__ = ("_check", "_check_place", "_function", "_home", "_prefix", "cluster", "name", "place", "topic")
 
     def __init__(
-        self,
-        topic: str | Topic[T],
-        function: Callable[[T], Awaitable[bool]],
-        *,
-        cluster: str,
-        publishing: Publishing,
-        payloads: Payloads,
-        place: str,
+        self, topic: str | Topic[T], function: Callable[[T], Awaitable[bool]], *, cluster: str, place: str
     ) -> None:
-        """Raises SetupError for a topic or a function that cannot work."""
+        """`join` comes before the first call. Raises SetupError for a topic or a function that cannot work."""
         named: Any = topic.name if isinstance(topic, Topic) else topic
         problem = topic_problem(named) if isinstance(named, str) else f"give a topic, not {named!r}"
         if problem is not None:
@@ -48,7 +42,9 @@ class Transaction(Generic[T]):
         self.place: str = place_of_function(function, place)
         if not takes(function, "payload"):
             raise SetupError(self.place, f"{self.name} takes one argument: what is published")
-        self._function, self._publishing, self._payloads = function, publishing.to(cluster), payloads
+        self._function = function
+        self._prefix = ""
+        self._home: tuple[Publishing, Payloads] | None = None
         self._check: Callable[..., Awaitable[bool | None]] | None = None
         self._check_place = ""
 
@@ -57,7 +53,19 @@ class Transaction(Generic[T]):
 
     @property
     def topic_name(self) -> str:
-        return self.topic.name if isinstance(self.topic, Topic) else self.topic
+        return self.topic.name if isinstance(self.topic, Topic) else self._prefix + self.topic
+
+    def join(self, publishing: Publishing, payloads: Payloads, *, prefix: str = "") -> None:
+        """Belong to what runs it. `prefix`: of the routers between, for a topic that is given by its name.
+
+        Raises SetupError when it belongs to something already: a check could not say whose question it answers.
+        """
+        if self._home is not None:
+            raise SetupError(self.place, f"{self.name} is in an app already: include its router once")
+        self._home, self._prefix = (publishing.to(self.cluster), payloads), prefix
+        problem = topic_problem(self.topic_name)
+        if problem is not None:
+            raise SetupError(self.place, f"transaction: {problem}")
 
     async def __call__(self, payload: T, **options: Unpack[TransactionOptions]) -> SendResult | None:
         """Send the message so that no consumer sees it, call the function, then commit or roll back.
@@ -69,7 +77,10 @@ class Transaction(Generic[T]):
 
         Raises SendRefused and SendUnknown, and does not call the function then.
         """
-        half, transactions, timeout = await self._publishing.begin(self.topic, payload, options)
+        if self._home is None:
+            raise SetupError(self.place, f"{self.name} is in no app yet: include its router")
+        topic = self.topic if isinstance(self.topic, Topic) else self.topic_name
+        half, transactions, timeout = await self._home[0].begin(topic, payload, options)
         if half.status is not SendStatus.OK:
             # As Java does: a crash of the broker may lose it, so nothing else is changed because of it.
             await transactions.end(half, commit=False, timeout=timeout)
@@ -123,11 +134,9 @@ class Transaction(Generic[T]):
         return ask
 
     def _argument(self, check: Callable[..., Any]) -> Argument:
-        place = self._check_place
+        place, payloads = self._check_place, PLAIN if self._home is None else self._home[1]
         try:
-            arguments = read_signature(
-                check, batch=False, place=place, providers=None, payloads=self._payloads, names={}
-            )
+            arguments = read_signature(check, batch=False, place=place, providers=None, payloads=payloads, names={})
         except UnresolvedError as error:
             raise SetupError(place, f"{error}: import or define it at the top of the module") from error
         if len(arguments) != 1 or arguments[0].kind not in (Kind.MESSAGE, Kind.PAYLOAD) or arguments[0].by_name:
@@ -135,10 +144,14 @@ class Transaction(Generic[T]):
         return arguments[0]
 
 
-class LocalPart(Protocol):
-    """Makes a function the local part of a transaction; its one argument is what is published."""
-
-    def __call__(self, function: Callable[[T], Awaitable[bool]], /) -> Transaction[T]: ...
+def refuse_twice(transaction: Transaction[Any], others: Iterable[Transaction[Any]]) -> None:
+    """Raises SetupError when one of the others has the same topic: a broker that asks names the topic alone."""
+    for other in others:
+        if (other.topic_name, other.cluster) == (transaction.topic_name, transaction.cluster):
+            raise SetupError(
+                transaction.place,
+                f"topic {transaction.topic_name!r} has a transaction at {other.place} already: use that one",
+            )
 
 
 def _checked(said: Any, who: str, *, may_be_none: bool = True) -> bool | None:

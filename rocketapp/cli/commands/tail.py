@@ -72,7 +72,7 @@ async def _follow(
             settings.consumer,
             topic,
             tags,
-            from_first=begin == "first",
+            start="first" if begin == "first" else "last",
             max_inflated_bytes=settings.client.max_inflated_bytes,
             random=Random(),
             observe=_tell,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -44,6 +45,60 @@ async def test_reading_ends_when_nothing_comes_and_disturbs_nothing(broker: str)
             bodies = [one.text() async for one in client.messages("script-b", start="first", tags="even", idle=1.0)]
             assert sorted(bodies, key=int) == [str(number) for number in range(100)]
     assert len(asyncio.all_tasks()) == 1
+
+
+async def test_reading_begins_at_a_time(broker: str) -> None:
+    async with Client(broker, settings=QUICK) as client:
+        await client.publish_many("script-k", ["a", "b"])
+        hour, now = timedelta(hours=1), datetime.now(UTC)
+        for start, expected in ((now - hour, ["a", "b"]), (now + hour, [])):
+            found = [one.text() async for one in client.messages("script-k", start=start, idle=1.0)]
+            assert sorted(found) == expected
+
+
+async def test_a_group_goes_on_at_the_message_at_which_a_loop_was_left(broker: str) -> None:
+    async with Client(broker, settings=QUICK) as client:
+        for number in range(5):
+            await client.publish("script-l", str(number), order_key="k")
+    found: list[list[str]] = []
+    for most in (3, 9, 9):
+        async with Client(broker, settings=QUICK) as client:
+            found.append([])
+            async for message in client.messages("script-l", group="script-readers", start="first", idle=2.0):
+                found[-1].append(message.text())
+                if len(found[-1]) == most:
+                    break
+    assert found == [["0", "1", "2"], ["2", "3", "4"], []]
+
+
+async def test_a_client_is_in_a_group_once(broker: str) -> None:
+    async with Client(broker, settings=QUICK) as client:
+        await client.publish("script-m", b"1")
+        async for _ in client.messages("script-m", group="script-once", start="first"):
+            with pytest.raises(SetupError, match="in group script-once already: make another one"):
+                async for _ in client.messages("script-m", group="script-once"):
+                    raise AssertionError("it was read")
+            break
+
+
+async def test_transactions_of_a_client_are_declared_before_it_is_entered(broker: str) -> None:
+    async def place(order: str) -> bool:
+        return True
+
+    with pytest.raises(SetupError, match="give the client its own"):
+        Client(broker).transaction("script-n")(place)
+    client = Client(broker, settings={"producer": {"group": "script-owner"}})
+    made = client.transaction("script-n")(place)
+    with pytest.raises(SetupError, match="has no check"):
+        await client.__aenter__()
+    made.check(lone_check)
+    async with client:
+        with pytest.raises(SetupError, match="before `async with`"):
+            client.transaction("script-o")(place)
+
+
+async def lone_check(message: Message) -> bool | None:
+    return None
 
 
 async def test_a_request_that_is_not_answered_ends_in_time(broker: str) -> None:
@@ -100,10 +155,13 @@ async def test_a_cluster_that_is_away_is_told_at_once_and_leaves_nothing() -> No
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"start": "now"}, 'give "first" or "last"'),
+        ({"start": "now"}, 'give "first", "last" or an aware datetime'),
+        ({"start": datetime(2026, 1, 1)}, "no time zone"),
+        ({"group": 5}, "give its name"),
+        ({"group": "two words"}, "only letters"),
         ({"idle": 0}, "give seconds above 0"),
         ({"tags": "||"}, "tags"),
-        ({"from": "first"}, "takes no keyword 'from'"),
+        ({"from": "first"}, "no keyword 'from': it takes tags, start"),
     ],
 )
 async def test_reading_says_what_it_takes(broker: str, options: dict[str, object], text: str) -> None:
@@ -132,6 +190,9 @@ def test_plain_code_publishes_and_reads(broker: str) -> None:
         assert sorted(one.body for one in found) == [b"1", b"2", b"3", b"4"]
         assert sent.message_id in {one.message_id for one in found}
         assert list(client.messages("script-h", start="first", idle=0.5, tags="none")) == []
+        of_group = client.messages("script-h", start="first", idle=2.0, group="script-plain")
+        assert sorted(one.body for one in of_group) == [b"1", b"2", b"3", b"4"]
+        assert list(client.messages("script-h", start="first", idle=1.0, group="script-plain")) == []
 
 
 def test_errors_of_plain_code_are_the_same(broker: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rocketapp import Message, RocketApp, SendRefused, SendResult, SetupError
+from rocketapp import Message, RocketApp, Router, SendRefused, SendResult, SetupError
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.publish.publishing import Publishing
@@ -55,8 +55,9 @@ class Written(NotRunning):
 
 
 def transaction(written: Written, function: Callable[[Any], Awaitable[bool]]) -> Transaction[Any]:
-    publishing = Publishing(lambda: written)
-    return Transaction("orders", function, cluster="", publishing=publishing, payloads=Payloads(), place="here:1")
+    made = Transaction("orders", function, cluster="", place="here:1")
+    made.join(Publishing(lambda: written), Payloads())
+    return made
 
 
 @pytest.mark.parametrize(("said", "end"), [(True, "commit"), (False, "rollback")])
@@ -191,6 +192,25 @@ async def test_an_app_does_not_start_with_a_transaction_that_cannot_be_asked_abo
             raise AssertionError("it started")
 
 
+async def test_a_router_brings_its_transactions_with_its_prefix() -> None:
+    outer, inner = Router(prefix="shop-"), Router(prefix="new-")
+    outer.include(inner)
+
+    @inner.transaction("orders")
+    async def place(order: Order) -> bool:
+        return True
+
+    with pytest.raises(SetupError, match="is in no app yet"):
+        await place(Order("7"))
+    app = RocketApp("shop")
+    app.include(outer)
+    assert place.topic_name == "shop-new-orders"
+    with pytest.raises(SetupError, match=r"place has no check"):
+        app._check_complete()
+    with pytest.raises(SetupError, match="is in an app already"):
+        RocketApp("other").include(outer)
+
+
 async def two(order: Order, message: Message) -> bool | None:
     return None
 
@@ -199,8 +219,7 @@ def test_a_check_takes_one_argument() -> None:
     async def place(order: Order) -> bool:
         return True
 
-    publishing = Publishing(NotRunning)
-    made = Transaction("orders", place, cluster="", publishing=publishing, payloads=Payloads(), place="here:1")
+    made = Transaction("orders", place, cluster="", place="here:1")
     made.check(two)
     with pytest.raises(SetupError, match="takes one argument"):
         made.ask()
