@@ -139,7 +139,7 @@ class KeysRefused(BrokerError):  # noqa: N818 - a refusal, beside those of messa
     """A server does not know our access keys, or takes our signature for wrong. What was asked was not done."""
 
     def __str__(self) -> str:
-        return f"{super().__str__()}: check client.access_key and client.secret_key"
+        return f"{super().__str__().rstrip('.')}: check client.access_key and client.secret_key"
 
 
 class NoRouteError(RocketAppError):

@@ -16,7 +16,7 @@ from rocketapp.transport.connection import Prepare, Restore
 from rocketapp.transport.tls import Tls, make_tls
 from rocketapp.wire.command import Command
 from rocketapp.wire.namespace import Namespace
-from rocketapp.wire.signing import signed
+from rocketapp.wire.signing import Keys
 
 _ONLY_WITH_TLS = ("ca_file", "tls_server_name", "cert_file", "key_file", "key_password")
 
@@ -53,10 +53,10 @@ def signer_of(config: ClientConfig) -> Prepare | None:
         missing, given = ("access_key", "secret_key") if not access_key else ("secret_key", "access_key")
         raise ConfigError(f"client.{missing}", f"is empty, and client.{given} is set: set both or none")
 
+    keys = Keys(access_key, secret_key, token)
+
     def sign(command: Command) -> None:
-        command.fields = signed(
-            command.fields, command.body, access_key=access_key, secret_key=secret_key, security_token=token
-        )
+        command.fields = keys.sign(command.fields, command.body)
 
     return sign
 

@@ -15,15 +15,31 @@ SECRET_FIELDS = frozenset((SECURITY_TOKEN, SIGNATURE))
 """Fields that are not shown to people."""
 
 
+class Keys:
+    """Signs requests in one name."""
+
+    __slots__ = ("_access_key", "_begun", "_security_token")
+
+    def __init__(self, access_key: str, secret_key: str, security_token: str = "") -> None:
+        self._access_key, self._security_token = access_key, security_token
+        # Begun once: a copy of it costs half of a new one, where other work has taken the caches of the processor.
+        self._begun = hmac.new(secret_key.encode(), digestmod="sha1")
+
+    def sign(self, fields: Mapping[str, str] | None, body: bytes) -> dict[str, str]:
+        """The fields with access key and signature. An empty token is left out."""
+        whole = {**(fields or {}), ACCESS_KEY: self._access_key}
+        whole.pop(SIGNATURE, None)
+        if self._security_token:
+            whole[SECURITY_TOKEN] = self._security_token
+        mac = self._begun.copy()
+        mac.update("".join([whole[name] for name in sorted(whole)]).encode())
+        mac.update(body)
+        whole[SIGNATURE] = base64.b64encode(mac.digest()).decode()
+        return whole
+
+
 def signed(
     fields: Mapping[str, str] | None, body: bytes, *, access_key: str, secret_key: str, security_token: str = ""
 ) -> dict[str, str]:
-    """The fields with access key and signature. An empty token is left out."""
-    whole = {**(fields or {}), ACCESS_KEY: access_key}
-    whole.pop(SIGNATURE, None)
-    if security_token:
-        whole[SECURITY_TOKEN] = security_token
-    text = "".join(whole[name] for name in sorted(whole)).encode()
-    digest = hmac.digest(secret_key.encode(), text + body, "sha1")
-    whole[SIGNATURE] = base64.b64encode(digest).decode()
-    return whole
+    """The fields of a single request, as `Keys` signs them."""
+    return Keys(access_key, secret_key, security_token).sign(fields, body)

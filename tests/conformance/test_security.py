@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -50,17 +51,29 @@ async def take(message: Message) -> None:
 
 
 @pytest.fixture(scope="module")
-def secured(backdrop: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    cluster = Secured(tmp_path_factory.mktemp("secured"))
-    yield cluster
-    cluster.stop()
+def starting(
+    backdrop: object, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Future[Secured], Future[Old]]]:
+    """Both clusters, started side by side: the second is ready when the first is done with."""
+    with ThreadPoolExecutor(2) as both:
+        started = (
+            both.submit(Secured, tmp_path_factory.mktemp("secured")),
+            both.submit(Old, tmp_path_factory.mktemp("old")),
+        )
+        yield started
+    for one in started:
+        if one.exception() is None:
+            one.result().stop()
 
 
 @pytest.fixture(scope="module")
-def old(backdrop: object, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Old]:
-    cluster = Old(tmp_path_factory.mktemp("old"))
-    yield cluster
-    cluster.stop()
+def secured(starting: tuple[Future[Secured], Future[Old]]) -> Secured:
+    return starting[0].result(300)
+
+
+@pytest.fixture(scope="module")
+def old(starting: tuple[Future[Secured], Future[Old]]) -> Old:
+    return starting[1].result(300)
 
 
 def check_job(
@@ -85,9 +98,21 @@ def check_job(
     assert (counts.handled, counts.retried, counts.dead_lettered) == (79, 1, 1)
     for name, value in environment.items():
         patch.setenv(name, value)
-    dead = Commands(name_server).json("dlq", "list", group)
-    assert [one["reason"].endswith("not wanted") for one in dead] == [True]
+    check_commands(Commands(name_server), group, topic, directory)
     return app
+
+
+def check_commands(commands: Commands, group: str, topic: str, directory: Path) -> None:
+    """What operators ask and change after that job."""
+    assert commands.json("topic", "show", topic)["messages"] == 40
+    shown = commands.json("group", "show", group)
+    assert (shown["lag"], shown["members"]) == (0, [])
+    assert len(commands.json("message", "--key", "3", "--topic", f"{topic}-orderly")) == 10
+    dead = commands.json("dlq", "list", group)
+    assert [one["reason"].endswith("not wanted") for one in dead] == [True]
+    commands.run("dlq", "replay", group, "--state", str(directory / "replay"))
+    commands.run("offset", "reset", group, topic, "--to", "first")
+    assert {one["committed_offset"] for one in commands.json("offset", "show", group, "--topic", topic)} == {0}
 
 
 def run_to_its_end(name_server: str, directory: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -97,7 +122,7 @@ def run_to_its_end(name_server: str, directory: Path, environment: dict[str, str
         'from rocketapp import RocketApp\n\napp = RocketApp("refused")\n\n\n'
         '@app.subscribe("open-topic")\nasync def take(body: bytes) -> None: ...\n'
     )
-    command = toolchain.rocketapp_command("run", "app:app", "--name-server", name_server, "--connect-timeout", "2")
+    command = toolchain.rocketapp_command("run", "app:app", "--name-server", name_server, "--connect-timeout", "1")
     return subprocess.run(
         ["env", *(f"{name}={value}" for name, value in environment.items()), *command],
         cwd=directory,
@@ -119,31 +144,32 @@ def test_an_app_with_tls_and_keys_does_its_whole_job_and_its_secret_is_in_no_out
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(
-    ("access_key", "secret_key"), [(ADMIN, "another-secret"), ("stranger", "any-secret-4")], ids=["secret", "user"]
-)
-def test_keys_that_the_cluster_does_not_know_end_the_start_with_one_line(
-    secured: Secured, tmp_path: Path, access_key: str, secret_key: str
+def test_keys_that_the_cluster_does_not_know_end_apps_and_commands_with_one_line(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environment = secured.environment(access_key, secret_key)
-    ended = run_to_its_end(secured.apache.name_server, tmp_path, environment)
+    ended = run_to_its_end(secured.apache.name_server, tmp_path, secured.environment(ADMIN, "another-secret"))
     assert ended.returncode == 2, ended.stderr
-    last = ended.stderr.splitlines()[-1]
-    assert "client.access_key: the cluster refuses the keys" in last
-    assert secret_key not in ended.stdout + ended.stderr
+    assert "client.access_key: the cluster refuses the keys" in ended.stderr.splitlines()[-1]
+    assert "another-secret" not in ended.stdout + ended.stderr
+    for name, value in secured.environment("stranger", "any-secret-4").items():
+        monkeypatch.setenv(name, value)
+    refused = Commands(secured.apache.name_server).run("topic", "create", "open-topic", code=2)
+    assert "User:stranger is not found" in refused.err
+    assert len(refused.err.splitlines()) == 1
+    assert "any-secret-4" not in refused.err
 
 
 @pytest.mark.timeout(180)
 def test_a_client_that_speaks_plain_or_trusts_another_authority_is_told_what_to_set(
-    secured: Secured, tmp_path: Path
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = run_to_its_end(secured.apache.name_server, tmp_path, {"ROCKETAPP_CLIENT__TLS": "false"})
     assert plain.returncode == 2
     assert "does it want TLS (client.tls, client.cert_file)?" in plain.stderr.splitlines()[-1]
-    system = {**secured.environment(), "ROCKETAPP_CLIENT__CA_FILE": ""}
-    strange = run_to_its_end(secured.apache.name_server, tmp_path, system)
-    assert strange.returncode == 2
-    assert "set client.ca_file to the authority that issued it" in strange.stderr.splitlines()[-1]
+    for name, value in {**secured.environment(), "ROCKETAPP_CLIENT__CA_FILE": ""}.items():
+        monkeypatch.setenv(name, value)
+    strange = Commands(secured.apache.name_server).run("topic", "list", code=2)
+    assert "set client.ca_file to the authority that issued it" in strange.err.splitlines()[-1]
 
 
 @pytest.mark.timeout(180)
