@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rocketapp.client.calls.ask import ask, ask_unless
+from rocketapp.errors import BrokerError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -17,6 +18,7 @@ from rocketapp.wire.requests.admin import (
     decode_group_list,
     decode_groups,
     decode_topic_config,
+    decode_topic_configs,
 )
 from rocketapp.wire.requests.reset_offset import ResetOffsetRequest, decode_reset
 from rocketapp.wire.requests.running_info import RunningInfo
@@ -32,7 +34,14 @@ from rocketapp.wire.requests.statistics import (
 async def topic_config(connection: Connection, topic: str, timeout: float) -> TopicConfig | None:
     """How this broker keeps the topic; None when it does not have it."""
     command = Command(RequestCode.GET_TOPIC_CONFIG, TopicRequest(topic).to_fields())
-    response = await ask_unless(ResponseCode.TOPIC_NOT_EXIST, connection, command, timeout)
+    try:
+        response = await ask_unless(ResponseCode.TOPIC_NOT_EXIST, connection, command, timeout)
+    except BrokerError as error:
+        if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+        # RocketMQ 4.x tells all its topics at once.
+        told = await ask(connection, Command(RequestCode.GET_ALL_TOPIC_CONFIG), timeout)
+        return decode_topic_configs(told.body).get(topic)
     return None if response is None else decode_topic_config(response.body)
 
 

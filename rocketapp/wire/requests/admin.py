@@ -1,6 +1,6 @@
 """Requests of Apache's admin tool about topics and groups.
 
-Codes: UPDATE_AND_CREATE_TOPIC 17, GET_TOPIC_CONFIG 351, DELETE_TOPIC_IN_BROKER 215,
+Codes: UPDATE_AND_CREATE_TOPIC 17, GET_ALL_TOPIC_CONFIG 21, GET_TOPIC_CONFIG 351, DELETE_TOPIC_IN_BROKER 215,
 GET_BROKER_CONFIG 26, GET_BROKER_RUNTIME_INFO 28, GET_ALL_SUBSCRIPTIONGROUP_CONFIG 201,
 QUERY_TOPIC_CONSUME_BY_WHO 300, and the headers of the questions whose answers are in
 `statistics`: GET_TOPIC_STATS_INFO 202,
@@ -99,6 +99,15 @@ def decode_topic_config(body: bytes) -> TopicConfig:
         return TopicConfig.from_json(lenient_json.loads(body))
     except ValueError as error:
         raise ProtocolError(f"topic configuration: {error}") from None
+
+
+def decode_topic_configs(body: bytes) -> dict[str, TopicConfig]:
+    """Read the answer to 21 (Java: TopicConfigSerializeWrapper), by name; raises ProtocolError."""
+    try:
+        table = lenient_json.loads(body).get("topicConfigTable") or {}
+        return {name: TopicConfig.from_json(members) for name, members in table.items()}
+    except (AttributeError, ValueError) as error:
+        raise ProtocolError(f"topic configurations: {error}") from None
 
 
 class UpdateTopicRequest(NamedTuple):

@@ -186,3 +186,24 @@ async def test_what_is_not_there_is_an_answer(
     assert await call(connection) == answer
     server.answers[code] = refuse(16)
     assert isinstance(await outcome(call(connection)), BrokerError)
+
+
+@pytest.mark.parametrize(("name", "found"), [("t", TopicConfig("t", 3, 3)), ("absent", None)])
+@in_virtual_time
+async def test_a_broker_that_tells_all_its_topics_at_once_is_asked_for_one(
+    name: str, found: TopicConfig | None
+) -> None:
+    server, connection = await conversation()
+    server.answers[RequestCode.GET_TOPIC_CONFIG] = refuse(3, "request type 351 not supported")
+    body = b'{"dataVersion":{},"topicConfigTable":{"t":{"topicName":"t","readQueueNums":3,"writeQueueNums":3}}}'
+    server.answers[RequestCode.GET_ALL_TOPIC_CONFIG] = lambda one: Command.response(one, 0, body=body)
+    assert await admin.topic_config(connection, name, 1.0) == found
+
+
+@in_virtual_time
+async def test_topics_of_a_broker_that_are_no_table_are_an_error() -> None:
+    server, connection = await conversation()
+    server.answers[RequestCode.GET_TOPIC_CONFIG] = refuse(3)
+    for body in (b"[]", b'{"topicConfigTable":{"t":{}}}', b""):
+        server.answers[RequestCode.GET_ALL_TOPIC_CONFIG] = lambda one, body=body: Command.response(one, 0, body=body)
+        assert isinstance(await outcome(admin.topic_config(connection, "t", 1.0)), ProtocolError)
