@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from rocketapp.client.calls.ask import ask_unless
+from rocketapp.errors import KeysRefused
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.requests.messages import QueryRequest, ViewRequest
+from rocketapp.wire.requests.messages import UNIQUE, QueryRequest, ViewRequest
 
 
 async def view(connection: Connection, physical_offset: int, timeout: float, *, topic: str = "") -> bytes | None:
@@ -21,6 +22,16 @@ async def view(connection: Connection, physical_offset: int, timeout: float, *, 
 
 async def query(connection: Connection, request: QueryRequest, timeout: float) -> bytes:
     """The records that the broker's index has for a key; empty when it has none. Other keys may share its hash."""
-    command = Command(RequestCode.QUERY_MESSAGE, request.to_fields())
-    response = await ask_unless(ResponseCode.QUERY_NOT_FOUND, connection, command, timeout)
+    fields = request.to_fields()
+    try:
+        response = await _query(connection, fields, timeout)
+    except KeysRefused:
+        # RocketMQ 4.x checks the signature without this field. Its index knows unique ids as keys.
+        del fields[UNIQUE]
+        response = await _query(connection, fields, timeout)
     return b"" if response is None else response.body
+
+
+async def _query(connection: Connection, fields: dict[str, str], timeout: float) -> Command | None:
+    command = Command(RequestCode.QUERY_MESSAGE, fields)
+    return await ask_unless(ResponseCode.QUERY_NOT_FOUND, connection, command, timeout)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rocketapp.client.calls import admin, clients, locks, messages, offsets, pull, routes, send_back
-from rocketapp.errors import BrokerError, ProtocolError
+from rocketapp.errors import BrokerError, KeysRefused, ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
@@ -207,3 +207,20 @@ async def test_topics_of_a_broker_that_are_no_table_are_an_error() -> None:
     for body in (b"[]", b'{"topicConfigTable":{"t":{}}}', b""):
         server.answers[RequestCode.GET_ALL_TOPIC_CONFIG] = lambda one, body=body: Command.response(one, 0, body=body)
         assert isinstance(await outcome(admin.topic_config(connection, "t", 1.0)), ProtocolError)
+
+
+@pytest.mark.parametrize("unique", [False, True])
+@in_virtual_time
+async def test_a_broker_that_signs_a_lookup_without_one_field_is_asked_without_it(unique: bool) -> None:
+    server, connection = await conversation()
+    wrong = refuse(1, "org.apache.rocketmq.acl.common.AclException: Check signature failed for accessKey=AK")
+
+    def answer(asked: Command) -> Command:
+        return (
+            wrong(asked) if "_UNIQUE_KEY_QUERY" in (asked.fields or {}) else Command.response(asked, 0, body=b"found")
+        )
+
+    server.answers[RequestCode.QUERY_MESSAGE] = answer
+    assert await messages.query(connection, QueryRequest("t", "k", unique=unique), 1.0) == b"found"
+    server.answers[RequestCode.QUERY_MESSAGE] = wrong
+    assert isinstance(await outcome(messages.query(connection, QueryRequest("t", "k"), 1.0)), KeysRefused)
