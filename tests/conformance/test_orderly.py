@@ -122,3 +122,43 @@ def test_a_clean_stop_hands_the_queues_over_within_two_seconds(
     taken = first.texts() + second.texts()
     assert sorted(taken) == sorted([f"a{n}" for n in range(8)] + [f"b{n}" for n in range(8)])
     second.stop()
+
+
+BY_HAND = """
+app = RocketApp("{group}")
+rolled_back = []
+
+@app.subscribe("{topic}", start="first", orderly=True, retries=6, commit="manual")
+async def take(message: Message, context: Context) -> None:
+    note("start", message)
+    if message.text() == "6":
+        raise Retry(after=0.2)
+    if message.text() == "2" and not rolled_back and message.attempt == 1:
+        rolled_back.append(message)
+        context.rollback(after=0.1)
+    elif message.text() in ("3", "7"):
+        context.commit()
+"""
+
+
+def test_commits_by_hand_and_attempts_that_the_next_member_counts_on(
+    java: JavaClient, run_app: RunApp, topic: str, group: str
+) -> None:
+    java.create_topic(topic, 1)
+    java.send(topic, *(str(n) for n in range(8)))
+    source = "from rocketapp import Context\n" + BY_HAND.replace("{group}", group).replace("{topic}", topic)
+    first = run_app(source)
+    first.wait_for(lambda: first.texts("start").count("6") >= 3, within=30, what="three attempts")
+    first.stop()
+    assert [text for text in first.texts("start") if text != "6"] == ["0", "1", "2", "0", "1", "2", "3", "4", "5"]
+    offsets = java.offsets(topic, group)
+    assert {queue: line["committed"] for queue, line in offsets.items()} == {0: 4}
+    second = run_app(source)
+    second.wait_for(lambda: "7" in second.texts("start"), within=30, what="the last message")
+    counts = second.stop()
+    attempts = [event["attempt"] for app in (first, second) for event in app.events("start", text="6")]
+    assert attempts == list(range(1, 8))
+    assert second.texts("start")[:2] == ["4", "5"]
+    assert texts(java.dead_letters(group)) == ["6"]
+    assert (counts.handled, counts.dead_lettered) == (3, 1)
+    assert java.lag(topic, group) == 0
