@@ -170,6 +170,20 @@ async def test_an_offset_that_the_broker_refuses_is_corrected() -> None:
 
 
 @in_virtual_time
+async def test_a_member_that_an_operator_moves_goes_on_there() -> None:
+    cluster, seen = await started(queues=1), Seen()
+    (queue,) = cluster.create("topic", 1)
+    member = await cluster.member(broadcast(seen)).start()
+    await eventually(lambda: len(seen) == 10)
+    member.consumer.move({queue: 7})
+    await eventually(lambda: len(seen) == 13)
+    assert await member.stop()
+    assert seen[10:] == [b"7", b"8", b"9"]
+    assert await member.consumer._group.store.committed(queue) == 10
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_with_several_workers_none_waits_for_the_others() -> None:
     cluster, seen = await started(), Seen()
     member = await cluster.member(broadcast(seen), expected_members=4).start()
