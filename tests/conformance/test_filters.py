@@ -26,7 +26,7 @@ def _sql_app(topic: str, group: str, sql: str, options: str = "") -> str:
 
 
 @on_apache
-@pytest.mark.parametrize("options", ["", ", broadcast=True"], ids=["shared", "broadcast"])
+@pytest.mark.parametrize("options", ["", ", broadcast=True", ', mode="pop"'], ids=["shared", "broadcast", "popped"])
 def test_the_broker_hands_out_what_the_sql_filter_takes(
     java: JavaClient, run_app: RunApp, topic: str, group: str, options: str
 ) -> None:
