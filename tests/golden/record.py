@@ -47,6 +47,11 @@ KINDS = {
     320: "send_batch",
     325: "send_reply",
     326: "push_reply",
+    400: "pop_assignment",
+    401: "pop_mode",
+    200050: "pop",
+    200051: "pop_ack",
+    200053: "pop_change",
 }
 
 
@@ -165,7 +170,18 @@ def _converse(java: JavaClient) -> None:
     java.transaction("GoldenTopic", "asked about", group="golden_producer", local="unknown", check="rollback")
     wait_until(lambda: java.checked("golden_producer"), within=60, what="the broker asks how the transaction ended")
     java.offsets("GoldenTopic", "golden_concurrent")
+    _pop(java)
     java.stop_consumers()
+
+
+def _pop(java: JavaClient) -> None:
+    """A group for which brokers hand out messages: one fails first."""
+    java.admin("updateSubGroup", "-c", "DefaultCluster", "-g", "golden_popper")
+    java.admin(
+        "setConsumeMode", "-c", "DefaultCluster", "-t", "GoldenTopic", "-g", "golden_popper", "-m", "POP", "-q", "0"
+    )
+    popper = java.consume("GoldenTopic", "golden_popper", tags="TagA || TagC", server_rebalance=True, fail_first=1)
+    wait_until(lambda: len(popper.bodies()) >= 2, within=90, what="the popping consumer sees its retries")
 
 
 def _converse_in_binary(java: JavaClient) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.popped import Handle
 from rocketapp.wire import batch, lenient_json, properties
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.java import tags_code
@@ -16,9 +17,11 @@ from rocketapp.wire.layout import decode_record, encode_record
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.record import decode_records
 from rocketapp.wire.requests import (
+    assignment,
     clients,
     locks,
     offsets,
+    pop,
     pull,
     replies,
     routes,
@@ -49,6 +52,11 @@ def test_codes_have_the_names_that_they_had_on_the_wire() -> None:
         "group_changed": RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
         "lock": RequestCode.LOCK_BATCH_MQ,
         "unlock": RequestCode.UNLOCK_BATCH_MQ,
+        "pop_assignment": RequestCode.QUERY_ASSIGNMENT,
+        "pop_mode": RequestCode.SET_MESSAGE_REQUEST_MODE,
+        "pop": RequestCode.POP_MESSAGE,
+        "pop_ack": RequestCode.ACK_MESSAGE,
+        "pop_change": RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
         "route": RequestCode.GET_ROUTEINFO_BY_TOPIC,
         "cluster_info": RequestCode.GET_BROKER_CLUSTER_INFO,
         "topic_stats": RequestCode.GET_TOPIC_STATS_INFO,
@@ -84,6 +92,9 @@ HEADERS: list[tuple[str, Callable[[Any], Any]]] = [
     ("check_transaction", transactions.CheckTransaction.from_fields),
     ("send_reply", send.SendRequest.from_fields),
     ("push_reply", replies.PushReply.from_fields),
+    ("pop", pop.PopRequest.from_fields),
+    ("pop_ack", pop.AckRequest.from_fields),
+    ("pop_change", pop.AckRequest.from_fields),
     ("route", routes.RouteRequest.from_fields),
 ]
 
@@ -284,3 +295,51 @@ def test_a_reply_says_which_request_it_answers() -> None:
     assert sent.topic == replies.reply_topic("DefaultCluster")
     assert carried.keys() >= {"CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "MSG_TYPE"}
     assert {name: reply.properties[name] for name in carried} == carried
+
+
+def test_a_broker_is_told_that_a_group_pops_and_shares_out_one_queue_for_all() -> None:
+    assert json.loads(request("pop_mode").body) == json.loads(
+        assignment.encode_mode(TOPIC, "golden_popper", assignment.POP, 0)
+    )
+    question = request("pop_assignment").body
+    asked = assignment.AssignmentQuestion.decode(question)
+    assert json.loads(asked.encode()) == json.loads(question)
+    assert asked.group == "golden_popper"
+    everything = MessageQueue(asked.topic, BROKER, assignment.ALL_QUEUES)
+    assigned = assignment.decode_assigned(response("pop_assignment").body)
+    assert assigned is not None
+    assert {each.mode for each in assigned} <= {assignment.POP, assignment.PULL}
+    assert asked.topic != TOPIC or assigned == [assignment.Assigned(everything, assignment.POP)]
+
+
+def test_popped_messages_have_the_handles_that_java_makes_of_them() -> None:
+    answer = pop.PopResponse.from_fields(response("pop").fields)
+    assert answer.to_fields() == {
+        key: value for key, value in (response("pop").fields or {}).items() if key in answer.to_fields()
+    }
+    messages = decode_records(response("pop").body, MessageQueue(TOPIC, BROKER, assignment.ALL_QUEUES))
+    handles = [
+        Handle(
+            answer.starts[0, one.queue_id],
+            answer.popped_ms,
+            answer.invisible_ms,
+            answer.revive_queue,
+            pop.OF_TOPIC,
+            BROKER,
+            one.queue_id,
+            one.offset,
+        )
+        for one in messages
+    ]
+    assert [one.offset for one in messages if one.queue_id == messages[0].queue_id] == list(
+        answer.offsets[0, messages[0].queue_id]
+    )
+    changed = pop.AckRequest.from_fields(request("pop_change").fields)
+    assert changed.invisible_ms == 10_000, "after the first failure"
+    assert pop.encode_handle(changed.handle) in {pop.encode_handle(one) for one in handles}
+    new = pop.renewed(changed.handle, response("pop_change").fields)
+    assert (new.start, new.offset, new.invisible_ms) == (changed.handle.offset, changed.handle.offset, 10_000)
+    acked = pop.AckRequest.from_fields(request("pop_ack").fields)
+    # What is acknowledged came from the retry topic that the broker keeps for group and topic.
+    assert acked.topic == pop.pop_retry_topic("golden_popper", TOPIC, acked.handle.kind)
+    assert acked.handle.kind == pop.OF_RETRY

@@ -29,7 +29,7 @@ def hand_outs(
     for message in messages:
         number = message.queue_id
         message.queue = queues.get(number) or queues.setdefault(number, queue._replace(queue_id=number))
-        own = handle_in(message.raw_properties) if retries and message.reconsume_times else None
+        own = handle_in(message.raw_properties) if retries else None
         if own is not None:
             message.offset = own.offset
             key = own.kind, own.queue_id, own.start, own.popped_ms
@@ -49,8 +49,9 @@ def hand_outs(
 
 
 def _kind_of(message: Message, answer: PopResponse, retries: Sequence[tuple[int, int]]) -> int:
-    """A message of a retry topic has been handed out before; brokers that say so in the message need no guess."""
-    if message.reconsume_times:
+    """Of brokers that do not say so in the message: one of a retry topic counts its attempts, or has no other place."""
+    of_topic = answer.offsets.get((OF_TOPIC, message.queue_id), ())
+    if message.reconsume_times or message.offset not in of_topic:
         for kind, queue_id in retries:
             if queue_id == message.queue_id and message.offset in answer.offsets.get((kind, queue_id), ()):
                 return kind

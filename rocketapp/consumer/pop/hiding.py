@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from rocketapp.client.calls import pop
 from rocketapp.consumer.group.brokers import Brokers
@@ -41,6 +42,8 @@ class _Change:
     is_last: bool
     """The message leaves: it comes again by itself. Otherwise it stays in hand."""
     settled: Settled | None = None
+    is_untouched: bool = False
+    """It was not started: coming again is no further attempt."""
 
 
 class Hiding:
@@ -82,27 +85,35 @@ class Hiding:
     def give_back(self, messages: Iterable[Message]) -> None:
         """Hide these no longer: they were not started."""
         for message in messages:
-            self._begin(message, 0.0, is_last=True)
+            self._begin(message, 0.0, is_last=True, is_untouched=True)
 
     def end(self) -> None:
         """The queue is given up: what cannot be changed at once is left to come again when its time is over."""
         self._is_ending = True
 
-    def _begin(self, message: Message, seconds: float, *, is_last: bool, settled: Settled | None = None) -> None:
+    def _begin(
+        self,
+        message: Message,
+        seconds: float,
+        *,
+        is_last: bool,
+        settled: Settled | None = None,
+        is_untouched: bool = False,
+    ) -> None:
         hand_out = self._queue.begin_change(message)
         if hand_out is None:
             if is_last:
                 # It is being hidden anew: the time that is asked for last counts.
-                self._loop.call_later(_AGAIN / 4, self._later, message, seconds, settled)
+                self._loop.call_later(_AGAIN / 4, partial(self._later, message, seconds, settled, is_untouched))
             return
-        self._changes.append(_Change(message, hand_out, seconds, is_last, settled))
+        self._changes.append(_Change(message, hand_out, seconds, is_last, settled, is_untouched))
         if self._running < _WIDTH:
             self._running += 1
             self._tasks.start(self._run(), f"hide messages of {self._about}")
 
-    def _later(self, message: Message, seconds: float, settled: Settled | None) -> None:
+    def _later(self, message: Message, seconds: float, settled: Settled | None, is_untouched: bool) -> None:
         if self._queue.has(message):
-            self._begin(message, seconds, is_last=True, settled=settled)
+            self._begin(message, seconds, is_last=True, settled=settled, is_untouched=is_untouched)
 
     async def _run(self) -> None:
         try:
@@ -134,7 +145,7 @@ class Hiding:
     async def _ask(self, change: _Change) -> Handle:
         handle = change.hand_out.handle
         topic = pop_retry_topic(self._group, self._about.topic, handle.kind)
-        request = AckRequest(self._group, topic, handle, round(change.seconds * 1000))
+        request = AckRequest(self._group, topic, handle, round(change.seconds * 1000), change.is_untouched)
         connection = await self._brokers.connection(self._about.broker_name)
         return await pop.change_invisible_time(connection, request, REQUEST_TIMEOUT)
 

@@ -181,6 +181,8 @@ class AckRequest(NamedTuple):
     """Where it lies: `pop_retry_topic`."""
     handle: Handle
     invisible_ms: int | None = None
+    suspend: bool = False
+    """With `invisible_ms`: when it comes again that is no further attempt (RocketMQ 5.4 and later; others count it)."""
 
     def to_fields(self) -> dict[str, str]:
         fields = {
@@ -192,6 +194,7 @@ class AckRequest(NamedTuple):
         }
         if self.invisible_ms is not None:
             fields["invisibleTime"] = str(self.invisible_ms)
+            fields["suspend"] = read.boolean_text(self.suspend)
         return fields
 
     @classmethod
@@ -204,6 +207,7 @@ class AckRequest(NamedTuple):
             # A handle of several messages is sent with the offset of one.
             handle._replace(offset=read.int64(fields, "offset")),
             read.int64(fields, "invisibleTime") if is_change else None,
+            read.boolean(fields, "suspend"),
         )
 
 

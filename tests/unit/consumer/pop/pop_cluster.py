@@ -138,17 +138,17 @@ class PopCluster(FakeCluster):
 
     # What is hidden.
 
-    def _hide(self, out: HandedOut, offsets: Iterable[int], invisible_ms: int) -> None:
+    def _hide(self, out: HandedOut, offsets: Iterable[int], invisible_ms: int, *, counts: bool = True) -> None:
         self.hidden[out] = set(offsets)
-        self.loop.call_later(invisible_ms / 1000, self._revive, out)
+        self.loop.call_later(invisible_ms / 1000, self._revive, out, counts)
 
-    def _revive(self, out: HandedOut) -> None:
+    def _revive(self, out: HandedOut, counts: bool) -> None:
         topic = pop_retry_topic(out.group, out.topic, out.kind)
         retry = pop_retry_topic(out.group, out.topic, OF_RETRY)
         for offset in sorted(self.hidden.pop(out, ())):
             record = self.log[MessageQueue(topic, out.broker_name, out.queue_id)][offset]
             self.topics.setdefault(retry, {}).setdefault(out.broker_name, 1)
-            again = record._replace(reconsume_times=record.reconsume_times + 1)
+            again = record._replace(reconsume_times=record.reconsume_times + counts)
             self.store(MessageQueue(retry, out.broker_name, 0), again)
 
     def _done(self, out: HandedOut, offsets: Iterable[int]) -> None:
@@ -175,7 +175,8 @@ class PopCluster(FakeCluster):
         popped_ms = int(self.clock.now() * 1000) + self._ticks
         offset = request.handle.offset
         self._done(out, [offset])
-        self._hide(out._replace(start=offset, popped_ms=popped_ms), [offset], request.invisible_ms)
+        counts = not request.suspend
+        self._hide(out._replace(start=offset, popped_ms=popped_ms), [offset], request.invisible_ms, counts=counts)
         fields = PopResponse(popped_ms, request.invisible_ms, 0, 0).to_fields()
         return Command.response(command, 0, fields=fields)
 

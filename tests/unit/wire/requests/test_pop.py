@@ -72,7 +72,7 @@ def test_acknowledged_offsets_are_bits_from_the_first_one_as_java_writes_them(of
 def test_requests_are_read_as_they_are_written() -> None:
     wanted = pop.PopRequest("shop", "orders", -1, 32, 60_000, 15_000, expression="a || b")
     assert pop.PopRequest.from_fields(wanted.to_fields()) == wanted
-    for request in (pop.AckRequest("shop", "orders", HANDLE), pop.AckRequest("shop", "orders", HANDLE, 0)):
+    for request in (pop.AckRequest("shop", "orders", HANDLE), pop.AckRequest("shop", "orders", HANDLE, 0, True)):
         assert pop.AckRequest.from_fields(request.to_fields()) == request
     question = assignment.AssignmentQuestion("orders", "shop", "me@1")
     assert assignment.AssignmentQuestion.decode(question.encode()) == question
