@@ -16,6 +16,7 @@ from rocketapp.embedded.embedded import MAX_FRAME_BYTES, EmbeddedBroker
 from rocketapp.model.names import dlq_topic, retry_topic
 from rocketapp.model.route import BrokerData, TopicRoute
 from rocketapp.namesrv.name_server import NameServer
+from rocketapp.state.shared_attempts import SHIFT
 from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.listener import Listener
@@ -106,7 +107,8 @@ class Broker:
             return stored
 
         def commit_and_tell(group: str, topic: str, queue_id: int, offset: int) -> None:
-            world.history.append(facts.Committed(world.loop.time(), f"{topic}@{name}:{queue_id}", offset))
+            if queue_id < SHIFT:  # others hold attempts
+                world.history.append(facts.Committed(world.loop.time(), f"{topic}@{name}:{queue_id}", offset))
             commit(group, topic, queue_id, offset)
 
         core.store.append = append_and_tell

@@ -20,7 +20,7 @@ class ByOffset:
 
     __slots__ = ("_handler", "_process_queue", "done")
 
-    rolled_back = False
+    rolled_back: bool = False
     """Whether the call that was settled last asked for everything that is not committed to be handled again."""
 
     def __init__(self, process_queue: ProcessQueue[Message], handler: Handler) -> None:

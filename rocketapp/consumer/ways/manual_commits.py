@@ -68,6 +68,7 @@ class ManualCommits(Prompting):
     ) -> None:
         super().__init__(process_queue, executor.handler, prompt)
         self._executor, self._decisions, self._uncommitted = executor, decisions, uncommitted
+        self.rolled_back: bool = False
 
     def done_all(self, messages: Sequence[Message]) -> None:
         """These were handled."""
