@@ -101,26 +101,7 @@ class Group:
         self.releasing: Releasing | None = (
             Releasing(self.redelivery, self) if config.send_back_slow and not self.is_broadcast else None
         )
-        making = self._new_making()
-        self.concurrently: ConcurrentWay = making.concurrent()
-        retries = RetryContext(name, self.redelivery, observe, self.stopping, config.suspend)
-        self.shared_attempts: SharedAttempts = SharedAttempts(
-            topics=[topic.topic for topic in topics if topic.orderly and not self.is_broadcast],
-            brokers=self.brokers,
-            attempts=retries.attempts,
-            tasks=self.tasks,
-        )
-        tell = None if self.is_broadcast else self.shared_attempts.failed
-        self.orderly: OrderlyWay = making.orderly(replace(retries, tell=tell))
-        self.keyed: KeyedWay = making.keyed(retries)
-        self.plugged: dict[str, PluggedWay] = {
-            one.topic: making.plugged(one, self.stall_reasons) for one in topics if one.plugged_in is not None
-        }
-        """The ways of plugins, by topic."""
-        self.popped: PopWay | None = self._new_popped()
-        """The way of topics whose messages brokers hand out one by one; None without such topics."""
-        own = () if self.popped is None else (self.popped,)
-        self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed, *self.plugged.values(), *own
+        self._make_ways()
         self.direct: DirectCalls = self._new_direct()
         """What others have this member consume."""
         self.progress: Progress = Progress(lambda: self.rebalancer.owned, loop.time)
@@ -131,6 +112,27 @@ class Group:
 
     def __repr__(self) -> str:
         return f"<Group {self.name}: {len(self.subscriptions)} topics>"
+
+    def _make_ways(self) -> None:
+        """How the queues are consumed, each way after what it uses."""
+        parts, making = self._parts, self._new_making()
+        self.concurrently: ConcurrentWay = making.concurrent()
+        retries = RetryContext(self.name, self.redelivery, parts.observe, self.stopping, parts.config.suspend)
+        in_turn = [topic.topic for topic in self._topics if topic.orderly and not self.is_broadcast]
+        self.shared_attempts: SharedAttempts = SharedAttempts(
+            topics=in_turn, brokers=self.brokers, attempts=retries.attempts, tasks=self.tasks
+        )
+        tell = None if self.is_broadcast else self.shared_attempts.failed
+        self.orderly: OrderlyWay = making.orderly(replace(retries, tell=tell))
+        self.keyed: KeyedWay = making.keyed(retries)
+        self.plugged: dict[str, PluggedWay] = {
+            one.topic: making.plugged(one, self.stall_reasons) for one in self._topics if one.plugged_in is not None
+        }
+        """The ways of plugins, by topic."""
+        self.popped: PopWay | None = self._new_popped()
+        """The way of topics whose messages brokers hand out one by one; None without such topics."""
+        own = () if self.popped is None else (self.popped,)
+        self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed, *self.plugged.values(), *own
 
     def _new_local_offsets(self) -> LocalOffsets:
         parts = self._parts
@@ -196,12 +198,8 @@ class Group:
     def _new_direct(self) -> DirectCalls:
         # What a plugin consumes is not done when its handler returns.
         tables = {topic: table for topic, table in self.concurrently.tables.items() if topic not in self.plugged}
-        return DirectCalls(
-            tables=tables,
-            new_completion=self._new_completion,
-            pausing=self.pausing,
-            record=self.concurrently.record,
-        )
+        record = self.concurrently.record
+        return DirectCalls(tables=tables, new_completion=self._new_completion, pausing=self.pausing, record=record)
 
     def _new_elsewhere(self) -> Elsewhere:
         return Elsewhere(
