@@ -46,7 +46,11 @@ class Secured:
             ),
             tls=self._context,
         )
-        self._add_reader()
+        try:
+            self._add_reader()
+        except BaseException:
+            self.stop()
+            raise
 
     def environment(self, access_key: str = ADMIN, secret_key: str = ADMIN_SECRET) -> dict[str, str]:
         """What an app or a command needs to be let in."""

@@ -106,11 +106,15 @@ class Apache:
         ns_port = self.name_server.rpartition(":")[2]
         self._environment = {**os.environ, "HEAP": heap, **({"STORE": str(store)} if store else {})}
         self._environment |= {"CONF": "\n".join(conf), "OPTIONS": " ".join(options)}
-        if name_server:
-            self._script("join", str(self._lib), ns_port, str(self._port), broker_name)
-        else:
-            self._script("start", str(self._lib), ns_port, str(self._port))
-        self._wait_for_routes()
+        try:
+            if name_server:
+                self._script("join", str(self._lib), ns_port, str(self._port), broker_name)
+            else:
+                self._script("start", str(self._lib), ns_port, str(self._port))
+            self._wait_for_routes()
+        except BaseException:
+            self.stop()  # what has started would stay, for its caller never gets it
+            raise
 
     def _wait_for_routes(self) -> None:
         # "boot success" may come before the name server can route to the broker.
