@@ -43,7 +43,7 @@ class _Change:
     """The message leaves: it comes again by itself. Otherwise it stays in hand."""
     settled: Settled | None = None
     is_untouched: bool = False
-    """It was not started: coming again is no further attempt."""
+    """It was not started: when it comes again, that does not count as an attempt."""
 
 
 class Hiding:

@@ -182,7 +182,7 @@ class AckRequest(NamedTuple):
     handle: Handle
     invisible_ms: int | None = None
     suspend: bool = False
-    """With `invisible_ms`: when it comes again that is no further attempt (RocketMQ 5.4 and later; others count it)."""
+    """With `invisible_ms`: that it comes again does not count as an attempt (RocketMQ 5.5; older ones count it)."""
 
     def to_fields(self) -> dict[str, str]:
         fields = {
