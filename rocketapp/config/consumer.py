@@ -142,6 +142,20 @@ class ConsumerConfig:
     )
     concurrency: int = option(64, "Messages that one async handler has in hand at once.", least=1, most=65535)
     threads: int = option(20, "Threads of one sync handler.", java="consumeThreadMin", least=1, most=1000)
+    concurrency_most: int = option(
+        0,
+        "Messages that one handler has in hand at once while much waits (concurrent); 0: always what is declared.",
+        java="consumeThreadMax",
+        least=0,
+        most=65535,
+    )
+    adjust_backlog: int = option(
+        100_000,
+        "Messages of a group that wait for this process, from which on more and more handlers run at once, up to "
+        "`concurrency_most`; below 80 % of it fewer and fewer.",
+        java="adjustThreadPoolNumsThreshold",
+        least=1,
+    )
     retries: int = option(16, "Attempts after the first; then the message is dead.", java="maxReconsumeTimes", least=-1)
     handler_warning: float = option(
         900.0, "Seconds after which a running handler is warned about.", java="consumeTimeout", least=1.0

@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Any
 
 from rocketapp.consumer import idle, running_info, snapshot
+from rocketapp.consumer.adjusting import Adjusting
 from rocketapp.consumer.assembly import Group
 from rocketapp.consumer.direct import message_of
 from rocketapp.consumer.group.filters import check_filters
@@ -195,6 +196,9 @@ class PushConsumer:
         waiting = [queue for topic in self._group.guard.unknown_elsewhere() for queue in self._queues_of(topic)]
         await asyncio.gather(*map(self._fix_start, dict.fromkeys([*reached, *waiting, *chain.from_iterable(popped)])))
         self._tasks.start(self._group.watch.run(), f"watch {self._name}")
+        if self._config.concurrency_most:
+            adjusting = Adjusting(self._group.concurrently, lambda: self._rebalancer.owned, self._config.adjust_backlog)
+            self._tasks.start(adjusting.run(), f"adjust {self._name}")
         if self._blocked_loop is not None:
             self._blocked_loop.join(self)
 

@@ -69,6 +69,8 @@ class Subscription:
     its properties."""
     broadcast: bool = False
     """Every member of the group gets every message; a group is broadcast or not as a whole."""
+    concurrency_most: int = 0
+    """What its concurrency may grow to while much waits; less than `concurrency`: it does not grow."""
     sql: str = ""
     """An SQL92 filter that brokers apply; empty for a subscription by tags."""
     commit: Literal["auto", "manual"] = "auto"

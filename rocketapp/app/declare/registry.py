@@ -197,6 +197,7 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
         batch=options.get("batch"),
         batch_wait=float(options.get("batch_wait", BATCH_WAIT)),
         concurrency=options.get("concurrency", consumer.concurrency if binding.is_async else consumer.threads),
+        concurrency_most=consumer.concurrency_most,
         broadcast=broadcast,
         sql=options.get("sql", ""),
         retries=0 if drops else options.get("retries", consumer.retries),

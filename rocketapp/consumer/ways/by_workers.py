@@ -41,6 +41,10 @@ class WayByWorkers:
         """Every running call: its handler, and the message or batch that it works on."""
         return self._workers.in_hand()
 
+    def grow(self, times: int) -> None:
+        """Run that many times as many calls at once as declared, up to the most of each handler."""
+        self._workers.grow(times)
+
     async def stop(self) -> None:
         """Start nothing more, and cancel what can be cancelled."""
         await self._workers.stop()

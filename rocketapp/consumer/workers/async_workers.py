@@ -82,6 +82,16 @@ class AsyncWorkers:
         """Per worker what it works on, or None."""
         return [hand.item for hand in self._workers]
 
+    def resize(self, most: int) -> None:
+        """At most this number of calls at once from now on; what runs beyond that ends, with what it has taken."""
+        self._most = most
+        while self._idle and len(self._workers) > most:
+            waiter = self._idle.pop()
+            if not waiter.done():
+                waiter.set_result(None)  # it sees that it is one too many
+                most += 1
+        self._ask_to_spread()
+
     async def stop(self) -> None:
         """Cancel the running calls. A cancelled call is not a failed one: its message is not acknowledged."""
         self._cancelled = True
@@ -137,6 +147,8 @@ class AsyncWorkers:
                 await self._drain(hand)
                 if hand.note is not None:
                     hand.note.clear()
+                if len(self._workers) > self._most:
+                    return
                 if self._cancelled:
                     return  # the handler has swallowed the cancellation by which `stop` ends its worker
                 waiter = self._loop.create_future()
@@ -158,7 +170,7 @@ class AsyncWorkers:
         ready, call, single, note = self._ready, self._call, self._single, hand.note
         now = self._loop.time
         self._turn_end = now() + _TURN
-        while ready:
+        while ready and len(self._workers) <= self._most:
             work = ready[0]
             done, judge = work.completion.done, work.completion.judge
             for item in islice(work.items if note is None else work.noted(note), _CHUNK):

@@ -41,6 +41,12 @@ class WorkersOfHandlers:
         """Every running call: its handler, and the message or batch that it works on."""
         return [(each.handler, item) for each in self._all for item in each.in_hand() if item is not None]
 
+    def grow(self, times: int) -> None:
+        """Run that many times as many calls at once as declared, up to the most of each handler."""
+        for workers in self._all:
+            about = workers.handler.subscription
+            workers.resize(max(about.concurrency, min(about.concurrency * times, about.concurrency_most)))
+
     async def stop(self) -> None:
         """Start nothing more, and cancel what can be cancelled."""
         await asyncio.gather(*(workers.stop() for workers in self._all))

@@ -134,6 +134,10 @@ class RatedWorkers:
         """Per worker what it works on, or None."""
         return self._workers.in_hand()
 
+    def resize(self, most: int) -> None:
+        """At most this number of calls at once from now on."""
+        self._workers.resize(most)
+
     async def cancel(self, is_mine: Callable[[Any], bool]) -> None:
         """Cancel the running calls for these items, where they can be cancelled."""
         await self._workers.cancel(is_mine)

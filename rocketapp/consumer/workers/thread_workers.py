@@ -64,7 +64,7 @@ class ThreadWorkers:
         self._single = self.batch is None
         self._most = subscription.concurrency
         self._loop = asyncio.get_running_loop()
-        self._threads = threads(f"handler {handler.name}", self._most)
+        self._threads = threads(f"handler {handler.name}", max(self._most, subscription.concurrency_most))
         self._lock = threading.Lock()
         """Guards the list of open works, and who is active: taken once per work."""
         self._open: deque[Work] = deque()
@@ -98,6 +98,12 @@ class ThreadWorkers:
 
     async def cancel(self, is_mine: Callable[[Any], bool]) -> None:
         """Nothing can stop a function in its thread."""
+
+    def resize(self, most: int) -> None:
+        """At most this number of calls at once from now on; what runs beyond that ends, with what it has taken."""
+        self._most = most
+        if self._looking is None and self._open:
+            self._looking = self._loop.call_later(_STUCK_AFTER, self._look)
 
     async def stop(self) -> None:
         """Start nothing more. Calls that still run go on unwatched: their messages are not acknowledged."""
@@ -165,7 +171,7 @@ class ThreadWorkers:
             left = left_of(self._open, max(1, self._most - active))
         has_thread = self._wake(min(left, self._most - active)) if left and (stuck or not active) else True
         # When all are active there is nothing to decide: each goes on until no work is open.
-        if not left or self._active() == self._most:
+        if not left or self._active() >= self._most:
             for worker in self._workers:
                 worker.seen = None  # no look follows that would let go of a finished item
         else:
@@ -176,7 +182,7 @@ class ThreadWorkers:
         works = self._open
         while True:
             with self._lock:
-                if not works:
+                if not works or self._active() > self._most:
                     if worker.note is not None:
                         worker.note.clear()
                     worker.item, worker.seen, worker.active = None, None, False

@@ -60,6 +60,10 @@ class Workers(Protocol):
         """Cancel the running calls for these items, where they can be cancelled. They are judged as cancelled."""
         ...
 
+    def resize(self, most: int) -> None:
+        """At most this number of calls at once from now on; what runs beyond that ends, with what it has taken."""
+        ...
+
     async def stop(self) -> None:
         """Start nothing more, and cancel what can be cancelled."""
         ...

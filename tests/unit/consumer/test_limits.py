@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.workers.thread_workers import ThreadWorkers
+from rocketapp.consumer.workers.work import Work
 from rocketapp.model.event import HandlerSlow
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
-from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
-from tests.unit.scripted import eventually, in_virtual_time
+from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed, subscription
+from tests.unit.consumer.reports import message
+from tests.unit.scripted import Events, eventually, in_virtual_time
 
 
 def options(**values: object) -> ConsumerConfig:
@@ -127,3 +133,60 @@ def test_slow_calls_are_told_twice_and_perhaps_sent_back_16_at_a_time(send_back:
         await cluster.stop()
 
     story()
+
+
+@in_virtual_time
+async def test_more_calls_run_at_once_while_much_waits_and_fewer_again_afterwards() -> None:
+    cluster, running, peaks = FakeCluster(), set[bytes](), dict[int, int]()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 1000)
+    began = cluster.loop.time() - 1  # looks are at the ends of minutes
+
+    async def slow(message: Message) -> None:
+        running.add(message.body)
+        minute = int((cluster.loop.time() - began) // 60)
+        peaks[minute] = max(peaks.get(minute, 0), len(running))
+        await asyncio.sleep(2)
+        running.discard(message.body)
+
+    config = options(concurrency_most=12, adjust_backlog=300)
+    member = await cluster.member(consumed(slow, concurrency=4, concurrency_most=12), config=config).start()
+    await eventually(lambda: member.consumer.counters.handled == 1000, 600)
+    assert [peaks[minute] for minute in range(3)] == [4, 8, 12]
+    await asyncio.sleep(200)
+    minute = int((cluster.loop.time() - began) // 60)
+    cluster.send_many(queue, 200)
+    await eventually(lambda: member.consumer.counters.handled == 1200, 600)
+    assert {peaks[later] for later in peaks if later >= minute} == {4}
+    await member.stop()
+    await cluster.stop()
+
+
+def test_a_handler_in_threads_gets_more_of_them() -> None:
+    together = threading.Barrier(3, timeout=10)
+    declared = subscription(is_async=False, concurrency=1, concurrency_most=3)
+
+    class Done:
+        def __init__(self) -> None:
+            self.count, self.all = 0, asyncio.Event()
+
+        def done(self, _: Message) -> None: ...
+
+        def done_all(self, messages: Sequence[Message]) -> None:
+            self.count += len(messages)
+            if self.count == 3:
+                self.all.set()
+
+        def judge(self, item: object, result: object, raised: bool) -> None:
+            raise AssertionError(result)
+
+    async def story() -> None:
+        workers, done = ThreadWorkers(Handler(declared, lambda _: together.wait() * 0 or None), Events()), Done()
+        workers.submit(Work([message(offset) for offset in range(3)], done))
+        workers.resize(3)
+        await asyncio.wait_for(done.all.wait(), 10)
+        assert len(workers.in_hand()) == 3
+        await workers.stop()
+
+    asyncio.run(story())
