@@ -54,6 +54,7 @@ class PopQueue(ProcessQueue[M]):
     """The messages in hand."""
 
     __slots__ = ("_hand_outs", "_prompt", "_ready", "is_empty_since", "rest")
+    size: int
 
     def __init__(self, message_queue: MessageQueue, prompt: Callable[[], None], epoch: int = 0) -> None:
         """`prompt()` is called when a hand-out has something to acknowledge."""
