@@ -28,7 +28,12 @@ class Peer:
         command = toolchain.java_command("Peer", home=home, properties=properties)
         self._log = (home / "peer.log").open("wb")
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True
+            command,
+            cwd=home,  # the admin tool writes files where it runs
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,
         )
         self._waiting: dict[int, Future[Any]] = {0: Future()}
         self._ids, self._lock = itertools.count(1), threading.Lock()

@@ -155,6 +155,8 @@ class Settling:
         self.places: set[Place] = set()
         self.numbers: set[int] = set()
         """Done by a handler, or dead."""
+        self.waiting: defaultdict[str, set[int]] = defaultdict(set)
+        """Of each queue what failed when it was handled last: an owner may not know that it is dead already."""
         self._failed: defaultdict[int, set[Place]] = defaultdict(set)
         self._low: defaultdict[str, int] = defaultdict(int)
 
@@ -163,10 +165,15 @@ class Settling:
             case Finished(queue=queue, offset=offset, number=number, done=True):
                 self.places.add((queue, offset))
                 self.numbers.add(number)
+                self.waiting[queue].discard(offset)
             case Finished(queue=queue, offset=offset, number=number):
                 self._failed[number].add((queue, offset))
+                self.waiting[queue].add(offset)
             case Stored(queue=queue, number=number) if is_copy(queue):
-                self.places |= self._failed.pop(number, set())
+                settled = self._failed.pop(number, set())
+                self.places |= settled
+                for place, offset in settled:
+                    self.waiting[place].discard(offset)
                 if is_dead_letter(queue):
                     self.numbers.add(number)
 

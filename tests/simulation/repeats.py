@@ -72,7 +72,8 @@ def repeats(
         if isinstance(event, Assigned | Released):
             sessions[event.queue] += 1
             if isinstance(event, Released):
-                open_at_end[event.queue] = settling.lowest_open(event.queue)
+                lowest = settling.lowest_open(event.queue)
+                open_at_end[event.queue] = min([lowest, *settling.waiting[event.queue]])
             owners[event.queue].append(event.member)
         elif isinstance(event, Stored):
             begun.setdefault(event.number, event.at)
@@ -85,7 +86,7 @@ def repeats(
             if earlier is event:
                 continue
             excused.add(event.number)
-            if attempt in failed and place not in settling.places:
+            if attempt in failed and (place not in settling.places or event.offset in settling.waiting[event.queue]):
                 continue
             # The commit of a long call that has just ended may still end a session of the next owner.
             is_slow = calls.held_back(event.queue, event.offset, earlier.at - UNDER_WAY, event.at)

@@ -45,8 +45,8 @@ def allocation_of(config: ConsumerConfig, plugins: Plugins, surface: Surface) ->
 
 
 def tell_allocation(allocation: Allocation, groups: Sequence[str]) -> None:
-    """Log the choice: a member with another one would consume queues twice, or not at all."""
-    if not groups:
+    """Log a choice that is not the usual one: a member with another would consume queues twice, or not at all."""
+    if not groups or isinstance(allocation, Average):
         return
     names = ", ".join(dict.fromkeys(groups))
     log.info("queues are shared by %s (consumer.allocation), as by all members of %s", allocation.name, names)

@@ -166,7 +166,9 @@ class Committer:
     def _doubtful(self) -> list[Session]:
         """Those that can be looked at: the lock of an orderly queue is asked for first, see `leases`."""
         now = self._loop.time()
-        doubted = [self.sessions[queue] for queue in self._trust.doubted if queue in self.sessions]
+        doubts = self._trust.doubted
+        # In the order of the sessions: that of a set differs from process to process.
+        doubted = [session for queue, session in self.sessions.items() if queue in doubts] if doubts else []
         return [
             session
             for session in doubted

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.wire import fields as read
 from rocketapp.wire import properties as names
 from rocketapp.wire.layout import BORN_IPV6, STORE_IPV6, Record
@@ -38,8 +39,8 @@ class PushReply(NamedTuple):
         return {
             "producerGroup": self.group,
             "topic": self.topic,
-            "defaultTopic": "",
-            "defaultTopicQueueNums": "0",
+            "defaultTopic": DEFAULT_TOPIC,  # brokers hand on what the Java client puts into each send
+            "defaultTopicQueueNums": "4",
             "queueId": str(self.queue_id),
             "sysFlag": str(self.sys_flag),
             "bornTimestamp": str(self.born_ms),
