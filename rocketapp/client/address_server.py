@@ -42,9 +42,9 @@ def address_server(text: str) -> AddressServerUrl | None:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise ConfigError("name server", f"{text!r} is no URL: {error}") from None
+        raise ConfigError("name server", f"{text!r} cannot be read as a URL: {error}") from None
     if parts.scheme not in _PORTS or not parts.hostname or ";" in text or any(map(str.isspace, text)):
-        raise ConfigError("name server", f"{text!r} is no URL of http or https: write one, or host:port[;host:port]")
+        raise ConfigError("name server", f"{text!r}: write a URL of http or https, or host:port[;host:port]")
     if parts.path in ("", "/"):
         problem = "is a URL: write host:port, or the URL of an address server with its path (/rocketmq/nsaddr)"
         raise ConfigError("name server", f"{text!r} {problem}")
@@ -72,7 +72,7 @@ class AddressServer:
         return f"<AddressServer {self._url.text}>"
 
     async def look(self) -> None:
-        """Read the addresses and adopt them. Raises TransportError when there is no answer, or it holds no address."""
+        """Read the addresses and adopt them. Raises TransportError without an answer, and for one without addresses."""
         await self._adopt(self._parsed(await self._read(self._url.text, self._timeout)))
 
     async def run(self) -> None:

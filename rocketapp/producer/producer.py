@@ -182,7 +182,9 @@ class Producer:
         """
         to = reply_to(request.properties)
         if to is None:
-            raise SendRefused(request.topic, f"{request} is no request: it does not say where a reply goes", True)
+            raise SendRefused(
+                request.topic, f"{request} does not say where a reply goes: only messages sent by request() do", True
+            )
         message = Outgoing(topic=to.topic, body=body, properties=properties, marks=to.marks)
         _, prepared = self._preparing.single(message)
         # The client that asked is connected to the broker that took its request.

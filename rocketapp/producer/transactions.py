@@ -51,7 +51,7 @@ class Transactions:
         if not self._checks:
             self._client.inbound.register(RequestCode.CHECK_TRANSACTION_STATE, self._serve)
         if topic not in self._checks:
-            # Without the route there is no connection, and a broker asks only those that sent it heartbeats.
+            # A broker asks only those that sent it heartbeats, and only brokers of known routes get them.
             self._client.routes.watch(topic)
         self._checks[topic] = check
 

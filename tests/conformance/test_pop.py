@@ -133,7 +133,6 @@ def test_a_java_member_and_ours_share_one_queue(stories: Stories, apache: Apache
         @app.subscribe("{topic}", mode="pop", start="first")
         async def take(message: Message) -> None:
             note("done", message)
-            await asyncio.sleep(0.02)
     """
     app = RunningApp(tmp_path / "ours", source, apache.name_server)
     stories.java.send(topic, "first")

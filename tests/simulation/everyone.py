@@ -77,7 +77,7 @@ def repeats(history: History) -> list[str]:
 
 
 def overtaking(history: History, orderly: Collection[str]) -> list[str]:
-    """In orderly queues no member begins a message before it has settled the one before."""
+    """In orderly queues each member settles a message before it begins the next one."""
     findings, low = [], defaultdict[tuple[str, str], int](int)
     for event in history:
         if not isinstance(event, Started | Finished | Dropped) or topic_of(event.queue) not in orderly:

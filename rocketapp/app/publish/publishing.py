@@ -62,11 +62,11 @@ class Running(Protocol):
         ...
 
     def producer(self, cluster: str) -> Producer:
-        """What asks a cluster, and ends transactions there. Raises SetupError when there is none."""
+        """What asks a cluster, and ends transactions there. Raises SetupError for a cluster without a producer."""
         ...
 
     def replying(self, cluster: str) -> Replying:
-        """What answers requests of a cluster. Raises SetupError when there is none."""
+        """What answers requests of a cluster. Raises SetupError for a cluster without a producer."""
         ...
 
     def options(self, kind: type[Any]) -> Any:

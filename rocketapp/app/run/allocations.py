@@ -101,7 +101,7 @@ def _finder(option: str, expression: str) -> Callable[[str], str]:
     try:
         return partial(_found, re.compile(expression))
     except re.error as error:
-        raise ConfigError(option, f"{expression!r} is no regular expression: {error}") from None
+        raise ConfigError(option, f"{expression!r} cannot be read as a regular expression: {error}") from None
 
 
 def _found(expression: re.Pattern[str], text: str) -> str:

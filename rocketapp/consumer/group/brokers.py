@@ -110,7 +110,7 @@ class Brokers:
                 raise
             known = await offsets.query_certain(slave, self._group, queue, self._config.commit_timeout)
             if known.offset is None or not known.is_certain:
-                # It may be behind its master: no offset there is not the same as no offset.
+                # It may be behind its master: an offset that it lacks may still be at the master.
                 raise
             return known
         return await offsets.query_certain(connection, self._group, queue, self._config.commit_timeout)

@@ -24,8 +24,8 @@ class OffsetStore(Protocol):
     cannot set the offset of its successor back: the store refuses what an older epoch writes.
 
     Every method is called on the event loop and must not block it; it answers or raises within
-    `consumer.commit_timeout`. What is raised means that there is no answer: it is told in the log, and asked again. A
-    method that raises, or that did not answer in time, has perhaps been carried out.
+    `consumer.commit_timeout`. When it raises, the question stays open: the error is told in the log, and the store is
+    asked again. A method that raises, or that did not answer in time, has perhaps been carried out.
     """
 
     async def open(self) -> None:

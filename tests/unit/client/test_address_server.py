@@ -132,10 +132,10 @@ def test_a_url_stands_in_place_of_addresses() -> None:
     ("text", "problem"),
     [
         ("http://h:1", "is a URL: write host:port, or the URL of an address server with its path"),
-        ("ftp://h/rocketmq/nsaddr", "is no URL of http or https"),
-        ("http://h:port/rocketmq/nsaddr", "is no URL"),
-        ("http:///rocketmq/nsaddr", "is no URL of http or https"),
-        ("http://h/nsaddr;b:2", "is no URL of http or https: write one"),
+        ("ftp://h/rocketmq/nsaddr", "write a URL of http or https"),
+        ("http://h:port/rocketmq/nsaddr", "cannot be read as a URL"),
+        ("http:///rocketmq/nsaddr", "write a URL of http or https"),
+        ("http://h/nsaddr;b:2", "write a URL of http or https"),
     ],
 )
 def test_a_wrong_url_is_refused(text: str, problem: str) -> None:

@@ -133,7 +133,7 @@ async def test_a_server_that_wants_tls_and_is_spoken_to_in_plain_is_named(papers
 
 def test_files_that_cannot_be_used_are_named_with_their_option(papers: Papers) -> None:
     no_pem = papers.folder / "no.pem"
-    no_pem.write_text("this is no certificate")
+    no_pem.write_text("not a certificate")
     missing = str(papers.folder / "missing.pem")
     cert, key, other = str(papers.client.cert), str(papers.client.key), str(papers.name.key)
     for given, place, words in (

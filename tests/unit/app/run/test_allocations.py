@@ -78,7 +78,10 @@ def test_rooms_are_found_by_expressions_in_the_names_of_brokers_and_members() ->
         ({"allocation": "CONFIG", "allocation_queues": ("orders",)}, "consumer.allocation_queues: 'orders' is not"),
         ({"allocation": "MACHINE_ROOM"}, "MACHINE_ROOM needs consumer.machine_rooms"),
         ({"allocation": "MACHINE_ROOM_NEARBY-AVG", "broker_room": "."}, "NEARBY needs consumer.member_room"),
-        ({"allocation": "MACHINE_ROOM_NEARBY-AVG", "broker_room": "("}, r"consumer.broker_room: '\(' is no regular"),
+        (
+            {"allocation": "MACHINE_ROOM_NEARBY-AVG", "broker_room": "("},
+            r"consumer.broker_room: '\(' cannot be read as a regular",
+        ),
     ],
 )
 def test_what_a_strategy_lacks_is_named(options: dict[str, Any], problem: str) -> None:
