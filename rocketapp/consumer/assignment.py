@@ -122,6 +122,8 @@ class Assignment:
         """Of the present session, until it ends."""
         self._silent: asyncio.Future[None] = self._loop.create_future()
         """Done when the pull loop of the present session is dead."""
+        self._silent_since: float | None = None
+        """When it was first found dead."""
         self._session_offsets: Session | None = None
         """What it commits."""
         self.process_queue: ProcessQueue[Message] | None = None
@@ -190,7 +192,12 @@ class Assignment:
 
     def look_at_pulls(self) -> None:
         """Begin a new session if this one sends no pulls any more: whatever the bug is, the queue goes on."""
-        if self._consuming is not None and self._consuming[0].is_expired() and not self._silent.done():
+        if self._consuming is None or not self._consuming[0].is_expired():
+            self._silent_since = None
+        elif self._silent_since is None:
+            # This process may have stood still: the pull loop gets its turn before the next look.
+            self._silent_since = self._loop.time()
+        elif self._loop.time() >= self._silent_since + _TRY_AGAIN and not self._silent.done():
             self._silent.set_result(None)
 
     def cut(self) -> None:

@@ -96,6 +96,16 @@ class DirectCalls:
             return answer
         if key in self._running:
             return self._running[key]
+        workers = self._taker(message)
+        if isinstance(workers, str):
+            return workers
+        answer = self._running[key] = self._loop.create_future()
+        answer.add_done_callback(lambda _: self._ended(key))
+        self._submit(workers, queue, message, answer)
+        return answer
+
+    def _taker(self, message: Message) -> Workers | str:
+        """What calls the handler of this message, or why it is not called."""
         if self._stopped:
             return "this member stops"
         if reason := self._pausing.pauses.reason(message.topic):
@@ -104,10 +114,10 @@ class DirectCalls:
         workers = None if table is None else table.split([message])[0][0]
         if workers is None:
             return f"no handler of this member takes tag {message.tag!r} of {message.topic}"
-        answer = self._running[key] = self._loop.create_future()
-        answer.add_done_callback(lambda _: self._ended(key))
-        self._submit(workers, queue, message, answer)
-        return answer
+        if workers.handler.decisions is not None:
+            # Handled is not committed, and what the call says would count for the queue that it reads meanwhile.
+            return f"{workers.handler.name} commits by hand: it is called for queues of its own member alone"
+        return workers
 
     def _ended(self, key: Key) -> None:
         answer = self._running.pop(key)

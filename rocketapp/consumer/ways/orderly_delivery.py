@@ -185,10 +185,8 @@ class OrderlyDelivery:
                     return
                 if self._suspicion is not None:
                     self._suspicion.settled_below(self._process_queue.commit_offset)
-            if (
-                not self._ended.done() and not self._uncommitted
-            ):  # otherwise a message may be left that is not a dead letter yet
-                self._retries.all_done()
+            if not self._ended.done():  # otherwise a message may be left that is not a dead letter yet
+                self._retries.done_below(self._process_queue.commit_offset)
             self._context.prompt(self._process_queue)
             # A handler that never suspends must not keep the loop for itself, nor its offset from being committed.
             await asyncio.sleep(0)

@@ -53,7 +53,7 @@ class RetriesInPlace:
         self.earlier: dict[int, int] = context.attempts.take(process_queue.message_queue, process_queue.end_offset)
         """Failed attempts of earlier sessions, by offset; of messages that were not started in this one."""
         self.failed: dict[int, int] = {}
-        """Failed attempts of messages that were started in this session; emptied when all of those are done."""
+        """Failed attempts of messages that were started in this session, until the queue is committed beyond them."""
         self._told: int | None = None
         """The offset of the message whose failed attempts the next owner would read."""
 
@@ -143,10 +143,11 @@ class RetriesInPlace:
         """It needs no further attempt."""
         self.failed.pop(message.offset, None)
 
-    def all_done(self) -> None:
-        """Every message that was started is done."""
-        self.failed.clear()
-        if self._told is not None and self._context.tell is not None:
+    def done_below(self, offset: int) -> None:
+        """Every message below this offset is done: the queue is committed up to it."""
+        if self.failed:
+            self.failed = {at: times for at, times in self.failed.items() if at >= offset}
+        if self._told is not None and self._told < offset and self._context.tell is not None:
             self._context.tell(self._process_queue.message_queue, self._told + 1, 0)
             self._told = None
 

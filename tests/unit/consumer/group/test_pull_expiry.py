@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from rocketapp.model.event import LoopFailed, Released
@@ -45,5 +46,25 @@ async def test_a_queue_without_a_pull_for_two_minutes_is_replaced_and_said_but_n
     cluster.send_many(stuck, 3)
     await eventually(lambda: taken == [0, 1, 2], 150)
     assert paused in member.consumer.standing_still()
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_whose_process_stood_still_for_two_minutes_is_not_consumed_anew() -> None:
+    """Its loop looks at the pulls before these get their turn."""
+    cluster, taken = FakeCluster(), list[int]()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 3)
+
+    async def take(message: Message) -> None:
+        taken.append(message.offset)
+
+    member = await cluster.member(replace(consumed(take, retries=0), broadcast=True)).start()
+    await eventually(lambda: len(taken) == 3)
+    cluster.loop._virtual_now += 130  # type: ignore[attr-defined]
+    await asyncio.sleep(60)
+    assert member.events.of(Released) == []
     assert await member.stop()
     await cluster.stop()

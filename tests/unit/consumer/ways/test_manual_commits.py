@@ -13,7 +13,8 @@ from rocketapp.model.decisions import COMMIT, Decision, Decisions
 from rocketapp.model.event import DeadLettered, Retried
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import Retry
-from rocketapp.wire.record import Message
+from rocketapp.wire.record import Message, encode_record
+from rocketapp.wire.requests.direct import DirectRequest
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed_by, subscription
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -180,5 +181,44 @@ async def test_handlers_of_one_topic_commit_and_roll_back_for_each_other() -> No
     await eventually(lambda: cluster.committed(queue) == 3, 10)
     await eventually(lambda: left.offsets == [0, 1, 0, 1, 3])
     assert right.calls == [(2, 1), (2, 2)]
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_the_attempts_of_a_message_that_was_rolled_back_are_counted_on_by_the_next_owner_of_its_queue() -> None:
+    rollbacks = [Retry(0.2)] * 3
+
+    def says(message: Message) -> Decision | None:
+        if message.offset == 1 and not rollbacks:
+            member.consumer.pause("topic", "by the test")
+        return rollbacks.pop() if message.offset == 3 else None
+
+    ledger = Ledger(says, retries=3)
+    cluster, _queue, member = await begun(4, ledger)
+    await eventually(lambda: not rollbacks and ledger.offsets[-2:] == [0, 1], 10)
+    assert [attempt for offset, attempt in ledger.calls if offset == 3] == [1, 2, 3]
+    await member.stop()
+
+    again = Ledger(lambda message: Retry(0.2) if message.offset == 3 else None, retries=3)
+    other = await cluster.member(consumed_by(again.handler)).start()
+    await eventually(lambda: len(cluster.bodies("%DLQ%group")) == 1, 10)
+    assert [attempt for offset, attempt in again.calls if offset == 3] == [4]
+    await other.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_handler_that_commits_by_hand_is_called_by_no_tool_and_no_other_member() -> None:
+    """Handled is not committed, and what such a call says would be said of the call of its own queue."""
+    ledger = Ledger(lambda _: None)
+    cluster, queue, member = await begun(1, ledger)
+    await eventually(lambda: len(ledger.calls) == 1, 10)
+    for offset in (0, -1):
+        request = DirectRequest("group", "", "", queue.topic, queue.broker_name, offset)
+        answer = member.consumer.consume_directly(request, encode_record(cluster.log[queue][0]))
+        assert answer == ("ledger * commits by hand: it is called for queues of its own member alone")
+    await asyncio.sleep(1)
+    assert len(ledger.calls) == 1
     await member.stop()
     await cluster.stop()
