@@ -15,7 +15,7 @@ from rocketapp.client.name_servers import parse_name_servers
 from rocketapp.errors import ConfigError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.transport.stream import join_address
-from rocketapp.transport.web import ReadUrl
+from rocketapp.transport.web import ReadUrl, shown_url
 
 INTERVAL, JITTER = 120.0, 0.1
 """Seconds between two looks (Java: 2 minutes), and the part of it by which they differ: processes that started together
@@ -27,6 +27,7 @@ class AddressServerUrl(NamedTuple):
     """Where addresses of name servers are read."""
 
     text: str
+    """All of it, which may hold a token: for the request alone, not to be shown."""
     scheme: str
     address: str
     """`host:port` of the server."""
@@ -38,16 +39,19 @@ def address_server(text: str) -> AddressServerUrl | None:
     text = text.strip()
     if "://" not in text:
         return None
+    shown = repr(shown_url(text))
+    if "@" in text.partition("?")[0]:
+        raise ConfigError("name server", f"{shown}: leave user and password out of the URL: they are not sent")
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError as error:
-        raise ConfigError("name server", f"{text!r} cannot be read as a URL: {error}") from None
+        raise ConfigError("name server", f"{shown} cannot be read as a URL: {error}") from None
     if parts.scheme not in _PORTS or not parts.hostname or ";" in text or any(map(str.isspace, text)):
-        raise ConfigError("name server", f"{text!r}: write a URL of http or https, or host:port[;host:port]")
+        raise ConfigError("name server", f"{shown}: write a URL of http or https, or host:port[;host:port]")
     if parts.path in ("", "/"):
         problem = "is a URL: write host:port, or the URL of an address server with its path (/rocketmq/nsaddr)"
-        raise ConfigError("name server", f"{text!r} {problem}")
+        raise ConfigError("name server", f"{shown} {problem}")
     return AddressServerUrl(text, parts.scheme, join_address(parts.hostname, port or _PORTS[parts.scheme]), parts.path)
 
 
@@ -69,7 +73,7 @@ class AddressServer:
         self._timeout, self._random, self._observe = timeout, random, observe
 
     def __repr__(self) -> str:
-        return f"<AddressServer {self._url.text}>"
+        return f"<AddressServer {shown_url(self._url.text)}>"
 
     async def look(self) -> None:
         """Read the addresses and adopt them. Raises TransportError without an answer, and for one without addresses."""
@@ -92,7 +96,7 @@ class AddressServer:
         try:
             addresses = parse_name_servers(line)
         except ConfigError as error:
-            raise TransportError(self._url.text, f"names no name servers: {error.problem}") from None
+            raise TransportError(shown_url(self._url.text), f"names no name servers: {error.problem}") from None
         if not addresses:
-            raise TransportError(self._url.text, "names no name servers: its first line is empty")
+            raise TransportError(shown_url(self._url.text), "names no name servers: its first line is empty")
         return addresses

@@ -33,7 +33,7 @@ from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import Dial
 from rocketapp.transport.tls import Tls
 from rocketapp.transport.watched import NewConnection
-from rocketapp.transport.web import ReadUrl, read_url
+from rocketapp.transport.web import ReadUrl, read_url, shown_url
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION_NAME, Command
 from rocketapp.wire.requests.admin import RunningInfoRequest
@@ -297,7 +297,7 @@ class ClientInstance:
             **info.properties,
             STARTED: str(self._started_ms),
             CLIENT_VERSION: VERSION_NAME,
-            NAME_SERVERS: self._config.name_server,
+            NAME_SERVERS: shown_url(self._config.name_server),
         }
         body = self._access.body(info._replace(properties=said).encode())
         return Command.response(request, ResponseCode.SUCCESS, body=body)

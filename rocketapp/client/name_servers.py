@@ -13,6 +13,7 @@ from rocketapp.model.route import BrokerData, TopicRoute
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import split_address
+from rocketapp.transport.web import shown_url
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ def parse_name_servers(text: str) -> list[str]:
     addresses = list(dict.fromkeys(part.strip() for part in text.replace(",", ";").split(";") if part.strip()))
     for address in addresses:
         if "://" in address:
-            raise ConfigError("name server", f"{address!r} is a URL: write host:port, or one URL alone")
+            raise ConfigError("name server", f"{shown_url(address)!r} is a URL: write host:port, or one URL alone")
         try:
             split_address(address)
         except ValueError as error:

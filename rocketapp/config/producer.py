@@ -41,7 +41,7 @@ class ProducerConfig:
     )
     gather: float = option(
         0.0,
-        "Seconds that a publish waits for others to share a request with; 0 sends each by itself.",
+        "Seconds that a publish waits for others to share a request with, at most half of its timeout; 0: not at all.",
         java="batchMaxDelayMs",
         least=0.0,
         most=30.0,

@@ -140,9 +140,18 @@ class Following:
         return messages
 
     async def _look_for_queues(self) -> None:
-        is_first = True
+        is_first, told = True, ""
         while True:
-            queues = await self._queues()
+            try:
+                queues = await self._queues()
+            except RocketAppError as error:
+                # Not looked yet: the first queues that are found are those that were there at first.
+                if told != str(error):
+                    told = str(error)
+                    self._say(f"topic {self._topic}: {error}: trying again")
+                await asyncio.sleep(ROUTE_INTERVAL)
+                continue
+            told = ""
             if is_first and not queues:
                 self._say(f"topic {self._topic} does not exist yet: waiting for it")
             for queue in queues:
@@ -156,10 +165,8 @@ class Following:
             await asyncio.sleep(ROUTE_INTERVAL)
 
     async def _queues(self) -> list[MessageQueue]:
-        try:
-            route = await self._client.routes.fetch(self._topic)
-        except RocketAppError:
-            return []
+        """Those that exist now. Raises RocketAppError when that cannot be told."""
+        route = await self._client.routes.fetch(self._topic)
         return route.readable_queues(self._topic) if route is not None else []
 
     async def _follow(self, queue: MessageQueue, start: Start) -> None:

@@ -78,7 +78,8 @@ class Gathering:
         most_bytes: int,
         observe: Observe,
     ) -> None:
-        """`wait`: seconds that a pile waits for more; `most_bytes`: those of a pile that waits no longer.
+        """`wait`: seconds that a pile waits for more, at most half of its timeout; `most_bytes`: those of a pile that
+        waits no longer.
 
         `choose`: how a pile for this queue, or for any, finds its queue.
         """
@@ -102,7 +103,8 @@ class Gathering:
             pile = None
         if pile is None:
             pile = lane.open = _Pile(timeout, loop.time() + timeout)
-            lane.timer = loop.call_later(self._wait, self._due, lane)
+            # Half of its time is left for the send, and for the pile before it.
+            lane.timer = loop.call_later(min(self._wait, timeout / 2), self._due, lane)
         pile.add(item, answer)
         if pile.size >= self._most_bytes or len(pile.items) == MOST_IN_BATCH:
             self._close(lane)

@@ -54,6 +54,8 @@ class Requests:
         self._max_inflated_bytes = max_inflated_bytes
         self._waiting: dict[str, asyncio.Future[Message]] = {}
         self._watched: set[str] = set()
+        self._unreached: set[str] = set()
+        """Brokers that a request has waited for in vain: while they are away no other one waits for them."""
 
     def stop(self) -> None:
         """Take no more replies."""
@@ -76,7 +78,10 @@ class Requests:
             del self._waiting[correlation_id]
 
     async def ready(self, topic: str, timeout: float) -> None:
-        """Connect the brokers from which a reply may come, as far as they are reached within `timeout` seconds."""
+        """Connect the brokers from which a reply may come, as far as they are reached within `timeout` seconds.
+
+        A broker that is away is waited for once: the client dials it until it is back.
+        """
         try:
             async with asyncio.timeout(timeout):
                 route = await self._route(topic)
@@ -89,10 +94,18 @@ class Requests:
                     for broker in found.brokers
                     if (address := broker.addresses.get(MASTER_ID)) and not self._client.living_connection(address)
                 }
-                await asyncio.gather(*map(self._client.connection, missing), return_exceptions=True)
+                await self._reach(missing)
         except (TimeoutError, TransportError):
             # The request may be answered all the same: the send says what is wrong with the broker that it needs.
             return
+
+    async def _reach(self, missing: set[str]) -> None:
+        self._unreached &= missing
+        try:
+            dials = map(self._client.connection, missing - self._unreached)
+            await asyncio.gather(*dials, return_exceptions=True)
+        finally:
+            self._unreached.update(each for each in missing if not self._client.living_connection(each))
 
     async def _route(self, topic: str) -> TopicRoute | None:
         if topic not in self._watched:

@@ -25,6 +25,7 @@ from rocketapp.scripts.as_member import AsMember
 from rocketapp.scripts.outside import Outside
 from rocketapp.scripts.reading import Reading, ReadOptions, Wanted, tell, wanted_of
 from rocketapp.transport.tcp import dial_tcp
+from rocketapp.transport.web import shown_url
 from rocketapp.wire.record import Message
 
 T = TypeVar("T")
@@ -47,14 +48,14 @@ class Client(Transacting):
             raise SetupError(place, f'Client({name_server!r}): give the name server, Client("host:port")')
         given = dict(settings or {})
         given["client"] = {**given.get("client", {}), "name_server": name_server}
-        self._name_server = name_server
+        self._shown = shown_url(name_server)
         self._settings = settings_in_code(given, place)
         self._run: _Run | None = None
         self._publishing = Publishing(self._must_run)
         self._transactions: list[Transaction[Any]] = []
 
     def __repr__(self) -> str:
-        return f"<Client of {self._name_server}, {'connected' if self._run is not None else 'not connected'}>"
+        return f"<Client of {self._shown}, {'connected' if self._run is not None else 'not connected'}>"
 
     async def __aenter__(self) -> Self:
         if self._run is not None:

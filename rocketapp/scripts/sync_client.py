@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -18,6 +19,10 @@ from rocketapp.scripts.reading import ReadOptions
 from rocketapp.wire.record import Message
 
 T = TypeVar("T")
+_LEFT = (
+    "this client was left while the call waited, which may have been carried out: leave `with SyncClient(...)` when "
+    "all threads are done with it"
+)
 
 
 class SyncClient:
@@ -107,6 +112,9 @@ class _LoopThread:
 
     def __init__(self) -> None:
         self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._is_open = True
+        """Guarded: what comes to a loop that has stopped would wait for ever."""
         self._loop = asyncio.new_event_loop()
         # A daemon: a program that forgets to leave the client ends all the same.
         self._thread = threading.Thread(target=self._loop.run_forever, name="rocketapp client", daemon=True)
@@ -118,18 +126,40 @@ class _LoopThread:
         return self._pid == os.getpid()
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """What the call returns or raises. Interrupted, for example by Ctrl-C, it is cancelled."""
-        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        """What the call returns or raises. Interrupted, for example by Ctrl-C, it is cancelled.
+
+        Raises SetupError when `stop` comes first.
+        """
+        with self._lock:
+            if not self._is_open:
+                call.close()
+                raise SetupError(place_of_call(), _LEFT)
+            future = asyncio.run_coroutine_threadsafe(call, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise SetupError(place_of_call(), _LEFT) from None
         except BaseException:
             future.cancel()
             raise
 
     def soon(self, call: Callable[[Message], None], message: Message) -> None:
-        self._loop.call_soon_threadsafe(call, message)
+        with self._lock:
+            if self._is_open:
+                self._loop.call_soon_threadsafe(call, message)
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        """End what other threads wait for, and the loop."""
+        with self._lock:
+            self._is_open = False
+            asyncio.run_coroutine_threadsafe(self._end_calls(), self._loop).add_done_callback(
+                lambda _: self._loop.call_soon_threadsafe(self._loop.stop)
+            )
         self._thread.join()
         self._loop.close()
+
+    async def _end_calls(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)

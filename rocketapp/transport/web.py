@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Awaitable, Callable
@@ -24,6 +25,11 @@ _OK = 200
 
 ReadUrl = Callable[[str, float], Awaitable[str]]
 """(URL, seconds) -> the text behind it; raises TransportError."""
+
+
+def shown_url(url: str) -> str:
+    """A URL as errors and logs show it: without user and password, and without its query, which may hold a token."""
+    return re.sub(r"//.*@", "//", url, flags=re.DOTALL).partition("?")[0]
 
 
 async def read_url(url: str, timeout: float) -> str:
@@ -50,7 +56,7 @@ async def read_url(url: str, timeout: float) -> str:
             loop.call_soon_threadsafe(settle, text, problem)
 
     # A daemon: a look-up that hangs must not keep the process from ending.
-    threading.Thread(target=work, name=f"read {url}", daemon=True).start()
+    threading.Thread(target=work, name=f"read {shown_url(url)}", daemon=True).start()
     try:
         async with asyncio.timeout(timeout):
             return await answer
@@ -65,7 +71,7 @@ class _Reading:
     """One request, made in a thread."""
 
     def __init__(self, url: str, timeout: float) -> None:
-        self._url, self._parts, self._timeout = url, urlsplit(url), timeout
+        self._shown, self._parts, self._timeout = shown_url(url), urlsplit(url), timeout
         self._sock: socket.socket | None = None
 
     def text(self) -> str:
@@ -86,13 +92,13 @@ class _Reading:
 
     def _body(self, response: HTTPResponse) -> bytes:
         if response.status != _OK:
-            raise TransportError(self._url, f"answers {response.status} {response.reason}".rstrip())
+            raise TransportError(self._shown, f"answers {response.status} {response.reason}".rstrip())
         body = response.read(MOST_BYTES + 1)
         if len(body) > MOST_BYTES:
-            raise TransportError(self._url, f"answers more than {MOST_BYTES} bytes")
+            raise TransportError(self._shown, f"answers more than {MOST_BYTES} bytes")
         if response.length:
             # Half of a list of addresses may end with half of an address.
-            raise TransportError(self._url, f"ends {response.length} bytes early")
+            raise TransportError(self._shown, f"ends {response.length} bytes early")
         return body
 
     def cut(self) -> None:
@@ -103,6 +109,7 @@ class _Reading:
 
 
 def _problem(url: str, timeout: float, error: Exception) -> TransportError:
+    url = shown_url(url)
     if isinstance(error, TransportError):
         return error
     if isinstance(error, TimeoutError):
@@ -115,4 +122,4 @@ def _problem(url: str, timeout: float, error: Exception) -> TransportError:
 
 
 def _late(url: str, timeout: float) -> ConnectError:
-    return ConnectError(url, f"no answer within {timeout:g} s")
+    return ConnectError(shown_url(url), f"no answer within {timeout:g} s")

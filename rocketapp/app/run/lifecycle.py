@@ -36,7 +36,7 @@ from rocketapp.model.stats import HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import scope
 from rocketapp.transport.stream import Dial
-from rocketapp.transport.web import ReadUrl, read_url
+from rocketapp.transport.web import ReadUrl, read_url, shown_url
 
 if TYPE_CHECKING:
     from rocketapp.app.run.container import Wiring
@@ -316,7 +316,7 @@ class Lifecycle:
                     continue
                 problem = f"not reached within {limit:g} s (app.connect_timeout): {cause}"
                 mend = "start the name server, or correct --name-server or client.name_server"
-                raise TransportError(config.name_server, f"{problem}: {mend}") from error
+                raise TransportError(shown_url(config.name_server), f"{problem}: {mend}") from error
             self._clients[cluster] = client
             if config.access_key:
                 await self._check_keys(client)

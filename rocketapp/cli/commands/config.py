@@ -71,7 +71,16 @@ def _plain(value: object) -> object:
     """As JSON has it; what JSON does not know is text."""
     if isinstance(value, tuple | list):
         return [_plain(one) for one in value]
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    if isinstance(value, str):
+        return _without_password(value)
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def _without_password(value: str) -> str:
+    """A URL without user and password, and without its query, which may hold a token; other texts as they are."""
+    from rocketapp.transport.web import shown_url
+
+    return shown_url(value) if "://" in value else value
 
 
 def _is_hidden(field: dataclasses.Field[object], value: object) -> bool:
@@ -87,4 +96,4 @@ def _shown(field: dataclasses.Field[object], value: object) -> str:
         return str(value).lower()
     if isinstance(value, tuple):
         return str(list(value)).replace("'", '"')
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return f'"{_without_password(value)}"' if isinstance(value, str) else str(value)

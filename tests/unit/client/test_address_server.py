@@ -7,13 +7,16 @@ from random import Random
 
 import pytest
 
-from rocketapp.client.address_server import INTERVAL, JITTER, address_server
+from rocketapp.client.address_server import INTERVAL, JITTER, AddressServer, address_server
 from rocketapp.client.instance import ClientInstance
+from rocketapp.client.name_servers import NameServers
 from rocketapp.clock import SystemClock
 from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError, TransportError
 from rocketapp.model.event import Connected, Disconnected, LoopFailed
+from rocketapp.scripts.client import Client
 from rocketapp.transport.memory import MemoryNetwork
+from rocketapp.transport.web import read_url
 from tests.unit.scripted import Events, ScriptedNameServer, in_virtual_time, outcome
 
 URL = "http://10.0.0.9:8080/rocketmq/nsaddr"
@@ -134,10 +137,32 @@ def test_a_url_stands_in_place_of_addresses() -> None:
         ("http://h:1", "is a URL: write host:port, or the URL of an address server with its path"),
         ("ftp://h/rocketmq/nsaddr", "write a URL of http or https"),
         ("http://h:port/rocketmq/nsaddr", "cannot be read as a URL"),
+        ("http://me:pw@h/rocketmq/nsaddr", "leave user and password out of the URL"),
         ("http:///rocketmq/nsaddr", "write a URL of http or https"),
         ("http://h/nsaddr;b:2", "write a URL of http or https"),
     ],
 )
 def test_a_wrong_url_is_refused(text: str, problem: str) -> None:
-    with pytest.raises(ConfigError, match=problem):
+    with pytest.raises(ConfigError, match=problem) as raised:
         address_server(text)
+    assert "pw" not in str(raised.value)
+
+
+@in_virtual_time
+async def test_what_a_url_carries_beside_its_place_is_shown_nowhere() -> None:
+    async def read(url: str, timeout: float) -> str:
+        return await read_url(url, timeout) if url.startswith("http://127.0.0.1:1/") else "<html>"
+
+    for where in ("127.0.0.1:1/x", "10.0.0.9/x"):
+        server = AddressServer(
+            address_server(f"http://{where}?token=pw"),  # type: ignore[arg-type]
+            read=read,
+            adopt=NameServers([], pool=None, timeout=1, random=Random(0)).adopt,  # type: ignore[arg-type]
+            timeout=1.0,
+            random=Random(0),
+            observe=Events(),
+        )
+        problem = await outcome(server.look())
+        assert isinstance(problem, TransportError) and where in str(problem)
+        assert "pw" not in f"{problem}{server!r}"
+    assert "pw" not in repr(Client("http://10.0.0.9/x?token=pw"))

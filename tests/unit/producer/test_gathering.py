@@ -150,3 +150,13 @@ async def test_a_queue_that_answers_nothing_fails_its_publishes_in_time_and_hold
         for sends, end in ((first, 2.0), (second, 3.0)):
             assert all(isinstance(one, SendUnknown | SendRefused) for one in await asyncio.gather(*sends))
             assert asyncio.get_running_loop().time() - began <= end + 0.1
+
+
+@in_virtual_time
+async def test_a_publish_with_less_time_than_gathering_takes_is_sent_in_time() -> None:
+    cluster = Cluster()
+    async with producing(cluster, gather=30.0, send_timeout=3.0) as producer:
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(producer.send(message(1)), producer.send(message(2, order_key="k"), timeout=1.0))
+        assert asyncio.get_running_loop().time() - began == pytest.approx(1.5, abs=0.01)
+        assert sorted(numbers for _, numbers in stored(cluster.brokers[0])) == [[1], [2]]

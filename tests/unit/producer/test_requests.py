@@ -16,7 +16,7 @@ from rocketapp.wire.record import Message
 from rocketapp.wire.requests.replies import PushReply
 from rocketapp.wire.requests.send import SendRequest
 from tests.unit.producer.producing import producing
-from tests.unit.scripted import Cluster, Events, ScriptedBroker, in_virtual_time, outcome, refuse
+from tests.unit.scripted import Cluster, Events, ScriptedBroker, eventually, in_virtual_time, outcome, refuse
 
 REPLY = RequestCode.SEND_REPLY_MESSAGE_V2
 
@@ -138,3 +138,22 @@ async def test_what_is_no_request_is_not_answered() -> None:
 def test_both_forms_of_a_reply_are_read() -> None:
     sent = SendRequest("PG", "R", queue_id=1)
     assert SendRequest.from_command(Command(REPLY, sent.to_fields())) == sent
+
+
+@in_virtual_time
+async def test_a_broker_that_is_away_is_waited_for_once() -> None:
+    cluster = Cluster(brokers=2)
+    async with producing(cluster) as producer:
+        loop, away = asyncio.get_running_loop(), cluster.brokers[1]
+        await away.stop()
+        cluster.network.hold(away.address)
+        waited = []
+        for _ in range(3):
+            began = loop.time()
+            await producer.requests.ready("t", 1.5)
+            waited.append(loop.time() - began)
+        assert waited == [1.5, 0.0, 0.0]
+        cluster.network.release(away.address)
+        await away.start()
+        await eventually(lambda: RequestCode.HEART_BEAT in away.codes(), 10)
+        await producer.requests.ready("t", 1.5)

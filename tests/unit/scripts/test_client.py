@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -229,3 +230,22 @@ def test_a_forked_child_is_told_to_make_its_own(broker: str) -> None:
 
 def test_the_names_are_public() -> None:
     assert {"Client", "SyncClient", "NoReply"} <= set(rocketapp.__all__)
+
+
+def test_leaving_ends_the_calls_of_other_threads(broker: str) -> None:
+    ended: list[Exception] = []
+
+    def ask(client: SyncClient) -> None:
+        try:
+            client.request("script-p", b"?", timeout=60)
+        except Exception as error:
+            ended.append(error)
+
+    with SyncClient(broker, settings=QUICK) as client:
+        sent = client.messages("script-p", start="first", idle=20)
+        thread = threading.Thread(target=ask, args=(client,), daemon=True)
+        thread.start()
+        next(sent)  # the request is stored, and waits for its answer
+    thread.join(10)
+    assert [type(error) for error in ended] == [SetupError]
+    assert "was left while the call waited" in str(ended[0])
