@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from rocketapp.app.app import RocketApp
     from rocketapp.app.call.context import Context
+    from rocketapp.app.publish.publisher import Publisher
     from rocketapp.app.publish.topic_publisher import TopicPublisher
     from rocketapp.app.router import Router
     from rocketapp.errors import (
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from rocketapp.model.outgoing import SendResult
     from rocketapp.model.payload import TypeByProperty, TypeByTag
     from rocketapp.model.policy import Breaker, Policy
-    from rocketapp.model.publisher import Publisher
     from rocketapp.model.topic import Topic
     from rocketapp.scripts.client import Client
     from rocketapp.scripts.sync_client import SyncClient
@@ -58,7 +58,7 @@ _HOMES = {
     "PluginError": "rocketapp.errors",
     "Policy": "rocketapp.model.policy",
     "ProtocolError": "rocketapp.errors",
-    "Publisher": "rocketapp.model.publisher",
+    "Publisher": "rocketapp.app.publish.publisher",
     "Retry": "rocketapp.model.outcome",
     "RocketApp": "rocketapp.app.app",
     "RocketAppError": "rocketapp.errors",

@@ -18,6 +18,7 @@ from rocketapp.broker.core import Core
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.delays import DelayService
 from rocketapp.broker.groups import GroupTable
+from rocketapp.broker.halves import HalfMessages
 from rocketapp.broker.lock_writer import LockWriter
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.long_poll import HeldPulls
@@ -28,15 +29,17 @@ from rocketapp.broker.processors.locks import LockProcessor
 from rocketapp.broker.processors.offsets import OffsetProcessor
 from rocketapp.broker.processors.pull import PullProcessor
 from rocketapp.broker.processors.queries import QueryProcessor
+from rocketapp.broker.processors.replies import ReplyProcessor
 from rocketapp.broker.processors.runtime import RuntimeProcessor
 from rocketapp.broker.processors.send import SendProcessor
 from rocketapp.broker.processors.send_back import SendBackProcessor
 from rocketapp.broker.processors.topics import TopicProcessor
+from rocketapp.broker.processors.transactions import TransactionProcessor
 from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.store import MessageStore
-from rocketapp.broker.topics import TopicTable
+from rocketapp.broker.topics import READ_WRITE, TopicTable
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import StoreError
@@ -46,6 +49,7 @@ from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.message_id import UniqueIds
+from rocketapp.wire.requests.replies import reply_topic
 
 RESTART_DELAY = 1.0
 """Seconds until delivery of delayed messages is tried again after an error."""
@@ -63,6 +67,8 @@ class Pace:
     """Scans of the delayed messages that wait, at most, so that a jump of the wall clock is noticed."""
     delay_offsets: float = 10.0
     """Writes of delayOffset.json (Java: flushDelayOffsetInterval)."""
+    transactions: float = 10.0
+    """Questions about half messages (Java: transactionCheckInterval, 30 s)."""
 
 
 USUAL_PACE = Pace()
@@ -81,6 +87,7 @@ class Broker:
         self._loop = loop
         self._pulls = PullProcessor(core, HeldPulls(), loop)
         self._clients = ClientProcessor(core)
+        self._transactions = TransactionProcessor(core)
         self._tasks = Tasks(observe)
         core.store.on_appended = self._pulls.arrived
         core.on_topic_created = self._clients.topic_created
@@ -130,6 +137,8 @@ class Broker:
             **OffsetProcessor(core, self._pulls.offsets_reset).table(),
             **QueryProcessor(core).table(),
             **self._clients.table(),
+            **self._transactions.table(),
+            **ReplyProcessor(core).table(),
             **LockProcessor(core).table(),
             **TopicProcessor(core, self._pulls.topic_gone).table(),
             **GroupProcessor(core).table(),
@@ -144,6 +153,9 @@ class Broker:
 
     def route(self, topic: str, local: str) -> TopicRoute | None:
         config = self._core.topics.get(topic)
+        if config is None and topic == reply_topic(self._core.config.cluster):
+            # Nothing is stored there: it is how clients find the brokers that hand replies over.
+            return TopicRoute((QueueData(self._core.config.name, 1, 1, READ_WRITE),), self.brokers(local))
         if config is None:
             return None
         queues = QueueData(
@@ -167,6 +179,11 @@ class Broker:
         due_ms = self._core.delays.next_due_ms()
         return None if due_ms is None else due_ms / 1000
 
+    @property
+    def halves(self) -> HalfMessages:
+        """The transactions that are open."""
+        return self._core.halves
+
     # Starting and stopping.
 
     async def start(self, address: str) -> None:
@@ -178,6 +195,7 @@ class Broker:
         self._every(self._pace.expiry, "expiry", self._expire)
         self._every(self._pace.traffic, "traffic", self._sample)
         self._every(self._pace.delay_offsets, "delay offsets", self._save_delay_offsets)
+        self._every(self._pace.transactions, "transactions", self._transactions.check)
         self._tasks.start(self._deliver_delayed(), "broker delays")
 
     def drop_held_pulls(self) -> None:
@@ -317,6 +335,7 @@ def _recover(
         monotonic=monotonic,
         store=store,
         delays=DelayService(store, files, clock, observe),
+        halves=HalfMessages(store, observe),
         topics=topics,
         groups=groups,
         offsets=offsets,

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from rocketapp.broker.delays import DelayService
 from rocketapp.broker.groups import GroupConfig, GroupTable
+from rocketapp.broker.halves import HalfMessages
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.members import Consumers, Producers
 from rocketapp.broker.offsets import OffsetTable
@@ -75,6 +76,7 @@ class Core:
     monotonic: Callable[[], float]
     store: MessageStore
     delays: DelayService
+    halves: HalfMessages
     topics: TopicTable
     groups: GroupTable
     offsets: OffsetTable

@@ -135,6 +135,15 @@ class Producers:
     def members(self, group: str) -> list[Member]:
         return list(self._groups.get(group, {}).values())
 
+    def channels(self, group: str) -> list[Hashable]:
+        """The connections of a group's members."""
+        return list(self._groups.get(group, ()))
+
+    def channel_of(self, client_id: str) -> Hashable | None:
+        """The connection of this client, which may be in any group; None when no heartbeat named it."""
+        members = (each for group in self._groups.values() for each in group.items())
+        return next((channel for channel, member in members if member.client_id == client_id), None)
+
     def register(self, channel: Hashable, member: Member, group: str) -> None:
         self._groups.setdefault(group, {})[channel] = member
         self._groups_of.setdefault(channel, set()).add(group)

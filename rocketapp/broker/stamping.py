@@ -23,6 +23,8 @@ class Stamped(NamedTuple):
     raw: bytes
     unique_key: str
     delay_level: int
+    is_half: bool = False
+    """Whether a transaction holds it back."""
 
 
 def value_of(text: str, name: str) -> str | None:
@@ -52,8 +54,9 @@ class Stamp:
             text += "\x02"
         if _POP_CK in text and value_of(text, _POP_CK) is not None:
             text = _without(text, _POP_CK)
-        if "TIMER_DEL" in text or "TRAN_MSG" in text:
-            _refuse_unsupported(text)
+        if "TIMER_DEL" in text:
+            _refuse_timers(text)
+        is_half = "TRAN_MSG" in text and value_of(text, names.TRAN_MSG) == "true"
         if "\x00" in text:
             # Apache RocketMQ stores it. Here zeros in properties, which have no checksum, reveal a torn write.
             raise BrokerError(
@@ -67,7 +70,7 @@ class Stamp:
         if not unique_key:
             unique_key = self._new_key()
             text = f"{text}UNIQ_KEY\x01{unique_key}\x02"
-        return Stamped(_limited(text + self._suffix), unique_key, delay_level)
+        return Stamped(_limited(text + self._suffix), unique_key, delay_level, is_half)
 
     def batched(self, raw: bytes) -> Stamped:
         """The properties of one message of a batch."""
@@ -93,9 +96,7 @@ def _level(value: str | None) -> int:
         ) from None
 
 
-def _refuse_unsupported(text: str) -> None:
-    if value_of(text, names.TRAN_MSG) == "true":
-        raise BrokerError(ResponseCode.NO_PERMISSION, "sending transaction message is forbidden: not supported here")
+def _refuse_timers(text: str) -> None:
     for name in _TIMERS:
         if value_of(text, name):
             raise BrokerError(

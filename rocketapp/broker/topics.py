@@ -14,7 +14,15 @@ from typing import Any
 
 from rocketapp.broker.config_table import ConfigTable
 from rocketapp.broker.data_version import DataVersion
-from rocketapp.model.names import DEFAULT_TOPIC, FORBIDDEN_TOPICS, SCHEDULE_TOPIC, is_retry_topic
+from rocketapp.model.names import (
+    CHECKS_OVER_TOPIC,
+    DEFAULT_TOPIC,
+    FORBIDDEN_TOPICS,
+    HALF_TOPIC,
+    OP_TOPIC,
+    SCHEDULE_TOPIC,
+    is_retry_topic,
+)
 from rocketapp.model.route import PERM_INHERIT, PERM_READ, PERM_WRITE
 from rocketapp.wire.requests.admin import TopicConfig
 
@@ -102,3 +110,5 @@ def _system_topics(cluster: str, broker: str, *, auto_create: bool, queues: int)
     yield topic(broker, 1, READ_WRITE | PERM_INHERIT)
     yield topic("OFFSET_MOVED_EVENT", 1)
     yield topic(SCHEDULE_TOPIC, _DELAY_LEVELS)
+    for name in (HALF_TOPIC, OP_TOPIC, CHECKS_OVER_TOPIC):
+        yield topic(name, 1)

@@ -8,6 +8,7 @@ and the store is checked at the next start.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from random import Random
 
 from rocketapp.broker.broker import USUAL_PACE, Broker, Pace
@@ -106,6 +107,16 @@ class EmbeddedBroker:
     def next_delayed(self) -> float | None:
         """When the next of the delayed messages is due, in seconds since 1970; None when no message waits."""
         return None if self._broker is None else self._broker.next_delayed()
+
+    @property
+    def open_transactions(self) -> int:
+        """How many half messages are neither committed nor rolled back."""
+        return 0 if self._broker is None else len(self._broker.halves)
+
+    def tell_commits(self, committed: Callable[[str], object]) -> None:
+        """From now on call this with the id of each message of a transaction that is committed."""
+        if self._broker is not None:
+            self._broker.halves.on_committed = committed
 
     @staticmethod
     def _new_listener(broker: Broker) -> Listener:

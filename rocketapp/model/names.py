@@ -12,13 +12,18 @@ DEFAULT_TOPIC = "TBW102"
 DELAY_SECONDS = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Seconds of delay levels 1 to 18, RocketMQ's default `messageDelayLevel`."""
 
+HALF_TOPIC, OP_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+"""Where messages of transactions wait, and where it is written which of them have ended."""
+CHECKS_OVER_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+"""Messages of transactions that were asked about in vain too often."""
+
 MAX_TOPIC_LENGTH, MAX_GROUP_LENGTH = 127, 120
 FORBIDDEN_TOPICS = frozenset(
     {
         SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        HALF_TOPIC,
+        OP_TOPIC,
+        CHECKS_OVER_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
     }

@@ -56,8 +56,10 @@ class Transactions:
         self._checks[topic] = check
 
     async def stop(self) -> None:
-        """Answer no more."""
+        """Answer no more. What is open is reported."""
         await self._tasks.close()
+        for message_id in self._open.all():
+            self._report(message_id, "open at the stop: the broker asks another process, or this one later")
         for topic in self._checks:
             self._client.routes.unwatch(topic)
         self._checks.clear()

@@ -21,6 +21,10 @@ class OpenTransactions(Generic[Q]):
     def __len__(self) -> int:
         return len(self._latest)
 
+    def all(self) -> list[str]:
+        """Their message ids."""
+        return list(self._latest)
+
     def begin(self, message_id: str) -> None:
         """The function of the transaction runs from now on: it decides, and no check does."""
         self._latest[message_id] = None

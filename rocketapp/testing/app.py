@@ -12,7 +12,7 @@ stands still. So it does not matter whether the test has a loop, nor which plugi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack
@@ -28,6 +28,7 @@ from rocketapp.testing.faults import Faults, check_number
 from rocketapp.testing.recorder import BY_TEST
 from rocketapp.testing.records import Dead, Dropped, Handled, Published, Retried
 from rocketapp.testing.stage import Stage, settings_of
+from rocketapp.wire.record import Message
 
 T = TypeVar("T")
 _LIMIT = 86_400.0
@@ -210,6 +211,23 @@ class _Tested:
 
         return _within(_LIMIT, publish(), "publish_many")
 
+    def _requesting(self, topic: str | Topic[Any], body: Any, options: PublishOptions) -> Coroutine[Any, Any, Message]:
+        self._check_running()
+
+        async def request() -> Message:
+            BY_TEST.set(True)
+            return await self._stage.app.request(topic, body, **options)
+
+        return _within(_LIMIT, request(), "request")
+
+    def _running(self, call: Awaitable[T]) -> Coroutine[Any, Any, T]:
+        self._check_running()
+
+        async def run() -> T:
+            return await call
+
+        return _within(_LIMIT, run(), "run")
+
     def _then(self, seconds: float, minutes: float, hours: float) -> float:
         self._check_running()
         for name, value in (("seconds", seconds), ("minutes", minutes), ("hours", hours)):
@@ -243,6 +261,17 @@ class TestedApp(_Tested):
     ) -> list[SendResult]:
         """Send one message for each body, as `RocketApp.publish_many`."""
         return self._driver.run(self._publishing_many(topic, items, options))
+
+    def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """Send one message and wait for what its handler answers, as `RocketApp.request`."""
+        return self._driver.run(self._requesting(topic, body, options))
+
+    def run(self, call: Awaitable[T]) -> T:
+        """Await this where the app runs, as its own functions do: `t.run(place(order))` for a transaction.
+
+        Time passes as it needs it. What it publishes is the app's.
+        """
+        return self._driver.run(self._running(call))
 
     def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
         """Let so much time pass, and everything happen that falls due. Without an argument: what is due now."""
@@ -282,6 +311,14 @@ class AsyncTestedApp(_Tested):
     ) -> list[SendResult]:
         """See TestedApp.publish_many."""
         return await self._driver.run_async(self._publishing_many(topic, items, options))
+
+    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """See TestedApp.request."""
+        return await self._driver.run_async(self._requesting(topic, body, options))
+
+    async def run(self, call: Awaitable[T]) -> T:
+        """See TestedApp.run."""
+        return await self._driver.run_async(self._running(call))
 
     async def advance(self, seconds: float = 0, *, minutes: float = 0, hours: float = 0) -> None:
         """See TestedApp.advance."""

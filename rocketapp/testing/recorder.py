@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 from rocketapp.app.payloads.payloads import Payloads
@@ -39,8 +40,15 @@ class Recorder:
         self.dead: list[Dead] = []
         self.dropped: list[Dropped] = []
         self.published: list[Published] = []
+        self._open: dict[str, Published] = {}
+        """Messages of transactions that are not committed, by id."""
         self._begun: dict[_Key, list[tuple[Message, BaseException | None]]] = {}
         """Calls that have begun, until the engine says what becomes of their messages."""
+
+    def committed(self, message_id: str) -> None:
+        """A broker has committed the message of a transaction: now it is published."""
+        if (one := self._open.pop(message_id, None)) is not None:
+            self.published.append(replace(one, at=self._loop.time()))
 
     @hookimpl
     def observe_events(self, app: Surface) -> events.Observe:
@@ -62,9 +70,12 @@ class Recorder:
             results = await call(sending)
             if not BY_TEST.get():
                 now = self._loop.time()
-                self.published += (
-                    published_of(message, sending.cluster, now, self._payloads) for message in sending.messages
-                )
+                for number, message in enumerate(sending.messages):
+                    one = published_of(message, sending.cluster, now, self._payloads)
+                    if message.half:
+                        self._open[results[number].message_id] = one
+                    else:
+                        self.published.append(one)
             return results
 
         return recording

@@ -157,7 +157,9 @@ class Stage:
     async def _reasons(self) -> list[str]:
         """Why something else is left to do; empty: idle."""
         idle = await self.lifecycle.idle()
-        return [*idle.reasons, *(f"{queue} is not consumed" for queue in sorted(idle.wanted - idle.owned))]
+        left_open = sum(broker.open_transactions for broker in self.brokers.values())
+        open_ones = [f"{left_open} transactions are open"] if left_open else []
+        return [*idle.reasons, *open_ones, *(f"{queue} is not consumed" for queue in sorted(idle.wanted - idle.owned))]
 
     async def _start_broker(self, name_server: str) -> None:
         first, *others = _name_servers(name_server)
@@ -173,6 +175,7 @@ class Stage:
             pace=_PACE,
         )
         await broker.start(self.network)
+        broker.tell_commits(self.recorder.committed)
         self.brokers[first] = broker
 
     def _create_topics(self) -> None:

@@ -8,14 +8,8 @@ import pytest
 
 from rocketapp import Client, NoReply
 from tests.conftest import RunApp
-from tests.peers.clusters import Apache, Cluster
+from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, JavaError
-
-
-@pytest.fixture
-def cluster(apache: Apache) -> Cluster:
-    """Apache RocketMQ alone: the embedded broker has no replies."""
-    return apache
 
 
 def answering(group: str, topic: str) -> str:

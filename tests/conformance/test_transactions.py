@@ -8,18 +8,12 @@ import pytest
 
 from rocketapp import Client, Message
 from tests.conftest import RunApp
-from tests.peers.clusters import Apache, Cluster
+from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient
 from tests.peers.waiting import wait_until
 
 CHECKED = 40.0
 """Seconds within which a broker has asked, several times, and was answered."""
-
-
-@pytest.fixture
-def cluster(apache: Apache) -> Cluster:
-    """Apache RocketMQ alone: the embedded broker has no half messages."""
-    return apache
 
 
 def source(group: str, topic: str, bodies: str, check: str) -> str:

@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast
 
+from rocketapp.app.publish.publisher import Publisher
 from rocketapp.model.decisions import COMMIT, Decisions
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import Retry
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions
-from rocketapp.model.publisher import Publisher
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
 from rocketapp.wire.message import Message
@@ -131,6 +131,14 @@ class Context:
     def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """`publish` for sync handlers: blocks until the answer is there."""
         return self._publisher.publish_sync(topic, body, **options)
+
+    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """Send one message and wait for what its handler answers: see RocketApp.request."""
+        return await self._publisher.request(topic, body, **options)
+
+    def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """`request` for sync handlers: blocks until the answer is there."""
+        return self._publisher.request_sync(topic, body, **options)
 
     def __repr__(self) -> str:
         return f"<Context {self._handler} attempt={self.attempt} queue={self.queue}>"

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rocketapp.app.publish.messages import check_names, outgoing, timeout_of
+from rocketapp.app.publish.publisher import Publisher
 from rocketapp.errors import SetupError
 from rocketapp.model.names import topic_problem
 from rocketapp.model.outcome import is_outcome
 from rocketapp.model.publish_options import PublishOptions
-from rocketapp.model.publisher import Publisher
 from rocketapp.model.topic import Topic
 
 Call = Callable[[Any], Any]

@@ -22,8 +22,8 @@ from rocketapp.app.payloads.choice import without_metadata
 from rocketapp.app.payloads.decode import UnfitTypeError
 from rocketapp.app.payloads.payloads import Payloads, Reader, described
 from rocketapp.app.places import plain_function
+from rocketapp.app.publish.publisher import Publisher
 from rocketapp.errors import SetupError
-from rocketapp.model.publisher import Publisher
 from rocketapp.wire.record import Message
 
 _POSSIBLE = (

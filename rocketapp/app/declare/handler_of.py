@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Concatenate, ParamSpec, Protocol, TypeVar, overload
 
 from rocketapp.app.call.context import Context
-from rocketapp.model.publisher import Publisher
+from rocketapp.app.publish.publisher import Publisher
 from rocketapp.wire.record import Message
 
 T = TypeVar("T")

@@ -41,8 +41,7 @@ class Transacting(ABC):
         topic: a str gets the router's prefix, if there is a router.
         cluster: one of `RocketApp(clusters=...)`, or "" for the unnamed one.
 
-        Needs brokers of Apache RocketMQ: the embedded one refuses half messages. Raises SetupError for a second one of
-        the same topic: a broker that asks names the topic alone.
+        Raises SetupError for a second one of the same topic: a broker that asks names the topic alone.
         """
         place = place_of_call()
 

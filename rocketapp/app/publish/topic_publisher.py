@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic, TypeVar, Unpack
 
+from rocketapp.app.publish.publisher import Publisher
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
-from rocketapp.model.publisher import Publisher
 from rocketapp.model.topic import Topic
 
 T = TypeVar("T")

@@ -96,13 +96,18 @@ class SendProcessor:
         self._check_body(body)
         stamped = self._stamp.single(request.properties)
         topic = request.topic
+        if stamped.is_half and (stamped.delay_level or topic.startswith(RETRY_PREFIX)):
+            problem = "a transaction message is neither delayed nor a retry: it is held back until the commit"
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, problem)
         if topic.startswith(RETRY_PREFIX):
             dead = self._dead_letter_topic(command, request)
             if dead is not None:
                 topic, queue_id = dead, 0
                 stamped = Stamped(stamped.raw + b"DELAY\x01-1\x02", stamped.unique_key, 0)
         record = self._record(connection, request, body, stamped.raw, topic=topic, queue_id=queue_id)
-        if stamped.delay_level:
+        if stamped.is_half:
+            appended = core.halves.add(record, stamped.unique_key, int(core.clock.now() * 1000))
+        elif stamped.delay_level:
             appended = core.delays.schedule(record, stamped.delay_level)
         else:
             appended = core.store.append(record)
@@ -126,6 +131,8 @@ class SendProcessor:
         for body, raw, flag in items:
             self._check_body(body)
             stamped = self._stamp.batched(raw)
+            if stamped.is_half:
+                raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch holds no transaction: send each singly")
             if stamped.delay_level:
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed: send its messages singly")
             record = self._record(connection, request, body, stamped.raw, topic=request.topic, queue_id=queue_id)

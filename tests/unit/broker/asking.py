@@ -44,6 +44,8 @@ class Client:
             return Command.response(command, 0, body=b'{"properties":{}}')
         if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
             return Command.response(command, 0, body=DirectResult("CR_SUCCESS").encode())
+        if command.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return Command.response(command, 0)
         return None
 
     async def ask(self, code: int, fields: dict[str, str] | None = None, body: bytes = b"") -> Command:

@@ -70,7 +70,7 @@ async def test_a_negative_queue_id_lets_the_broker_choose() -> None:
         ("orders", b"x" * 2_001, {}, ResponseCode.MESSAGE_ILLEGAL),
         ("orders", b"x", {"queue_id": 100}, ResponseCode.INVALID_PARAMETER),
         ("orders", b"x", {"default_queues": 0, "queue_id": -1}, ResponseCode.NO_PERMISSION),
-        ("orders", b"x", {"properties": "TRAN_MSG\x01true\x02"}, ResponseCode.NO_PERMISSION),
+        ("orders", b"x", {"properties": "TRAN_MSG\x01true\x02DELAY\x013\x02"}, ResponseCode.MESSAGE_ILLEGAL),
         ("orders", b"x", {"properties": "a\x01" + "x" * 32_767}, ResponseCode.MESSAGE_ILLEGAL),
         ("orders", b"x", {"default_topic": "none"}, ResponseCode.TOPIC_NOT_EXIST),
         ("%RETRY%" + "g" * 121, b"x", {}, ResponseCode.INVALID_PARAMETER),

@@ -45,7 +45,6 @@ def test_the_delay_level_is_found(text: str, level: int) -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("TRAN_MSG\x01true\x02", ResponseCode.NO_PERMISSION),
         ("TIMER_DELAY_SEC\x013\x02", ResponseCode.MESSAGE_ILLEGAL),
         ("TIMER_DELIVER_MS\x013\x02", ResponseCode.MESSAGE_ILLEGAL),
         ("a\x01b\x00c\x02", ResponseCode.MESSAGE_ILLEGAL),

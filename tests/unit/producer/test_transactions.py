@@ -212,3 +212,16 @@ async def test_an_end_that_cannot_be_told_is_reported_and_left_to_the_broker() -
         assert isinstance(event, LoopFailed)
         assert event.loop == f"transaction {half.message_id}"
         assert event.error.startswith("committed, but ") and event.error.endswith("the broker will ask")
+
+
+@in_virtual_time
+async def test_a_stop_names_what_is_open() -> None:
+    cluster, events = Cluster(), Events()
+    store_half(cluster.brokers[0])
+    async with producing(cluster, events) as producer:
+        half = await producer.send(HALF)
+        producer.transactions.begin(half)
+        await producer.transactions.stop()
+        (event,) = events.of(LoopFailed)
+        assert isinstance(event, LoopFailed)
+        assert event.loop == f"transaction {half.message_id}" and event.error.startswith("open at the stop")

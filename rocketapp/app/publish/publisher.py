@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar, Unpack
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.model.topic import Topic
+from rocketapp.wire.record import Message
 
 T = TypeVar("T")
 
@@ -36,4 +37,12 @@ class Publisher(Protocol):
 
     def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """`publish` for sync handlers: blocks until the answer is there."""
+        ...
+
+    async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """Send one message and wait for what its handler answers. Raises NoReply: see RocketApp.request."""
+        ...
+
+    def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """`request` for sync handlers: blocks until the answer is there."""
         ...

@@ -1,0 +1,143 @@
+"""Half messages: stored where no consumer sees them, until their producer commits them or rolls them back.
+
+A half message waits in RMQ_SYS_TRANS_HALF_TOPIC. Its end is a record in RMQ_SYS_TRANS_OP_HALF_TOPIC that names its
+offset there, so what is open is found again after a restart. Java: TransactionalMessageBridge.
+
+Rule: a commit is stored in the real topic before the end is. A crash between the two makes the broker ask again, and
+the message may come twice; it is never lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rocketapp.broker.delays import restored
+from rocketapp.broker.store.store import Appended, MessageStore
+from rocketapp.errors import BrokerError
+from rocketapp.model.event import Observe, RecordDamaged
+from rocketapp.model.names import CHECKS_OVER_TOPIC, HALF_TOPIC, OP_TOPIC
+from rocketapp.wire import properties as names
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.layout import TRANSACTION_COMMIT, TRANSACTION_MASK
+from rocketapp.wire.record import Record, decode_record
+from rocketapp.wire.requests.transactions import EndTransaction
+
+FIRST_CHECK = 6.0
+"""Seconds after which the producer of a half message is asked (Java: transactionTimeOut)."""
+MOST_CHECKS = 15
+"""Questions after which a half message without a decision is given up (Java: transactionCheckMax)."""
+_ENDED_TAG = "d"
+
+
+@dataclass(slots=True)
+class OpenHalf:
+    """A half message that is neither committed nor rolled back."""
+
+    offset: int
+    """In the queue of half messages."""
+    physical: int
+    group: str
+    message_id: str
+    stored_ms: int
+    checks: int = 0
+
+
+class HalfMessages:
+    """The half messages of one store. The owner of the timer asks `due` and tells producers."""
+
+    def __init__(self, store: MessageStore, observe: Observe) -> None:
+        self._store, self._observe = store, observe
+        self._open: dict[int, OpenHalf] = {one.offset: one for one in self._stored()}
+        self.on_committed: Callable[[str], object] = str
+        """Called with the id of each message that is committed; a test kit replaces it."""
+
+    def __repr__(self) -> str:
+        return f"<HalfMessages {len(self._open)} open>"
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, record: Record, unique_key: str, now_ms: int) -> Appended:
+        """Store a half message. Its transaction id is its unique key."""
+        raw = record.raw_properties
+        own = {names.TRANSACTION_ID: unique_key, names.REAL_TOPIC: record.topic, names.REAL_QID: str(record.queue_id)}
+        # Of equal names the last one wins, so values that a user set before are ignored.
+        half = record._replace(
+            topic=HALF_TOPIC,
+            queue_id=0,
+            raw_properties=(raw if not raw or raw.endswith(b"\x02") else raw + b"\x02") + names.encode(own),
+            sys_flag=record.sys_flag & ~TRANSACTION_MASK,
+        )
+        appended = self._store.append(half)
+        group = names.decode(raw).get(names.PGROUP, "")
+        self._open[appended.queue_offset] = OpenHalf(
+            appended.queue_offset, appended.physical_offset, group, unique_key, now_ms
+        )
+        return appended
+
+    def end(self, request: EndTransaction) -> None:
+        """Commit or roll back. Raises BrokerError for another decision, and for what is not an open half message."""
+        half = self._open.get(request.half_offset)
+        if half is None or half.physical != request.physical_offset:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if half.group != request.group:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
+        if request.decision == TRANSACTION_COMMIT:
+            record = self._real(half)
+            if record is not None:
+                flags = record.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT
+                self._store.append(record._replace(sys_flag=flags, prepared_offset=half.physical))
+        elif request.decision != TRANSACTION_MASK:  # a rollback has all bits of the mask
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"{request.decision} is neither a commit nor a rollback")
+        self._close(half)
+        if request.decision == TRANSACTION_COMMIT:
+            self.on_committed(half.message_id)
+
+    def due(self, now_ms: int) -> Iterator[tuple[OpenHalf, Record]]:
+        """Those that their producer is to be asked about now, each with its message. Counts the question.
+
+        What was asked about too often goes to TRANS_CHECK_MAX_TIME_TOPIC.
+        """
+        latest = now_ms - int(FIRST_CHECK * 1000)
+        for half in [one for one in self._open.values() if one.stored_ms <= latest]:
+            record = self._real(half)
+            if record is None:
+                self._close(half)
+            elif half.checks >= MOST_CHECKS:
+                self._store.append(record._replace(topic=CHECKS_OVER_TOPIC, queue_id=0))
+                self._close(half)
+            else:
+                half.checks += 1
+                yield half, record
+
+    def _real(self, half: OpenHalf) -> Record | None:
+        """The message as its consumers get it; None when the log does not have it any more."""
+        data = self._store.record_at(half.physical)
+        record = None if data is None else restored(decode_record(data))
+        if record is None:
+            self._observe(RecordDamaged(HALF_TOPIC, 0, half.offset, half.physical))
+        return record
+
+    def _close(self, half: OpenHalf) -> None:
+        tag = names.encode({names.TAGS: _ENDED_TAG})
+        self._store.append(Record(topic=OP_TOPIC, body=b"%d," % half.offset, raw_properties=tag))
+        del self._open[half.offset]
+
+    def _stored(self) -> Iterator[OpenHalf]:
+        """What a run before this one has left open."""
+        ended = {
+            int(offset) for op in self._records(OP_TOPIC) for offset in op.body.split(b",") if offset.strip().isdigit()
+        }
+        for record in self._records(HALF_TOPIC):
+            if record.queue_offset not in ended:
+                found = names.decode(record.raw_properties)
+                group, unique_key = found.get(names.PGROUP, ""), found.get(names.UNIQ_KEY, "")
+                yield OpenHalf(record.queue_offset, record.physical_offset, group, unique_key, record.stored_ms)
+
+    def _records(self, topic: str) -> Iterator[Record]:
+        for offset in range(self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)):
+            entry = self._store.entry(topic, 0, offset)
+            data = None if entry is None else self._store.record_at(entry[0])
+            if data is not None:
+                yield decode_record(data)

@@ -1,0 +1,71 @@
+"""Replies: each is handed to the client that asked, and stored nowhere.
+
+Codes SEND_REPLY_MESSAGE 324, SEND_REPLY_MESSAGE_V2 325, and to the client PUSH_REPLY_MESSAGE_TO_CLIENT 326 (Java:
+ReplyMessageProcessor, which stores replies as well unless `storeReplyMessageEnable` is off).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.request_dispatch import Process
+from rocketapp.errors import BrokerError
+from rocketapp.transport.connection import Connection
+from rocketapp.wire import properties as names
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.replies import PushReply
+from rocketapp.wire.requests.send import FAILURE_FIELDS, SendRequest, SendResponse
+
+TIMEOUT = 10.0
+"""Seconds that a client may take to accept a reply."""
+
+
+class ReplyProcessor:
+    """Hands replies over."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def table(self) -> dict[int, Process]:
+        return {RequestCode.SEND_REPLY_MESSAGE: self.reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.reply}
+
+    def reply(self, connection: Connection, command: Command) -> Command | None:
+        """Answered when the client has it."""
+        core = self._core
+        request = SendRequest.from_command(command)
+        asker = names.decode(request.properties.encode()).get(names.REPLY_TO_CLIENT, "")
+        channel = core.producers.channel_of(asker)
+        if channel is None:
+            problem = f"push reply message fail, channel of <{asker}> not found."
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, problem)
+        assert isinstance(channel, Connection)
+        push = PushReply(
+            group=request.producer_group,
+            topic=request.topic,
+            queue_id=request.queue_id,
+            sys_flag=request.sys_flag,
+            born_ms=request.born_ms,
+            born_host=connection.peer,
+            store_host=core.address,
+            stored_ms=int(core.clock.now() * 1000),
+            flag=request.flag,
+            properties=request.properties,
+        )
+        pushed = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push.to_fields(), command.body)
+
+        def answer(taken: asyncio.Future[Command]) -> None:
+            if taken.cancelled():
+                return
+            problem = taken.exception() or (taken.result().remark if taken.result().code else None)
+            if problem is None:
+                fields = SendResponse("", request.queue_id, 0).to_fields()
+                connection.reply(Command.response(command, ResponseCode.SUCCESS, fields=fields))
+            else:
+                remark = f"push reply message to {asker} fail: {problem}"
+                code = ResponseCode.SYSTEM_ERROR
+                connection.reply(Command.response(command, code, fields=dict(FAILURE_FIELDS), remark=remark))
+
+        channel.start_request(pushed, timeout=TIMEOUT).add_done_callback(answer)
+        return None

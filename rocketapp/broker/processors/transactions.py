@@ -1,0 +1,57 @@
+"""Ends of transactions, and the questions how they have ended.
+
+Codes END_TRANSACTION 37, and to a producer CHECK_TRANSACTION_STATE 39 (Java: EndTransactionProcessor,
+AbstractTransactionalMessageCheckListener). A half message arrives as a send: see `processors.send`.
+"""
+
+from __future__ import annotations
+
+from rocketapp.broker.core import Core
+from rocketapp.broker.request_dispatch import Process
+from rocketapp.errors import ConnectionLostError
+from rocketapp.model.names import HALF_TOPIC
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import FLAG_ONE_WAY, Command
+from rocketapp.wire.record import encode_record
+from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction
+
+
+class TransactionProcessor:
+    """Ends transactions, and asks about those that are left open."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def table(self) -> dict[int, Process]:
+        return {RequestCode.END_TRANSACTION: self.end}
+
+    def end(self, connection: Connection, command: Command) -> Command | None:
+        self._core.halves.end(EndTransaction.from_fields(command.fields))
+        if command.flag & FLAG_ONE_WAY:
+            return None
+        return Command.response(command, ResponseCode.SUCCESS, fields={})
+
+    def check(self) -> None:
+        """Ask one member of each producer group about what it has left open."""
+        core = self._core
+        for half, record in core.halves.due(int(core.clock.now() * 1000)):
+            question = CheckTransaction(
+                half_offset=half.offset,
+                physical_offset=half.physical,
+                message_id=half.message_id,
+                transaction_id=half.message_id,
+                topic=HALF_TOPIC,
+                broker_name=core.config.name,
+            )
+            body = encode_record(record._replace(queue_offset=half.offset, physical_offset=half.physical))
+            channels = core.producers.channels(half.group)
+            if not channels:
+                continue  # a member may come later: it is asked in the next round
+            # In turn: one that does not know the topic leaves it to the next.
+            channel = channels[half.checks % len(channels)]
+            assert isinstance(channel, Connection)
+            try:
+                channel.send_one_way(Command(RequestCode.CHECK_TRANSACTION_STATE, question.to_fields(), body))
+            except ConnectionLostError:
+                continue
