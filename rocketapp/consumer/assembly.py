@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -42,17 +42,15 @@ from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.turns import Turns
 from rocketapp.consumer.watch import Watch
-from rocketapp.consumer.ways.concurrent import ConcurrentWay
+from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Keep, Way, no_prompt
-from rocketapp.consumer.ways.keyed import KeyedWay
-from rocketapp.consumer.ways.making import Making
-from rocketapp.consumer.ways.orderly import OrderlyWay
-from rocketapp.consumer.ways.plugged import PluggedWay
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.ways.sent_back import SentBack
+from rocketapp.consumer.ways.table import ways_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.model.subscription import TAGS, SubscriptionData
+from rocketapp.state.failed_attempts import FailedAttempts
 from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.trust import Trust, Unshared
@@ -91,6 +89,8 @@ class Group:
             self.brokers.carried = self.subscriptions
         self.trust: Trust = (Unshared if self.is_broadcast else Trust)(loop.time())
         self.stall_reasons: StallReasons = StallReasons(name, observe, loop.time)
+        self.waits: StallReasons = StallReasons(name, observe, loop.time)
+        """Queues that wait for a free call of their handler. They are pulled all the same."""
         self.redelivery: FailedMessages = Dropping(name, observe) if self.is_broadcast else self._new_redelivery()
         self.local_offsets: LocalOffsets | None = self._new_local_offsets() if self.is_broadcast else None
         self.store: GroupOffsets = self._new_store()
@@ -114,25 +114,13 @@ class Group:
         return f"<Group {self.name}: {len(self.subscriptions)} topics>"
 
     def _make_ways(self) -> None:
-        """How the queues are consumed, each way after what it uses."""
-        parts, making = self._parts, self._new_making()
-        self.concurrently: ConcurrentWay = making.concurrent()
-        retries = RetryContext(self.name, self.redelivery, parts.observe, self.stopping, parts.config.suspend)
-        in_turn = [topic.topic for topic in self._topics if topic.orderly and not self.is_broadcast]
-        self.shared_attempts: SharedAttempts = SharedAttempts(
-            topics=in_turn, brokers=self.brokers, attempts=retries.attempts, tasks=self.tasks
-        )
-        tell = None if self.is_broadcast else self.shared_attempts.failed
-        self.orderly: OrderlyWay = making.orderly(replace(retries, tell=tell))
-        self.keyed: KeyedWay = making.keyed(retries)
-        self.plugged: dict[str, PluggedWay] = {
-            one.topic: making.plugged(one, self.stall_reasons) for one in self._topics if one.plugged_in is not None
-        }
-        """The ways of plugins, by topic."""
-        self.popped: PopWay | None = self._new_popped()
+        """How the queues are consumed."""
+        context = self._new_way_context()
+        self.concurrently, self._own_ways, others = ways_of(self._topics, context)
+        popped = [topic for topic in self._topics if topic.is_popped]
+        self.popped: PopWay | None = PopWay(popped, context) if popped else None
         """The way of topics whose messages brokers hand out one by one; None without such topics."""
-        own = () if self.popped is None else (self.popped,)
-        self.ways: tuple[Way, ...] = self.concurrently, self.orderly, self.keyed, *self.plugged.values(), *own
+        self.ways: tuple[Way, ...] = self.concurrently, *others, *(() if self.popped is None else (self.popped,))
 
     def _new_local_offsets(self) -> LocalOffsets:
         parts = self._parts
@@ -166,7 +154,7 @@ class Group:
             {topic.topic: topic.start for topic in self._topics},
             lambda queue: self.trust.is_confirmed(queue.topic, now()),
             joined=self._parts.clock.now(),
-            begins={topic: way.begin for topic, way in self.plugged.items() if way.begin is not None},
+            begins={topic: way.own_start for topic, way in self._own_ways.items() if way.own_start is not None},
             away_since=None if self.local_offsets is None else self.local_offsets.away_since,
             is_shared=not self.is_broadcast,
         )
@@ -180,7 +168,7 @@ class Group:
             group=self.name,
             own={topic: data for topic, data in self.subscriptions.items() if topic != retry},
             retry=None if retry is None else self.subscriptions[retry],
-            fixed=[one.topic for one in self._topics if one.plugged_in is not None or one.data.expression_type != TAGS],
+            fixed=[one.topic for one in self._topics if not one.by_message or one.data.expression_type != TAGS],
             asked=AskedMembers(self.name, parts.client, self.brokers),
             brokers=self.brokers,
             config=config,
@@ -196,9 +184,9 @@ class Group:
                 owned.pull_anew()
 
     def _new_direct(self) -> DirectCalls:
+        tables, record = self.concurrently.tables, self.concurrently.record
         # What a plugin consumes is not done when its handler returns.
-        tables = {topic: table for topic, table in self.concurrently.tables.items() if topic not in self.plugged}
-        record = self.concurrently.record
+        tables = {topic.topic: tables[topic.topic] for topic in self._topics if topic.by_message}
         return DirectCalls(tables=tables, new_completion=self._new_completion, pausing=self.pausing, record=record)
 
     def _new_elsewhere(self) -> Elsewhere:
@@ -226,33 +214,29 @@ class Group:
             app_version=parts.app_version,
         )
 
-    def _new_making(self) -> Making:
-        parts = self._parts
-        return Making(
+    def _new_way_context(self) -> WayContext:
+        parts, attempts = self._parts, FailedAttempts()
+        in_turn = [topic.topic for topic in self._topics if topic.orderly and not self.is_broadcast]
+        self.shared_attempts: SharedAttempts = SharedAttempts(
+            topics=in_turn, brokers=self.brokers, attempts=attempts, tasks=self.tasks
+        )
+        tell, suspend = self.shared_attempts.failed, parts.config.suspend
+        return WayContext(
             group=self.name,
-            topics=self._topics,
             stats=self.stats,
             observe=parts.observe,
+            stall_reasons=self.stall_reasons,
+            waits=self.waits,
+            retries=RetryContext(
+                self.name, self.redelivery, parts.observe, self.stopping, suspend, attempts=attempts, tell=tell
+            ),
+            new_completion=self._new_completion,
             threads=parts.threads,
             crashes=parts.crashes,
             elsewhere=self.elsewhere,
             releasing=self.releasing,
-            new_completion=self._new_completion,
             prompt=no_prompt if self.is_broadcast else self.offsets.prompt,
             locked=not self.is_broadcast,
-        )
-
-    def _new_popped(self) -> PopWay | None:
-        topics = [topic for topic in self._topics if topic.is_popped]
-        if not topics:
-            return None
-        return PopWay(
-            topics,
-            stats=self.stats,
-            observe=self._parts.observe,
-            threads=self._parts.threads,
-            group=self.name,
-            elsewhere=self.elsewhere,
         )
 
     def _new_completion(self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> SentBack:
@@ -274,7 +258,7 @@ class Group:
             group=self.name,
             stats=self.stats,
             in_hand=self._in_hand,
-            stall_reasons=(self.stall_reasons, self.orderly.waits),
+            stall_reasons=(self.stall_reasons, self.waits),
             warning=self._parts.config.handler_warning,
             observe=self._parts.observe,
             turns=None if crashes is None else Turns(crashes.line, self._unfinished, self.stall_reasons),
@@ -284,24 +268,26 @@ class Group:
 
     def _unfinished(self) -> list[MessageQueue]:
         """Queues with messages in hand. Plugins count no crashes, and brokers count those of popped messages."""
+        without = {topic.topic for topic in self._topics if not topic.by_message}
         return [
             queue
             for queue, owned in self.rebalancer.owned.items()
             if owned.process_queue is not None
             and len(owned.process_queue)
             and owned.popped is None
-            and queue.topic not in self.plugged
+            and queue.topic not in without
         ]
 
     def _new_rebalancer(self) -> Rebalancer:
         parts = self._parts
+        ways = {topic: self._own_ways.get(topic, self.concurrently) for topic in self.subscriptions}
         return Rebalancer(
             group=self.name,
             topics=tuple(self.subscriptions),
             client=parts.client,
             brokers=self.brokers,
             trust=self.trust,
-            assignments=Assignments(self.subscriptions, self._ways(), self._new_context(), self._popping()),
+            assignments=Assignments(self.subscriptions, ways, self._new_context(), self._popping()),
             shares=self._new_shares(),
             doubts=self.offsets.look_soon,
             in_hand=lambda: [(handler, first_of(item)) for handler, item in self._in_hand()],
@@ -351,14 +337,6 @@ class Group:
 
     def _in_hand(self) -> list[tuple[Handler, Any]]:
         return [call for way in self.ways for call in way.in_hand()]
-
-    def _ways(self) -> Mapping[str, Way]:
-        """How the queues of each topic are consumed; retries are concurrent, they have lost their order anyway."""
-        own: dict[str, Way] = {
-            topic.topic: self.keyed if topic.is_keyed else self.orderly for topic in self._topics if topic.in_order
-        }
-        own |= self.plugged
-        return {topic: own.get(topic, self.concurrently) for topic in self.subscriptions}
 
     def _new_context(self) -> AssignmentContext:
         return AssignmentContext(

@@ -27,8 +27,8 @@ from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.holding import apply_pauses
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
-from rocketapp.consumer.pull.puller import PULL_EXPIRES, PullContext, Puller
-from rocketapp.consumer.ways.delivery import Delivery, Way
+from rocketapp.consumer.pull.puller import PULL_EXPIRES, PullContext
+from rocketapp.consumer.ways.delivery import Delivery, Filling, Way
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
@@ -118,7 +118,7 @@ class Assignment:
         self._starts_no_more = False
         self._moved: asyncio.Future[Correction] = self._loop.create_future()
         """Done when an operator has moved the group, until the new offset is committed."""
-        self._consuming: tuple[Puller, Delivery] | None = None
+        self._consuming: tuple[Filling, Delivery] | None = None
         """Of the present session, until it ends."""
         self._silent: asyncio.Future[None] = self._loop.create_future()
         """Done when the pull loop of the present session is dead."""
@@ -316,8 +316,8 @@ class Assignment:
     ) -> Correction | None:
         """Until the session is to end; where to go on when the broker moved the offset."""
         context = self._context
-        way, queue = self._way, session.process_queue
-        puller = Puller(queue, self._subscription, delivery.deliver, flow, context.pull, decode=way.decode)
+        queue = session.process_queue
+        puller = self._way.new_puller(queue, self._subscription, delivery.deliver, flow, context.pull)
         self._consuming = puller, delivery
         self._silent = self._loop.create_future()
         context.pausing.watch(self._apply_pauses)

@@ -68,6 +68,11 @@ class ConsumedTopic:
     """Brokers hand out its messages one by one, instead of its queues."""
 
     @property
+    def by_message(self) -> bool:
+        """Its handlers are called with messages, which others may hand to this member as well."""
+        return self.plugged_in is None
+
+    @property
     def is_keyed(self) -> bool:
         """In order per key; its handlers agree in that."""
         return any(handler.subscription.order_by is not None for handler in self.handlers)

@@ -289,7 +289,7 @@ class PushConsumer:
         group = self._group
         found: dict[MessageQueue, str] = {}
         # All of them: a call that runs for long is often the cause of the other reason.
-        for reasons in (group.stall_reasons.reasons(), group.orderly.waits.reasons(), group.watch.running_long()):
+        for reasons in (group.stall_reasons.reasons(), group.waits.reasons(), group.watch.running_long()):
             for where, reason in reasons.items():
                 # A call knows the queue of its message; a popped topic stands for all queues of a broker.
                 popped = where._replace(queue_id=ALL_QUEUES)

@@ -44,6 +44,8 @@ class SharedAttempts:
 
     def failed(self, queue: MessageQueue, offset: int, times: int) -> None:
         """The message has failed this often; 0: it is done."""
+        if queue.topic not in self._topics:
+            return
         if queue in self._writing:
             self._writing[queue] = Failed(offset, times)
         elif (at := place(queue)) is not None:

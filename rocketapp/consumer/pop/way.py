@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.concurrent import ConcurrentDelivery, ConcurrentWay
+from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Keep
-from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.consumer.workers.work import Completion
-from rocketapp.model.event import Observe
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -29,26 +27,9 @@ class PopWay(ConcurrentWay):
     down of what is in hand.
     """
 
-    def __init__(
-        self,
-        topics: Iterable[ConsumedTopic],
-        *,
-        stats: GroupStats,
-        observe: Observe,
-        threads: MakeThreads,
-        group: str,
-        elsewhere: Elsewhere,
-    ) -> None:
-        """`elsewhere`: what becomes of messages that no handler here takes."""
-        super().__init__(
-            topics,
-            stats=stats,
-            new_completion=self._judging,
-            observe=observe,
-            threads=threads,
-            group=group,
-            elsewhere=elsewhere,
-        )
+    def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
+        own = replace(context, new_completion=self._judging, crashes=None, releasing=None)
+        super().__init__(topics, own)
         self._judges: dict[ProcessQueue[Message], Judge] = {}
         """Of every session."""
 

@@ -7,20 +7,14 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.elsewhere import Elsewhere, Unmatched
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.pull.puller import Decode
-from rocketapp.consumer.ways.delivery import NewQueue
+from rocketapp.consumer.ways.pulled import Pulled
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Workers
 from rocketapp.state.flow_control import QueueLimits
-from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.wire.record import decode_records
 
 
-class WayByWorkers:
+class WayByWorkers(Pulled):
     """A way over the workers of all handlers of one group."""
-
-    decode: Decode = staticmethod(decode_records)
-    new_queue: NewQueue = ProcessQueue
 
     def __init__(self, workers: WorkersOfHandlers, elsewhere: Elsewhere | None = None) -> None:
         """`elsewhere`: what becomes of messages that no handler takes; None: they are done."""

@@ -16,19 +16,17 @@ from itertools import chain
 from typing import Any
 
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.retry.releasing import Releasing
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.suspect_line import Suspected, SuspectLine
 from rocketapp.consumer.ways.by_workers import WayByWorkers
+from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import NewCompletion, QueueLock
 from rocketapp.consumer.ways.suspects import Alone, Suspicion
 from rocketapp.consumer.workers.batches import Batches
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
-from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.consumer.workers.work import Completion, Work, Workers
-from rocketapp.model.event import Observe
 from rocketapp.model.names import is_retry_topic
 from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.pauses import Take
@@ -43,33 +41,15 @@ class ConcurrentWay(WayByWorkers):
     needs_lock = False
     run_on: float | None = RUN_ON
 
-    def __init__(
-        self,
-        topics: Iterable[ConsumedTopic],
-        *,
-        stats: GroupStats,
-        new_completion: NewCompletion,
-        observe: Observe,
-        threads: MakeThreads = Threads,
-        group: str = "",
-        crashes: Crashes | None = None,
-        elsewhere: Elsewhere | None = None,
-        releasing: Releasing | None = None,
-    ) -> None:
-        """`new_completion(process_queue, handler, keep)` judges the calls of one handler in one session.
-
-        `threads(name, most)` makes the threads of a sync handler. `crashes`: where workers note down what they have in
-        hand; None: nowhere. `releasing` knows messages that were sent back while their handler ran; None: none are.
-
-        Orderly topics are here too: a message that comes back through the retry topic has lost its order anyway.
-        """
-        self.stats: GroupStats = stats
-        self.new_completion: NewCompletion = new_completion
-        self.releasing: Releasing | None = releasing
-        self._group = group
-        self.crashes: Crashes | None = crashes
-        self.suspects: SuspectLine = SuspectLine() if crashes is None else crashes.line
-        super().__init__(WorkersOfHandlers(observe, threads, crashes), elsewhere)
+    def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
+        """Orderly topics are here too: a message that comes back through the retry topic has lost its order anyway."""
+        self.stats: GroupStats = context.stats
+        self.new_completion: NewCompletion = context.new_completion
+        self.releasing: Releasing | None = context.releasing
+        self._group = context.group
+        self.crashes: Crashes | None = context.crashes
+        self.suspects: SuspectLine = SuspectLine() if self.crashes is None else self.crashes.line
+        super().__init__(WorkersOfHandlers(context.observe, context.threads, self.crashes), context.elsewhere)
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(topics)
         """Which workers take which message, by topic."""
 

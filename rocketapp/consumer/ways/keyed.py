@@ -7,18 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.handler import ConsumedTopic
-from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_workers import WayByWorkers
-from rocketapp.consumer.ways.delivery import Prompt, QueueLock, lock_for, no_prompt
+from rocketapp.consumer.ways.context import WayContext
+from rocketapp.consumer.ways.delivery import QueueLock, lock_for
 from rocketapp.consumer.ways.key_watches import KeyWatches
 from rocketapp.consumer.ways.keyed_delivery import KeyedContext, KeyedDelivery
-from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
-from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.model.event import Observe
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 
@@ -28,30 +23,15 @@ class KeyedWay(WayByWorkers):
 
     run_on: float | None = None
 
-    def __init__(
-        self,
-        topics: Iterable[ConsumedTopic],
-        *,
-        stats: GroupStats,
-        retries: RetryContext,
-        observe: Observe,
-        prompt: Prompt = no_prompt,
-        threads: MakeThreads = Threads,
-        crashes: Crashes | None = None,
-        elsewhere: Elsewhere | None = None,
-        locked: bool = True,
-    ) -> None:
-        """`prompt` is called when messages of a queue were finished; `threads(name, most)` makes threads.
-
-        `crashes`: where is noted down what is in hand; None: nowhere.
-
-        `locked`: its queues are another member's at other times. Otherwise each member consumes them for itself.
-        """
-        self.needs_lock: bool = locked
-        super().__init__(WorkersOfHandlers(observe, threads, crashes), elsewhere)
-        key_watches = KeyWatches(retries.group, observe)
-        self._context = KeyedContext(stats, retries, prompt, self._workers.tasks, key_watches, self.unmatched, crashes)
-        self._tables = self._workers.tables(topic for topic in topics if topic.is_keyed)
+    def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
+        self.needs_lock: bool = context.locked
+        stats, retries, crashes = context.stats, context.retries, context.crashes
+        super().__init__(WorkersOfHandlers(context.observe, context.threads, crashes), context.elsewhere)
+        watches = KeyWatches(context.group, context.observe)
+        self._context = KeyedContext(
+            stats, retries, context.prompt, self._workers.tasks, watches, self.unmatched, crashes
+        )
+        self._tables = self._workers.tables(topics)
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> KeyedDelivery:
         """The delivery of a new session under this lock."""

@@ -2,71 +2,46 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.elsewhere import Elsewhere, Unmatched
+from rocketapp.consumer.elsewhere import Unmatched
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.pull.puller import Decode
-from rocketapp.consumer.stall_reasons import StallReasons
-from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.ways.delivery import NewQueue, Prompt, QueueLock, lock_for, no_prompt
+from rocketapp.consumer.ways.context import WayContext
+from rocketapp.consumer.ways.delivery import QueueLock, lock_for
 from rocketapp.consumer.ways.orderly_delivery import OrderlyContext, OrderlyDelivery
-from rocketapp.consumer.ways.retries_in_place import RetryContext
+from rocketapp.consumer.ways.pulled import Pulled
 from rocketapp.consumer.workers.rated import rated_serial
 from rocketapp.consumer.workers.serial import SerialExecutor, SerialInThreads, SerialOnLoop
-from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.model.event import Observe
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
-from rocketapp.wire.record import Message, decode_records
+from rocketapp.wire.record import Message
 
 
-class OrderlyWay:
+class OrderlyWay(Pulled):
     """Calls the orderly handlers of one group."""
 
     run_on: float | None = None
-    decode: Decode = staticmethod(decode_records)
-    new_queue: NewQueue = ProcessQueue
 
-    def __init__(
-        self,
-        topics: Iterable[ConsumedTopic],
-        *,
-        group: str,
-        stats: GroupStats,
-        retries: RetryContext,
-        observe: Observe,
-        prompt: Prompt = no_prompt,
-        threads: MakeThreads = Threads,
-        crashes: Crashes | None = None,
-        elsewhere: Elsewhere | None = None,
-        locked: bool = True,
-    ) -> None:
-        """`prompt` is called after every run of messages of a queue; `threads(name, most)` makes threads.
-
-        `crashes`: where is noted down what is in hand; None: nowhere.
-
-        `locked`: its queues are another member's at other times. Otherwise each member consumes them for itself.
-        """
-        self.needs_lock: bool = locked
-        self.waits: StallReasons = StallReasons(group, observe, asyncio.get_running_loop().time)
-        """Queues that wait for a free call of their handler. They are pulled all the same."""
-        unmatched = Unmatched(elsewhere, self._executor)
+    def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
+        self.needs_lock: bool = context.locked
         self._context = OrderlyContext(
-            stats, retries, prompt, tasks=Tasks(observe), waits=self.waits, unmatched=unmatched, crashes=crashes
+            context.stats,
+            context.retries,
+            context.prompt,
+            tasks=Tasks(context.observe),
+            waits=context.waits,
+            unmatched=Unmatched(context.elsewhere, self._executor),
+            crashes=context.crashes,
         )
-        self._threads = threads
+        self._threads = context.threads
         self._executors: list[SerialExecutor] = []
         self._tables = {
             topic.topic: TagTable((self._executor(each), each.subscription.tags) for each in topic.handlers)
             for topic in topics
-            if topic.orderly
         }
 
     def _executor(self, handler: Handler) -> SerialExecutor:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.stall_reasons import OF_INTAKE, StallReasons
 from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Keep, NewCompletion, NewQueue, QueueLock
 from rocketapp.consumer.ways.intake import IntakeWay
+from rocketapp.consumer.ways.pulled import Pulled
 from rocketapp.errors import PluginError, RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -38,31 +40,24 @@ class PluggedIn:
     way: IntakeWay
 
 
-class PluggedWay:
+class PluggedWay(Pulled):
     """The way of one topic; its retries are concurrent."""
 
-    def __init__(
-        self,
-        handler: Handler,
-        plugged_in: PluggedIn,
-        *,
-        new_completion: NewCompletion,
-        stats: GroupStats,
-        stall_reasons: StallReasons,
-        observe: Observe,
-    ) -> None:
-        """`new_completion(process_queue, handler, keep)` acknowledges, and judges the messages that failed."""
+    def __init__(self, topics: Sequence[ConsumedTopic], context: WayContext) -> None:
+        """`topics`: one, which has one handler."""
+        (topic,) = topics
+        (handler,) = topic.handlers
         self.handler: Handler = handler
-        self.plugged_in: PluggedIn = plugged_in
-        self.observe: Observe = observe
-        self.stats: GroupStats = stats
+        self.plugged_in: PluggedIn = topic.plugged_in
+        self.observe: Observe = context.observe
+        self.stats: GroupStats = context.stats
         self.table: TagTable[Handler] = TagTable([(handler, handler.subscription.tags)])
         """Brokers compare hashes of tags alone."""
-        self.new_completion: NewCompletion = new_completion
-        self.stall_reasons: StallReasons = stall_reasons
-        self.needs_lock: bool = plugged_in.way.locked
+        self.new_completion: NewCompletion = context.new_completion
+        self.stall_reasons: StallReasons = context.stall_reasons
+        self.needs_lock: bool = self.plugged_in.way.locked
         self.run_on: float | None = None if self.needs_lock else RUN_ON
-        self.takes_records: bool = plugged_in.way.records
+        self.takes_records: bool = self.plugged_in.way.records
         self.new_queue: NewQueue = PieceQueue if self.takes_records else ProcessQueue
         self.decode: Decode = self._pieces if self.takes_records else decode_records
 
@@ -98,7 +93,7 @@ class PluggedWay:
         return [StoredRecords.of(wanted, queue)] if wanted else []
 
     @property
-    def begin(self) -> Begin | None:
+    def own_start(self) -> Begin | None:
         """Where its sessions begin, when the plugin keeps the offsets."""
         return None if self.plugged_in.way.begin is None else self._begin
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.delivery import Keep
@@ -19,7 +18,8 @@ from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.reports import QUEUE, message
-from tests.unit.scripted import Events, eventually, in_virtual_time
+from tests.unit.consumer.ways.contexts import way_context
+from tests.unit.scripted import eventually, in_virtual_time
 
 
 class Dropped(ByOffset):
@@ -48,7 +48,7 @@ async def test_what_lies_below_a_started_message_is_finished_but_not_when_all_is
         Handler(subscription("quick", tags="quick"), quick),
     ]
     topic = consumed_by(*handlers)
-    concurrently = ConcurrentWay([topic], stats=GroupStats(topic.handlers), new_completion=Dropped, observe=Events())
+    concurrently = ConcurrentWay([topic], way_context(topic.handlers, new_completion=Dropped))
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     delivery = concurrently.open(queue)
     messages = [message(offset, "slow" if offset < 9 else "quick") for offset in range(10)]
@@ -72,7 +72,7 @@ async def test_another_completion_decides_what_becomes_of_failed_messages() -> N
             raise ValueError
 
     topic = consumed_by(Handler(subscription(), call))
-    way = ConcurrentWay([topic], stats=GroupStats(topic.handlers), new_completion=Dropped, observe=Events())
+    way = ConcurrentWay([topic], way_context(topic.handlers, new_completion=Dropped))
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     messages = [message(offset) for offset in range(3)]
     queue.put(messages)
@@ -91,10 +91,7 @@ class Paused:
         handlers = [Handler(subscription(topic=topic, **options), self._call) for topic in topics or ("topic",)]
         self.process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
         self.way = ConcurrentWay(
-            [consumed_by(handler) for handler in handlers],
-            stats=GroupStats(handlers),
-            new_completion=Dropped,
-            observe=Events(),
+            [consumed_by(handler) for handler in handlers], way_context(handlers, new_completion=Dropped)
         )
         self.delivery = self.way.open(self.process_queue)
 
@@ -203,12 +200,7 @@ def test_no_interleaving_commits_past_an_unfinished_message_or_starts_one_twice(
             Handler(subscription(tag, tags=tag, batch=batch, concurrency=concurrency), call)
             for tag, concurrency in (("a", 1), ("b", 3))
         ]
-        way = ConcurrentWay(
-            [consumed_by(*handlers)],
-            stats=GroupStats(handlers),
-            new_completion=Dropped,
-            observe=Events(),
-        )
+        way = ConcurrentWay([consumed_by(*handlers)], way_context(handlers, new_completion=Dropped))
         process_queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
         delivery = way.open(process_queue)
         is_held = was_held = is_given_up = is_void = False

@@ -295,7 +295,7 @@ async def test_a_handler_that_goes_on_after_its_cancellation_holds_up_no_exit_an
     told = [event for event in member.events.of(LoopFailed) if "left behind" in event.error]  # type: ignore[attr-defined]
     assert [event.loop for event in told] == ["handler handler"]  # type: ignore[attr-defined]
     release.set()
-    await eventually(lambda: not member.consumer._group.orderly.in_hand())
+    await eventually(lambda: not member.consumer._group._in_hand())
     assert cluster.committed(queue) == 2
     await cluster.stop()
 

@@ -9,17 +9,12 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.pausing import Pausing
-from rocketapp.consumer.retry.stopping import Stopping
-from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.consumer.ways.orderly_delivery import OrderlyDelivery
-from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.stats import HandlerStats
 from rocketapp.state.lease import Lease
-from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.testing.virtual_time import run_virtual
@@ -27,7 +22,8 @@ from rocketapp.wire.record import Message
 from tests.simulation.threads import SimulatedThreads, block
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.reports import QUEUE, message
-from tests.unit.scripted import Events, eventually, in_virtual_time
+from tests.unit.consumer.ways.contexts import way_context
+from tests.unit.scripted import eventually, in_virtual_time
 
 RETRIES = 2
 
@@ -78,16 +74,13 @@ class Bench:
         self.handler = Handler(subscription(orderly=True, retries=RETRIES, **options), call)
         self.dead_letters = DeadLetters()
         self.prompted: list[int] = []
-        stopping = Stopping([self.handler], Pausing(Pauses()))
-        self.way = OrderlyWay(
-            [consumed_by(self.handler)],
-            group="group",
-            stats=GroupStats([self.handler]),
-            retries=RetryContext("group", cast(Any, self.dead_letters), Events(), stopping, suspend=1.0),
-            observe=Events(),
+        context = way_context(
+            [self.handler],
+            dead_letters=self.dead_letters,
             prompt=lambda process_queue: self.prompted.append(process_queue.commit_offset),
             threads=threads,
         )
+        self.way = OrderlyWay([consumed_by(self.handler)], context)
         self.process_queue: ProcessQueue[Message]
         self.lock: ScriptedLock
         self.delivery: OrderlyDelivery

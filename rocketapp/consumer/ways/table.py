@@ -1,0 +1,58 @@
+"""Which way consumes which topic: a new way of consuming is one file of this room, and one row of this table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.ways.concurrent import ConcurrentWay
+from rocketapp.consumer.ways.context import WayContext
+from rocketapp.consumer.ways.delivery import Way
+from rocketapp.consumer.ways.keyed import KeyedWay
+from rocketapp.consumer.ways.orderly import OrderlyWay
+from rocketapp.consumer.ways.plugged import PluggedWay
+
+
+class Row(NamedTuple):
+    """One way of consuming."""
+
+    takes: Callable[[ConsumedTopic], bool]
+    """Whether it consumes this topic."""
+    new: Callable[[Sequence[ConsumedTopic], WayContext], Way]
+    """Makes the way of these topics."""
+    is_own: bool = False
+    """Each topic has a way of its own; otherwise all topics of a group share one."""
+
+
+_TABLE: tuple[Row, ...] = (
+    Row(lambda topic: topic.plugged_in is not None, PluggedWay, is_own=True),
+    Row(lambda topic: topic.is_keyed, KeyedWay),
+    Row(lambda topic: topic.orderly, OrderlyWay),
+)
+"""The first row that takes a topic has it; topics without a row are consumed concurrently."""
+
+
+class Ways(NamedTuple):
+    """The ways of one group."""
+
+    concurrently: ConcurrentWay
+    """Of all topics without a row, and of messages that come back for a retry: they have lost their order anyway."""
+    of_topics: dict[str, Way]
+    """The way of every topic that has a row."""
+    others: tuple[Way, ...]
+    """All ways but the concurrent one."""
+
+
+def ways_of(topics: Sequence[ConsumedTopic], context: WayContext) -> Ways:
+    """The ways that consume these topics."""
+    of_topics: dict[str, Way] = {}
+    others: list[Way] = []
+    left = list(topics)
+    for row in _TABLE:
+        taken = [topic for topic in left if row.takes(topic)]
+        left = [topic for topic in left if not row.takes(topic)]
+        for share in [[topic] for topic in taken] if row.is_own else [taken] if taken else []:
+            others.append(row.new(share, context))
+            of_topics |= {topic.topic: others[-1] for topic in share}
+    return Ways(ConcurrentWay(topics, context), of_topics, tuple(others))

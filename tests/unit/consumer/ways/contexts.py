@@ -1,0 +1,33 @@
+"""What ways are made from when no group stands around them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pausing import Pausing
+from rocketapp.consumer.retry.stopping import Stopping
+from rocketapp.consumer.stall_reasons import StallReasons
+from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.ways.context import WayContext
+from rocketapp.consumer.ways.retries_in_place import RetryContext
+from rocketapp.state.pauses import Pauses
+from tests.unit.scripted import Events
+
+
+def way_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **others: Any) -> WayContext:
+    """`dead_letters` takes messages that failed for good."""
+    observe, stopping = Events(), Stopping(handlers, Pausing(Pauses()))
+    still = StallReasons("group", observe, asyncio.get_running_loop().time)
+    values: dict[str, Any] = {
+        "group": "group",
+        "stats": GroupStats(handlers),
+        "observe": observe,
+        "stall_reasons": still,
+        "waits": still,
+        "retries": RetryContext("group", cast(Any, dead_letters), observe, stopping, suspend=1.0),
+        "new_completion": None,
+    }
+    return WayContext(**{**values, **others})
