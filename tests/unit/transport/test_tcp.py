@@ -138,7 +138,7 @@ async def test_connections_talk_over_sockets_and_a_dying_server_fails_waiting_ca
     listening = await listen_tcp("127.0.0.1", 0, listener.accept)
     connection = Connection(serve=None, max_frame_bytes=1 << 20)
     connection.attach(await dial_tcp(listening.address, connection, 3.0))
-    answers = await asyncio.gather(*(connection.start_request(Command(34), timeout=3.0) for _ in range(200)))
+    answers = await asyncio.gather(*(connection.start_request(Command(34), timeout=30.0) for _ in range(200)))
     assert {answer.code for answer in answers} == {0}
     call = connection.start_request(Command(11), timeout=30.0)
     await eventually(lambda: bool(held))
