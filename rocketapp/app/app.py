@@ -169,7 +169,8 @@ class RocketApp(Subscribing, TwoPhases):
         body: bytes, str (UTF-8), or a dict, list, msgspec Struct, dataclass or pydantic model (JSON).
         tag: what subscriptions select by; keys: words that find the message later; properties: your own, str to str.
         order_key: messages with equal ones share a queue, in the order of publishing.
-        delay: seconds, exactly one of RocketMQ's delay levels; otherwise ValueError names the neighbours.
+        delay: seconds above 0. One of RocketMQ's delay levels waits at any broker; another needs a broker with timers
+            (Apache RocketMQ from 5.0), and without them SendRefused names the levels next to it.
         rounding: "up" takes the next longer level for another delay.
         cluster: the name of one of `RocketApp(clusters=...)`; None is the unnamed cluster.
         timeout: seconds in total; None is `producer.send_timeout`.

@@ -80,15 +80,20 @@ class AddressServer:
         await self._adopt(self._parsed(await self._read(self._url.text, self._timeout)))
 
     async def run(self) -> None:
-        """Look every two minutes, until cancelled. Errors do not end the loop."""
+        """Look every two minutes, until cancelled. Errors do not end the loop; one that stays is told once."""
+        told = ""
         while True:
             await asyncio.sleep(INTERVAL * (1 + JITTER * (2 * self._random.random() - 1)))
+            problem = ""
             try:
                 await self.look()
             except RocketAppError as error:
-                self._observe(LoopFailed("address server", str(error)))
+                problem = str(error)
             except Exception as error:
-                self._observe(LoopFailed("address server", f"{type(error).__name__}: {error}"))
+                problem = f"{type(error).__name__}: {error}"
+            if problem and problem != told:
+                self._observe(LoopFailed("address server", problem))
+            told = problem
 
     def _parsed(self, text: str) -> list[str]:
         # The first line alone, as Java reads it.

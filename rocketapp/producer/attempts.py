@@ -194,12 +194,17 @@ class Attempts:
         raise _verdict(prepared.topic, problems)
 
     async def post(self, prepared: PreparedSend, choose: Choose, timeout: float) -> None:
-        """Write it to one broker and hope; SendRefused when it did not even leave."""
+        """Write it to one broker and hope; SendRefused when it did not even leave.
+
+        It waits while the broker leaves more unread than a stream holds: without an answer nothing else bounds that.
+        """
         now = asyncio.get_running_loop().time()
         end = now + timeout
         try:
             queue = choose(await self._queues(prepared.topic, end), None)
             connection = await self._connection(prepared.topic, queue, end)
+            if not connection.room.is_set():
+                await _room(connection, end)
             if prepared.delay:
                 prepared = await self._timed(prepared, connection, now + prepared.delay)
             connection.send_one_way(command(self._request(prepared, queue), prepared.body, reply=prepared.reply))
@@ -292,6 +297,15 @@ class Attempts:
             problem = f"{address}: no connection in time"
         self._targets.failed(topic)
         raise _AttemptError(problem, perhaps=False)
+
+
+async def _room(connection: Connection, end: float) -> None:
+    try:
+        async with asyncio.timeout_at(end):
+            await connection.room.wait()
+    except TimeoutError:
+        problem = f"{connection.peer} leaves {connection.unsent} bytes unread"
+        raise _AttemptError(problem, perhaps=False) from None
 
 
 def _is_not_stored(error: BrokerError) -> bool:

@@ -101,6 +101,9 @@ class Connection:
         self._timer_at = 0.0
         """When it is due. uvloop returns a handle that does not say it for a time that is over."""
         self._gone: asyncio.Future[None] = self._loop.create_future()
+        self.room: asyncio.Event = asyncio.Event()
+        """Set while the peer keeps up with what is written, and when the connection has ended."""
+        self.room.set()
         self.peer: str = ""
         self.local: str = ""
         self.is_closed: bool = False
@@ -256,11 +259,13 @@ class Connection:
 
     def pause(self) -> None:
         self._paused = True
+        self.room.clear()
         if self._is_server and self._stream is not None:
             self._stream.pause_reading()
 
     def resume(self) -> None:
         self._paused = False
+        self.room.set()
         while self._backlog and not self._paused:
             command = self._backlog.popleft()
             if command.flag & _RESPONSE:
@@ -368,6 +373,7 @@ class Connection:
             self._timer.cancel()
         self._backlog.clear()
         self._out.clear()
+        self.room.set()
         for waiting in self._pending.drain():
             if not waiting.waiter.answer.done():
                 waiting.waiter.answer.set_exception(ConnectionLostError(self.peer, reason))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from rocketapp import Client
 from tests.conftest import RunApp
+from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient
 from tests.peers.waiting import wait_until
 
@@ -70,3 +74,54 @@ def test_a_java_member_of_the_namespace_shares_the_queues(
     wait_until(both_work, within=40, what="both handle messages", every=0.5)
     app.stop()
     assert {event["topic"] for event in app.events()} == {topic}
+
+
+def test_transactions_and_requests_stay_in_the_namespace(
+    cluster: Cluster, java: JavaClient, run_app: RunApp, topic: str, group: str
+) -> None:
+    wrapped = f"{NAMESPACE}%{topic}"
+    java.create_topic(wrapped, 4)
+    java.create_topic(f"{wrapped}-asked", 4)
+    app = run_app(
+        f"""
+        app = RocketApp("{group}")
+
+        @app.transaction("{topic}")
+        async def place(body: str) -> bool:
+            if body == "left":
+                raise LookupError(body)
+            return body == "commit"
+
+        @place.check
+        async def known(message: Message) -> bool | None:
+            note("check", message)
+            return True
+
+        @app.on_startup
+        async def begin() -> None:
+            for body in ("commit", "rollback", "left"):
+                try:
+                    await place(body)
+                except LookupError:
+                    mark("left", text=body)
+
+        @app.subscribe("{topic}", start="first")
+        async def take(message: Message) -> None:
+            note("done", message)
+
+        @app.subscribe("{topic}-asked", start="first")
+        async def answer(message: Message) -> str:
+            return "re: " + message.text()
+        """,
+        environment={"ROCKETAPP_CLIENT__NAMESPACE": NAMESPACE},
+    )
+    assert sorted(event["text"] for event in app.wait_for_count(2, within=40)) == ["commit", "left"]
+    assert {event["topic"] for event in app.events("check")} == {topic}
+
+    async def ask() -> str:
+        async with Client(cluster.name_server, settings={"client": {"namespace": NAMESPACE}}) as client:
+            return (await client.request(f"{topic}-asked", "who", timeout=10)).text()
+
+    assert asyncio.run(ask()) == "re: who"
+    assert java.request(f"{wrapped}-asked", "java")["body"] == b"re: java"
+    app.stop()

@@ -9,6 +9,7 @@ import pytest
 from rocketapp import Client, NotRecalled, SendRefused
 from rocketapp.clock import SystemClock
 from tests.peers.clusters import Apache, Embedded
+from tests.peers.java_client import JavaClient, Peer
 
 DELAYS = [0.4, 1.5, 2.0, 2.9, 3.3, 4.7]
 LATE = 1.6
@@ -37,6 +38,27 @@ def test_delays_are_exact_and_what_is_recalled_never_comes(apache: Apache, topic
 
     late = asyncio.run(story())
     assert all(-0.05 <= seconds <= LATE for seconds in late.values()), late
+
+
+def test_what_one_side_has_sent_the_other_takes_back(apache: Apache, peer: Peer, topic: str) -> None:
+    java = JavaClient(peer, apache.name_server)
+    java.create_topic(topic, 4)
+
+    async def story() -> list[str]:
+        async with Client(apache.name_server) as client:
+            (javas, kept) = java.send(
+                topic, {"text": "java's", "delay_ms": 5000}, {"text": "java's kept", "delay_ms": 5000}
+            )
+            ours = await client.publish(topic, "ours", delay=5.5)
+            await client.publish(topic, "ours kept", delay=5.5)
+            await client.recall(topic, javas["recall_handle"])
+            assert java.recall(topic, ours.recall_handle or "") == ours.message_id
+            found = [message.text() async for message in client.messages(topic, start="first", idle=9.0)]
+            with pytest.raises(NotRecalled, match="timestamp invalid"):
+                await client.recall(topic, kept["recall_handle"])
+            return sorted(found)
+
+    assert asyncio.run(story()) == ["java's kept", "ours kept"]
 
 
 def test_a_broker_without_timers_refuses_and_names_the_levels(embedded: Embedded, topic: str) -> None:

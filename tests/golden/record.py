@@ -47,6 +47,7 @@ KINDS = {
     320: "send_batch",
     325: "send_reply",
     326: "push_reply",
+    370: "recall",
     400: "pop_assignment",
     401: "pop_mode",
     200050: "pop",
@@ -170,6 +171,8 @@ def _converse(java: JavaClient) -> None:
     java.transaction("GoldenTopic", "asked about", group="golden_producer", local="unknown", check="rollback")
     wait_until(lambda: java.checked("golden_producer"), within=60, what="the broker asks how the transaction ended")
     java.offsets("GoldenTopic", "golden_concurrent")
+    (waiting,) = java.send("GoldenTopic", {"text": "taken back", "delay_ms": 30_000})
+    assert java.recall("GoldenTopic", waiting["recall_handle"]) == waiting["id"]
     _pop(java)
     java.stop_consumers()
 

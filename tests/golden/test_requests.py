@@ -23,6 +23,7 @@ from rocketapp.wire.requests import (
     offsets,
     pop,
     pull,
+    recall,
     replies,
     routes,
     send,
@@ -57,6 +58,7 @@ def test_codes_have_the_names_that_they_had_on_the_wire() -> None:
         "pop": RequestCode.POP_MESSAGE,
         "pop_ack": RequestCode.ACK_MESSAGE,
         "pop_change": RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        "recall": RequestCode.RECALL_MESSAGE,
         "route": RequestCode.GET_ROUTEINFO_BY_TOPIC,
         "cluster_info": RequestCode.GET_BROKER_CLUSTER_INFO,
         "topic_stats": RequestCode.GET_TOPIC_STATS_INFO,
@@ -92,6 +94,7 @@ HEADERS: list[tuple[str, Callable[[Any], Any]]] = [
     ("check_transaction", transactions.CheckTransaction.from_fields),
     ("send_reply", send.SendRequest.from_fields),
     ("push_reply", replies.PushReply.from_fields),
+    ("recall", recall.RecallRequest.from_fields),
     ("pop", pop.PopRequest.from_fields),
     ("pop_ack", pop.AckRequest.from_fields),
     ("pop_change", pop.AckRequest.from_fields),
@@ -304,6 +307,13 @@ def test_a_reply_says_which_request_it_answers() -> None:
     assert sent.topic == replies.reply_topic("DefaultCluster")
     assert carried.keys() >= {"CORRELATION_ID", "REPLY_TO_CLIENT", "TTL", "MSG_TYPE"}
     assert {name: reply.properties[name] for name in carried} == carried
+
+
+def test_a_recall_handle_says_which_message_waits_where() -> None:
+    text = recall.RecallRequest.from_fields(request("recall").fields).handle
+    handle = recall.RecallHandle.decode(text)
+    assert (handle.topic, handle.broker_name, handle.encode()) == (TOPIC, BROKER, text)
+    assert (response("recall").fields or {})["msgId"] == handle.message_id
 
 
 def test_a_broker_is_told_that_a_group_pops_and_shares_out_one_queue_for_all() -> None:

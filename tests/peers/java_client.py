@@ -136,6 +136,10 @@ class JavaClient:
     def send_bytes(self, topic: str, body: bytes, **more: Any) -> dict[str, Any]:
         return self.send(topic, {"base64": base64.b64encode(body).decode(), **more})[0]
 
+    def recall(self, topic: str, handle: str) -> str:
+        """Take a message back that waits for its time: its id. JavaError when it comes."""
+        return str(self._call("recall", topic=topic, handle=handle))
+
     def produce(self, topic: str, count: int, **more: Any) -> Load:
         """Start a generated load in the background (java/Producing.java names the options)."""
         name = f"load{next(self._names)}"

@@ -47,6 +47,8 @@ def the_whole_app() -> None:
         t.publish(numbers, "1")  # E: misc
         t.publish_many(numbers, ["1"])  # E: misc
         t.publish_many("orders", b"1", delay="5")  # E: arg-type
+        t.request(numbers, "1")  # E: misc
+        t.run(5)  # E: arg-type
         t.advance(days=1)  # E: call-arg
         t.advance("1")  # E: arg-type
         t.settle(5)  # E: call-arg

@@ -85,12 +85,16 @@ async def remind(order: Order, context: Context, publisher: Publisher) -> None:
     assert_type(await publisher.publish("reminders", order, tag="cart"), SendResult)
     assert_type(await publisher.publish_many("reminders", [order], cluster="eu"), list[SendResult])
     await publisher.publish_one_way("reminders", order)
+    assert_type(await context.request("prices", order, timeout=2), Message)
+    assert_type(await publisher.request("prices", order), Message)
 
 
 @app.subscribe("carts", group="sync")
 def remind_sync(order: Order, context: Context, publisher: Publisher) -> None:
     assert_type(context.publish_sync("reminders", order), SendResult)
     assert_type(publisher.publish_sync("reminders", order), SendResult)
+    assert_type(context.request_sync("prices", order), Message)
+    assert_type(publisher.request_sync("prices", order), Message)
 
 
 @app.subscribe("payments", idempotent=lambda message: message.properties["payment_id"])

@@ -62,6 +62,11 @@ def test_a_handler_called_directly() -> None:
     assert_type(Context.make(), Context)
 
 
+@app.transaction(orders)
+async def place(order: Order) -> bool:
+    return order.amount > 0
+
+
 def test_the_whole_app() -> None:
     settings = {"consumer": {"retries": 3}}
     with TestApp(app, settings=settings, overrides={"database": object()}, seed=1) as t:
@@ -70,6 +75,8 @@ def test_the_whole_app() -> None:
         assert_type(t.publish_many("orders", [b"1", b"2"], cluster="eu"), list[SendResult])
         assert_type(t.publish(orders, Order("1", 5), tag="paid"), SendResult)
         assert_type(t.publish_many(orders, [Order("1", 5)]), list[SendResult])
+        assert_type(t.request(orders, Order("1", 5), timeout=2), Message)
+        assert_type(t.run(place(Order("1", 5), tag="new")), SendResult | None)
         t.advance(hours=2, minutes=1)
         t.advance(0.5)
         t.settle(limit=3600)
@@ -94,6 +101,8 @@ async def test_the_whole_app_on_a_loop() -> None:
         assert_type(await t.publish("orders", Order("1", 5)), SendResult)
         assert_type(await t.publish_many("orders", [b"1"]), list[SendResult])
         assert_type(await t.publish(orders, Order("1", 5)), SendResult)
+        assert_type(await t.request("orders", b"?"), Message)
+        assert_type(await t.run(place(Order("1", 5))), SendResult | None)
         await t.advance(hours=2)
         await t.settle()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import random
 import sys
@@ -47,7 +48,7 @@ CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
 @click.option("--tag", help="What subscriptions select by.")
 @click.option("--key", "keys", multiple=True, help="An index key, by which operators find it; may be repeated.")
 @click.option("--property", "properties", multiple=True, metavar="K=V", help="A property; may be repeated.")
-@click.option("--delay", metavar="10s", help="Deliver after 10s, 5m, 2h: one of RocketMQ's delay levels.")
+@click.option("--delay", metavar="10s", help="Deliver after this time: 10s, 5m, 2h.")
 @click.option("--order-key", help="Messages with the same one go to the same queue.")
 @click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="Send it N times.")
 @json_lines_option
@@ -74,6 +75,7 @@ def command(
         raise CommandError(f"send {topic}: an empty message cannot be stored: give a BODY, or - to read lines of stdin")
     refuse_empty({"--name-server": name_server, "--tag": tag, "--delay": delay, "--order-key": order_key})
     _check(tag, keys)
+    level, seconds = parse_delay(delay) if delay else (0, 0.0)
     like = Outgoing(
         topic=_legal_topic(topic),
         body=b"",
@@ -81,7 +83,8 @@ def command(
         keys=keys,
         properties=dict(map(_property, properties)),
         order_key=order_key,
-        delay_level=parse_delay(delay) if delay else 0,
+        delay_level=level,
+        delay=seconds,
     )
     settings = read_settings({"client": {"name_server": name_server}} if name_server else {})
     if body == "-" and sys.stdin is None:
@@ -117,19 +120,18 @@ def _property(text: str) -> tuple[str, str]:
     return key, value
 
 
-def parse_delay(text: str) -> int:
-    """The delay level of `10s`, `5m`, `2h` or plain seconds. Raises CommandError naming the nearest ones."""
-    from rocketapp.model.names import delay_level
+def parse_delay(text: str) -> tuple[int, float]:
+    """The delay level of `10s`, `5m`, `2h` or plain seconds; 0 and the seconds for what only a timer counts."""
+    from rocketapp.model.names import DELAY_SECONDS, delay_level
 
     number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1)
     try:
         seconds = float(number) * unit
     except ValueError:
         raise CommandError(f"--delay {text}: write seconds, or a number with s, m or h: 10s, 5m, 2h") from None
-    try:
-        return delay_level(seconds)
-    except ValueError as error:
-        raise CommandError(f"--{error}") from error
+    if not 0 < seconds < math.inf:
+        raise CommandError(f"--delay {text}: give a time above 0, or leave it out")
+    return (delay_level(seconds), 0.0) if seconds in DELAY_SECONDS else (0, seconds)
 
 
 async def _copies(body: bytes, count: int) -> AsyncIterator[list[bytes]]:

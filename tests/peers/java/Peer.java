@@ -27,6 +27,7 @@ public class Peer {
         Map.entry("send", Producing::send),
         Map.entry("produce", Producing::produce),
         Map.entry("produced", Producing::produced),
+        Map.entry("recall", Producing::recall),
         Map.entry("request", Asking::request),
         Map.entry("reply", Asking::reply),
         Map.entry("transaction", Asking::transaction),

@@ -47,7 +47,7 @@ final class Producing {
         }
     }
 
-    /** send: ns, topic, messages: [{text | base64, tag, keys, properties, delay, order_key, queue}], as_batch, producer=null. */
+    /** send: ns, topic, messages: [{text | base64, tag, keys, properties, delay, delay_ms, order_key, queue}], as_batch, producer=null. */
     static Object send(JSONObject a) throws Exception {
         DefaultMQProducer producer = producer(a);
         String topic = a.getString("topic");
@@ -97,6 +97,9 @@ final class Producing {
         if (one.containsKey("delay")) {
             message.setDelayTimeLevel(one.getIntValue("delay"));
         }
+        if (one.containsKey("delay_ms")) {
+            message.setDelayTimeMs(one.getLongValue("delay_ms"));
+        }
         return message;
     }
 
@@ -107,7 +110,13 @@ final class Producing {
         line.put("offset_id", result.getOffsetMsgId());
         line.put("queue", result.getMessageQueue().getQueueId());
         line.put("offset", result.getQueueOffset());
+        line.put("recall_handle", result.getRecallHandle());
         return line;
+    }
+
+    /** recall: ns, topic, handle. The id of the message that does not come. */
+    static Object recall(JSONObject a) throws Exception {
+        return producer(a).recallMessage(a.getString("topic"), a.getString("handle"));
     }
 
     /** A load: numbered messages `PREFIX NUMBER`, padded; remembers which numbers were acknowledged and which were not. */

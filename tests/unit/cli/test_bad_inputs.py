@@ -82,7 +82,7 @@ CASES = {
     "nothing to send": ("send orders", ["BODY", "- to read"]),
     "illegal topic": ("send a.b x", ["a.b", "letters"]),
     "illegal topic to tail": ("tail a.b", ["a.b", "letters"]),
-    "delay between levels": ("send orders x --delay 11s", ["10 and 30"]),
+    "a delay of no time": ("send orders x --delay 0s", ["--delay 0s", "above 0"]),
     "no delay": ("send orders x --delay soon", ["--delay soon", "10s"]),
     "property without value": ("send orders x --property k", ["--property k", "KEY=VALUE"]),
     "no tag": ("tail orders --tag ||", ["--tag", "names no tag"]),

@@ -143,10 +143,17 @@ def test_a_delayed_message_comes_later(send: Send, start: Start, address: str, t
 
 
 @pytest.mark.parametrize(
-    ("text", "level"), [("1s", 1), ("5", 2), ("10s", 3), ("1m", 5), ("60", 5), ("2h", 18), ("0.5m", 4)]
+    ("text", "level", "seconds"),
+    [("1s", 1, 0), ("5", 2, 0), ("1m", 5, 0), ("2h", 18, 0), ("0.5m", 4, 0), ("45s", 0, 45), ("3h", 0, 10_800)],
 )
-def test_delays_are_read_with_their_unit(text: str, level: int) -> None:
-    assert parse_delay(text) == level
+def test_delays_are_read_with_their_unit(text: str, level: int, seconds: float) -> None:
+    assert parse_delay(text) == (level, seconds)
+
+
+def test_a_delay_that_needs_a_timer_is_refused_by_a_broker_without(start: Start, address: str, topic: str) -> None:
+    refused = start("send", topic, "x", "--delay", "45s", "--name-server", address)
+    refused.ends(1)
+    assert "the nearest are 30 and 60 s" in refused.err
 
 
 def test_a_refusal_is_told_with_exit_code_1(start: Start, address: str) -> None:

@@ -102,11 +102,12 @@ async def test_a_look_that_fails_keeps_the_last_addresses_and_says_so() -> None:
         ("", ZeroDivisionError("a bug")),
     ]:
         book.text, book.problem = text, problem
-        await asyncio.sleep(1.2 * INTERVAL)
+        await asyncio.sleep(3.6 * INTERVAL)
     asked = len(server.asked)
     assert await client.routes.fetch("t") is None
     assert len(server.asked) == asked + 1
     told = [event.error for event in events if isinstance(event, LoopFailed) and event.loop == "address server"]
+    assert len(told) == 4
     assert f"{URL}: names no name servers: its first line is empty" in told
     assert any("'<html>' is not host:port" in text for text in told)
     assert f"{URL}: answers 503" in told

@@ -20,9 +20,13 @@ CLIENT_ID = "10.0.0.5@7"
 
 @asynccontextmanager
 async def producing(cluster: Cluster, events: Events | None = None, **config: Any) -> AsyncIterator[Producer]:
-    """A started producer of group `p`; topic `t` exists on all brokers. Nothing is left behind."""
+    """A started producer of group `p`; topic `t` exists on all brokers, and TBW102 for new ones.
+
+    Nothing is left behind.
+    """
     await cluster.start()
     cluster.add_topic("t")
+    cluster.name_server.routes["TBW102"] = cluster.route(queues=8, perm=7)
     told = events if events is not None else Events()
     client = ClientInstance(
         config=ClientConfig(name_server=cluster.name_server.address),

@@ -5,29 +5,22 @@ from __future__ import annotations
 import asyncio
 import sys
 import zlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
 
 import pytest
 
-from rocketapp.client.instance import ClientInstance
-from rocketapp.clock import SystemClock
-from rocketapp.config.client import ClientConfig
-from rocketapp.config.producer import ProducerConfig
 from rocketapp.errors import ConfigError, SendRefused, SendUnknown
 from rocketapp.model.event import SendAttemptFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult, SendStatus
 from rocketapp.producer import preparing
 from rocketapp.producer import producer as module
-from rocketapp.producer.producer import Producer
 from rocketapp.wire import properties as names
 from rocketapp.wire.batch import decode_batch
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.send import SendRequest, SendResponse
+from tests.unit.producer.producing import producing
 from tests.unit.scripted import Cluster, Events, eventually, in_virtual_time, outcome, refuse
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
@@ -35,39 +28,6 @@ SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 
 def properties_of(request: SendRequest) -> dict[str, str]:
     return names.decode(request.properties.encode())
-
-
-@asynccontextmanager
-async def producing(cluster: Cluster, events: Events | None = None, **config: Any) -> AsyncIterator[Producer]:
-    """A started producer of group `p`; topic `t` exists on all brokers, and TBW102 for new ones."""
-    await cluster.start()
-    cluster.add_topic("t")
-    cluster.name_server.routes["TBW102"] = cluster.route(queues=8, perm=7)
-    client = ClientInstance(
-        config=ClientConfig(name_server=cluster.name_server.address),
-        dial=cluster.network.dial,
-        clock=SystemClock(),
-        random=Random(0),
-        observe=Events(),
-        client_ip="10.0.0.5",
-        pid=7,
-    )
-    await client.start()
-    producer = Producer(
-        client=client,
-        config=ProducerConfig(**config),
-        group="p",
-        clock=SystemClock(),
-        random=Random(0),
-        observe=events if events is not None else Events(),
-    )
-    try:
-        await producer.start()
-        yield producer
-        await producer.stop()
-    finally:
-        await client.stop()
-    assert len(asyncio.all_tasks()) == 1
 
 
 def now() -> float:
@@ -419,6 +379,25 @@ async def test_one_way_sends_arrive_and_nobody_answers() -> None:
         await cluster.brokers[0].stop()
         await asyncio.sleep(0.01)
         assert isinstance(await outcome(producer.send_one_way(Outgoing(topic="t", body=b"x"))), SendRefused)
+
+
+@in_virtual_time
+async def test_one_way_sends_wait_while_a_broker_does_not_read() -> None:
+    cluster = Cluster()
+    large = Outgoing(topic="t", body=b"x" * 700_000)
+    async with producing(cluster, compression="none", send_timeout=3.0) as producer:
+        await producer.send(Outgoing(topic="t", body=b"x"))
+        cluster.network.hold(cluster.brokers[0].address)
+        began = now()
+        ended = await asyncio.gather(*(outcome(producer.send_one_way(large)) for _ in range(2)))
+        assert (ended, now() - began) == ([None, None], 0.0)
+        waiting = asyncio.ensure_future(outcome(producer.send_one_way(large)))
+        assert "bytes unread" in str(await waiting) and now() - began == 3.0
+        later = asyncio.ensure_future(producer.send_one_way(large))
+        await asyncio.sleep(1)
+        cluster.network.release(cluster.brokers[0].address)
+        await later
+        await eventually(lambda: len(cluster.brokers[0].stored) == 4)
 
 
 @in_virtual_time
