@@ -7,8 +7,9 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
 
+from rocketapp.app.declare.calling import called_as
 from rocketapp.app.places import place_of_call
 from rocketapp.errors import SetupError
 from rocketapp.model.outgoing import SendResult
@@ -16,6 +17,7 @@ from rocketapp.model.publish_options import PublishOptions, SendOptions
 from rocketapp.model.topic import Topic
 from rocketapp.scripts.client import Client
 from rocketapp.scripts.reading import ReadOptions
+from rocketapp.scripts.sync_transaction import SyncLocalPart, SyncTransaction, in_thread
 from rocketapp.wire.record import Message
 
 T = TypeVar("T")
@@ -79,6 +81,25 @@ class SyncClient:
     def recall(self, topic: str, handle: str, *, timeout: float | None = None) -> None:
         """Take a delayed message back before its time: see RocketApp.recall."""
         self._run(self._client.recall(topic, handle, timeout=timeout))
+
+    @overload
+    def transaction(self, topic: Topic[T]) -> Callable[[Callable[[T], bool]], SyncTransaction[T]]: ...
+    @overload
+    def transaction(self, topic: str) -> SyncLocalPart: ...
+
+    @called_as('transaction takes a topic: write @client.transaction("the-topic")')
+    def transaction(self, topic: str | Topic[Any]) -> Any:
+        """Make a plain function the local part of a transaction that a message belongs to: see Client.transaction.
+
+        Declare it before `with`. The function and its check run in threads.
+        """
+        place = place_of_call()
+
+        def decorate(function: Callable[[Any], bool]) -> SyncTransaction[Any]:
+            local = in_thread(function, "the local part", place)
+            return SyncTransaction(self._client.transaction(topic)(local), self._run)
+
+        return decorate
 
     def messages(self, topic: str, **options: Unpack[ReadOptions]) -> Iterator[Message]:
         """Every message of a topic as it comes: `for message in client.messages("orders")`. See Client.messages."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from rocketapp import Client
 from tests.conftest import RunApp
 from tests.peers.clusters import Cluster
@@ -76,6 +78,7 @@ def test_a_java_member_of_the_namespace_shares_the_queues(
     assert {event["topic"] for event in app.events()} == {topic}
 
 
+@pytest.mark.parametrize("cluster", ["apache"], indirect=True)
 def test_transactions_and_requests_stay_in_the_namespace(
     cluster: Cluster, java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

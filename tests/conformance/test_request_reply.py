@@ -45,6 +45,7 @@ def test_we_get_javas_answer(cluster: Cluster, java: JavaClient, topic: str, gro
     assert asyncio.run(ask()) == ["java: one", "java: " + "x" * 10_000]
 
 
+@pytest.mark.parametrize("cluster", ["apache"], indirect=True)
 def test_a_sync_handler_asks_before_it_answers(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 4)
     java.create_topic(f"{topic}-next", 4)
@@ -61,6 +62,7 @@ def test_a_sync_handler_asks_before_it_answers(java: JavaClient, run_app: RunApp
     assert java.request(topic, "one")["body"].decode() == "then java: one"
 
 
+@pytest.mark.parametrize("cluster", ["apache"], indirect=True)
 def test_many_of_ours_ask_ours_at_once(
     cluster: Cluster, java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:

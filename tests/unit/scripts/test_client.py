@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import queue
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -226,6 +227,34 @@ def test_a_forked_child_is_told_to_make_its_own(broker: str) -> None:
         os.waitpid(child, 0)
         assert "forked" in told
         client.publish("script-j", b"1")
+
+
+def test_plain_code_commits_and_is_asked(broker: str) -> None:
+    client, asked = SyncClient(broker, settings={"producer": {"group": "script-plain-owner"}}), queue.SimpleQueue[str]()
+
+    @client.transaction("script-q")
+    def place(body: str) -> bool:
+        if body == "left":
+            raise LookupError(body)
+        return body == "commit"
+
+    @place.check
+    def known(message: Message) -> bool | None:
+        asked.put(message.text())
+        return True
+
+    async def wrong(body: str) -> bool:
+        return True
+
+    with pytest.raises(SetupError, match="plain function"):
+        client.transaction("script-r")(wrong)  # type: ignore[arg-type]
+    with client:
+        assert place("commit", tag="t") is not None
+        assert place("rollback") is None
+        with pytest.raises(LookupError):
+            place("left")
+        assert asked.get(timeout=30) == "left"
+        assert sorted(one.text() for one in client.messages("script-q", start="first", idle=1.0)) == ["commit", "left"]
 
 
 def test_the_names_are_public() -> None:
