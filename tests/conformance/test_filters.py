@@ -26,20 +26,45 @@ def _sql_app(topic: str, group: str, sql: str, options: str = "") -> str:
 
 
 @on_apache
-@pytest.mark.parametrize("options", ["", ", broadcast=True", ', mode="pop"'], ids=["shared", "broadcast", "popped"])
-def test_the_broker_hands_out_what_the_sql_filter_takes(
-    java: JavaClient, run_app: RunApp, topic: str, group: str, options: str
+def test_the_broker_hands_out_what_each_sql_filter_takes(
+    java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
-    java.send(
-        topic,
-        {"text": "taken", "tag": "paid", "properties": {"amount": "6"}},
-        {"text": "too little", "tag": "paid", "properties": {"amount": "5"}},
-        {"text": "other tag", "tag": "open", "properties": {"amount": "9"}},
-        {"text": "no amount", "tag": "paid"},
-    )
-    app = run_app(_sql_app(topic, group, SQL, options), "--exit-when-idle", "1")
-    assert app.wait(within=30) == (1, 0, 0, 0)
-    assert app.texts() == ["taken"]
+    java.create_topic(topic, 2)
+    messages = [
+        {"tag": "paid", "properties": {"amount": "6", "region": "north"}},
+        {"tag": "paid", "properties": {"amount": "5", "region": "south"}},
+        {"tag": "open", "properties": {"amount": "90", "region": "été"}},
+        {"tag": "paid"},
+        {"properties": {"amount": "101"}},
+    ]
+    java.send(topic, *({"text": str(n), "queue": n % 2, **one} for n, one in enumerate(2 * messages)))
+    cases = [
+        (SQL, "", {0}),
+        (SQL, ", broadcast=True", {0}),
+        (SQL, ', mode="pop"', {0}),
+        ("TRUE", "", {0, 1, 2, 3, 4}),
+        ("amount > 6", "", {2, 4}),
+        ("(amount BETWEEN 6 AND 100) AND region IS NOT NULL", "", {0, 2}),
+        ("product = 'MQ'", "", set()),
+        ("TAGS IS NOT NULL AND TAGS IN ('paid', 'lost')", "", {0, 1, 3}),
+        ("TRUE", ", orderly=True", {0, 1, 2, 3, 4}),
+        ("amount > 5", ", orderly=True", {0, 2, 4}),
+    ]
+    source = [f'app = RocketApp("{group}")']
+    for number, (sql, options, _) in enumerate(cases):
+        source += [
+            f'@app.subscribe("{topic}", sql={sql!r}, group="{group}-{number}", start="first"{options})',
+            f"async def take{number}(message: Message) -> None:",
+            f'    note("done", message, case={number})',
+        ]
+    app = run_app("\n".join(source), "--exit-when-idle", "1")
+    app.wait(within=60)
+    for number, (sql, options, taken) in enumerate(cases):
+        wanted = [str(n) for n in range(2 * len(messages)) if n % len(messages) in taken]
+        assert sorted(app.texts(case=number)) == wanted, (sql, options)
+        if "orderly" in options:
+            for queue in (0, 1):
+                assert app.texts(case=number, queue=queue) == [text for text in wanted if int(text) % 2 == queue]
 
 
 @on_apache

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
+import pytest
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.allocation.average import AVERAGE
+from rocketapp.state.allocation.order import sorted_members
 from tests.conftest import RunApp
-from tests.peers.java_client import JavaClient
+from tests.peers.java_client import JavaClient, JavaConsumer
+from tests.peers.running_app import RunningApp
 from tests.peers.waiting import wait_until
+
+QUEUES = 8
 
 TAKE = """
 app = RocketApp("{group}")
@@ -31,29 +41,122 @@ def send_round(java: JavaClient, topic: str, name: str, queues: int) -> None:
     java.send(topic, *({"text": f"{name} {queue}", "queue": queue} for queue in range(queues)))
 
 
-def test_two_members_share_and_the_one_that_stays_takes_over(
+class Handled(NamedTuple):
+    """One call of a handler, ours or Java's."""
+
+    at: float
+    member: str
+    queue: int
+    offset: int
+    text: str
+
+
+class Mixed:
+    """A group of members of both clients that come and go while messages flow; each is known by its client id."""
+
+    def __init__(self, java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
+        self._java, self._run_app, self._topic, self._group = java, run_app, topic, group
+        self.apps: list[RunningApp] = []
+        self.consumers: list[JavaConsumer] = []
+        self._present, self._rounds = 0, 0
+        self.changes: list[tuple[float, float]] = []
+        """When each change began, and when all members had their shares."""
+
+    def members(self) -> list[str]:
+        return sorted_members(self._java.members(self._group)["ids"])
+
+    def handled(self) -> list[Handled]:
+        """What all members have handled, in the order of time."""
+        ids = self._ids
+        found = [
+            Handled(one["at"], ids[app.process.pid], one["queue"], one["offset"], one["text"])
+            for app in self.apps
+            for one in app.events("done")
+        ]
+        found += [
+            Handled(one["at"], consumer.client_id, one["queue"], one["offset"], one["body"].decode())
+            for consumer in self.consumers
+            for one in consumer.poll()
+        ]
+        return sorted(found)
+
+    @property
+    def _ids(self) -> dict[int, str]:
+        """The client id of each of our apps, which holds its process id; of one that has left, its process id alone."""
+        here = self.members()
+        return {
+            app.process.pid: next((one for one in here if f"@{app.process.pid}#" in one), str(app.process.pid))
+            for app in self.apps
+        }
+
+    def change(self, *, ours: int = 0, java: int = 0, leave: Sequence[RunningApp | JavaConsumer] = ()) -> None:
+        """Let members join and leave, and wait until each has the share that the strategy gives it."""
+        began = time.monotonic()
+        for one in leave:
+            one.stop()
+        self.apps += [self._run_app(take(self._topic, self._group)) for _ in range(ours)]
+        self.consumers += [self._java.consume(self._topic, self._group) for _ in range(java)]
+        self._present += ours + java - len(leave)
+        wait_until(lambda: len(self.members()) == self._present, within=30, what=self.describe, every=0.1)
+        wait_until(self._shared, within=45, what=self.describe, every=0.3)
+        self.changes.append((began, time.monotonic()))
+
+    def _shared(self) -> bool:
+        self._rounds += 1
+        name = f"probe{self._rounds} "
+        send_round(self._java, self._topic, name.strip(), QUEUES)
+
+        def owners() -> dict[str, set[int]]:
+            found: dict[str, set[int]] = {one: set() for one in self.members()}
+            for one in self.handled():
+                if one.text.startswith(name):
+                    found.setdefault(one.member, set()).add(one.queue)
+            return found
+
+        wait_until(lambda: set().union(*owners().values()) == set(range(QUEUES)), within=40, what=self.describe)
+        return owners() == self._wanted()
+
+    def _wanted(self) -> dict[str, set[int]]:
+        members = self.members()
+        queues = [MessageQueue(self._topic, "broker-a", number) for number in range(QUEUES)]
+        return {one: {queue.queue_id for queue in AVERAGE.allocate("", one, queues, members)} for one in members}
+
+    def describe(self) -> str:
+        return f"{self.members()} wanted {self._wanted()}\n" + "\n".join(app.describe() for app in self.apps)
+
+
+@pytest.mark.timeout(300)
+def test_two_three_and_four_members_of_both_clients_have_equal_shares_and_nothing_is_lost(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
-    java.create_topic(topic, 8)
-    first, second = run_app(take(topic, group)), run_app(take(topic, group))
-
-    def shared() -> bool:
-        send_round(java, topic, "probe", 8)
-        owners = [{event["queue"] for event in app.events("done")[-4:]} for app in (first, second)]
-        return len(owners[0]) == len(owners[1]) == 4 and not owners[0] & owners[1]
-
-    wait_until(shared, within=15, what="each of the two members has four queues", every=0.3)
-    first.stop()
-    send_round(java, topic, "after", 8)
-    second.wait_for(
-        lambda: sum(text.startswith("after") for text in second.texts()) == 8,
-        within=5,
-        what="the second has all eight queues",
+    java.create_topic(topic, QUEUES)
+    mixed = Mixed(java, run_app, topic, group)
+    load = java.produce(topic, 10**9, rate=100)
+    mixed.change(ours=1)
+    mixed.change(java=1)
+    mixed.change(ours=1)
+    mixed.change(java=1)
+    mixed.change(leave=[mixed.apps[0]])
+    mixed.change(leave=[mixed.consumers[0]])
+    mixed.change(ours=1, java=1)
+    mixed.change(leave=[mixed.consumers[1], mixed.consumers[2]])
+    load.stop()
+    load.wait(within=30)
+    wanted = {(queue, at) for queue, line in java.offsets(topic).items() for at in range(line["max"] or 0)}
+    mixed.apps[1].wait_for(
+        lambda: {(one.queue, one.offset) for one in mixed.handled()} >= wanted, within=30, what="all is handled"
     )
-    second.stop()
-    places = [(event["queue"], event["offset"]) for app in (first, second) for event in app.events("done")]
-    assert len(places) == len(set(places)), "a clean change of hands repeats nothing"
-    assert len(places) == sum(line["max"] or 0 for line in java.offsets(topic).values())
+    calls: dict[tuple[int, int], list[Handled]] = {}
+    for one in mixed.handled():
+        calls.setdefault((one.queue, one.offset), []).append(one)
+    assert calls.keys() == wanted
+    java_ids = {consumer.client_id for consumer in mixed.consumers}
+    for repeats in (found for found in calls.values() if len(found) > 1):
+        members = {one.member for one in repeats}
+        assert len(members) == len(repeats), f"a member repeats its own: {repeats}"
+        assert members & java_ids, f"members of ours hand over without a repeat: {repeats}"
+        for again in repeats[1:]:
+            assert any(began <= again.at <= settled for began, settled in mixed.changes), (repeats, mixed.changes)
 
 
 def test_members_join_and_leave_under_load_without_loss_or_repetition(
@@ -78,34 +181,6 @@ def test_members_join_and_leave_under_load_without_loss_or_repetition(
     apps[0].wait_for(partial(_at_least, done, len(stored)), within=20, what=f"all {len(stored)} are handled")
     apps[0].stop()
     assert sorted(int(text) for app in apps for text in app.texts()) == stored
-
-
-def test_a_java_member_shares_with_ours(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
-    java.create_topic(topic, 8)
-    app = run_app(take(topic, group))
-    consumer = java.consume(topic, group)
-    app.wait_for(lambda: len(java.members(group)["ids"]) == 2, within=10, what="both are members")
-
-    def shared() -> bool:
-        send_round(java, topic, "probe", 8)
-        ours = {event["queue"] for event in app.events("done")[-4:]}
-        theirs = {message["queue"] for message in consumer.poll()[-4:]}
-        return len(ours) == len(theirs) == 4 and not ours & theirs
-
-    wait_until(shared, within=45, what="ours and Java's member have four queues each", every=0.5)
-    app.stop()
-    before = len(consumer.poll())
-    send_round(java, topic, "after", 8)
-    wait_until(
-        lambda: sum(body.startswith("after") for body in consumer.bodies()) >= 8,
-        within=40,
-        what=lambda: f"Java takes over: {consumer.poll()[before:]}",
-        every=0.2,
-    )
-    stored = {(message["queue"], message["offset"]) for message in java.read(topic)}
-    handled = {(event["queue"], event["offset"]) for event in app.events("done")}
-    handled |= {(message["queue"], message["offset"]) for message in consumer.poll()}
-    assert handled == stored
 
 
 def test_workers_of_one_run_share_the_queues(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:

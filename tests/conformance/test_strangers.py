@@ -61,20 +61,6 @@ def test_a_java_consumer_filters_by_tag(java: JavaClient, topic: str, group: str
     assert sorted(consumer.bodies()) == wanted
 
 
-@pytest.mark.parametrize("cluster", ["embedded"], indirect=True)
-def test_two_java_members_share_the_queues(java: JavaClient, topic: str, group: str) -> None:
-    java.create_topic(topic, 8)
-    members = [java.consume(topic, group), java.consume(topic, group)]
-
-    def shared() -> bool:
-        java.send(topic, *({"text": "probe", "queue": queue} for queue in range(8)))
-        owners = [{message["queue"] for message in member.poll()[-4:]} for member in members]
-        return len(owners[0]) == len(owners[1]) == 4 and not owners[0] & owners[1]
-
-    wait_until(shared, within=40, what="each has four queues", every=0.5)
-    assert sorted(java.members(group)["ids"]) == sorted(member.client_id for member in members)
-
-
 def test_a_message_is_found_by_its_offset_id(java: JavaClient, topic: str) -> None:
     sent = java.send(topic, *({"text": f"m{n}", "keys": [f"k{n}"]} for n in range(5)))
     assert [java.view(topic, one["offset_id"])["keys"] for one in sent] == [f"k{n}" for n in range(5)]
