@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.mixed_waits import MixedWaits
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, JavaConsumer, Peer
 from tests.peers.running_app import RunningApp
@@ -142,6 +143,7 @@ class LongWaits:
         self._start_java_side(with_consumer=cluster.name == "embedded")
         self._restart_between_the_attempts()
         self._grow()
+        self.mixed = MixedWaits(cluster, self.java, self.prefix, directory)
 
     def _start_java_side(self, *, with_consumer: bool) -> None:
         if with_consumer:
@@ -174,6 +176,7 @@ class LongWaits:
         return self.app.wait_for_count(count, "attempt", within=within, story=story)
 
     def stop(self) -> None:
+        self.mixed.stop()
         self.java.stop_consumers()
         self.app.discard()
         self.restarted.discard()

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
+import pytest
+
+from tests.conformance.long_waits import LongWaits
 from tests.conftest import RunApp
 from tests.peers.java_client import JavaClient, texts
+from tests.peers.waiting import wait_until
 
 TAKE = """
 app = RocketApp("{group}")
@@ -122,6 +128,93 @@ def test_a_clean_stop_hands_the_queues_over_within_two_seconds(
     taken = first.texts() + second.texts()
     assert sorted(taken) == sorted([f"a{n}" for n in range(8)] + [f"b{n}" for n in range(8)])
     second.stop()
+
+
+def test_one_queue_is_handled_by_one_member_and_by_javas_or_ours_when_that_one_leaves(
+    java: JavaClient, run_app: RunApp, topic: str, group: str
+) -> None:
+    """Two groups, each with a member of both clients: in one Java's id comes first and holds the queue, in one ours."""
+    java.create_topic(topic, 1)
+    java_first, ours_first = f"{group}-java-first", f"{group}-ours-first"
+    app = run_app(
+        f"""
+        app = RocketApp("{group}")
+
+        @app.subscribe("{topic}", start="first", orderly=True, group="{java_first}")
+        async def second(message: Message) -> None:
+            note("start", message, group="{java_first}")
+            await asyncio.sleep(0)
+            note("done", message, group="{java_first}")
+
+        @app.subscribe("{topic}", start="first", orderly=True, group="{ours_first}")
+        async def first(message: Message) -> None:
+            note("start", message, group="{ours_first}")
+            await asyncio.sleep(0)
+            note("done", message, group="{ours_first}")
+        """
+    )
+    members = {
+        java_first: java.consume(topic, java_first, orderly=True, ip="!"),
+        ours_first: java.consume(topic, ours_first, orderly=True, ip="~"),
+    }
+    sent = 0
+
+    def send(count: int) -> None:
+        nonlocal sent
+        java.send(topic, *(str(sent + n) for n in range(count)))
+        sent += count
+
+    def calls(name: str) -> list[tuple[float, str, str, int]]:
+        """When, by whom, `start` or `done`, and the offset: Java notes the end alone."""
+        ours = [(event["at"], "ours", event["event"], event["offset"]) for event in app.events(group=name)]
+        return sorted(ours + [(one["at"], "java", "done", one["offset"]) for one in members[name].poll()])
+
+    def done(name: str) -> set[int]:
+        return {offset for _, _, what, offset in calls(name) if what == "done"}
+
+    def holds(name: str, holder: str) -> bool:
+        send(1)
+        wait_until(lambda: sent - 1 in done(name), within=40, what=app.describe)
+        return calls(name)[-1][1] == holder
+
+    app.wait_for(lambda: all(len(java.members(name)["ids"]) == 2 for name in members), within=20, what="both are there")
+    assert min(java.members(java_first)["ids"]) == members[java_first].client_id
+    assert max(java.members(ours_first)["ids"]) == members[ours_first].client_id
+    wait_until(lambda: holds(java_first, "java"), within=45, what="Java holds the queue", every=0.3)
+    wait_until(lambda: holds(ours_first, "ours"), within=45, what="ours holds the queue", every=0.3)
+    begin = sent
+    send(60)
+    members[java_first].stop()
+    wait_until(lambda: holds(java_first, "ours"), within=45, what="ours takes over", every=0.3)
+    send(60)
+    app.stop()
+    send(30)
+    wait_until(lambda: done(ours_first) == set(range(sent)), within=45, what="Java takes over", every=0.3)
+    for name, holders in ((java_first, ["java", "ours"]), (ours_first, ["ours", "java"])):
+        found = [call for call in calls(name) if call[3] >= begin]
+        assert [who for who, _ in groupby(who for _, who, _, _ in found)] == holders, "each queue changes hands once"
+        offsets = [offset for _, _, what, offset in found if what == "done"]
+        assert list(dict.fromkeys(offsets)) == list(range(begin, begin + len(set(offsets)))), "none is overtaken"
+        repeated = len(offsets) - len(set(offsets))
+        assert repeated <= (32 if holders[0] == "java" else 0), "Java unlocks a queue before it commits it"
+    assert done(java_first) >= set(range(begin + 60))
+    assert java.lag(topic, java_first) == sent - max(done(java_first)) - 1
+
+
+@pytest.mark.parametrize(("group", "holder"), [("java-killed", "java"), ("ours-killed", "ours")])
+def test_the_queue_of_a_killed_member_goes_on_at_a_member_of_the_other_client(
+    waits: LongWaits, group: str, holder: str
+) -> None:
+    # A broker gives the lock of a dead member away after 60 s.
+    calls = waits.mixed.all_calls(group, within=90)
+    last = max(index for index, call in enumerate(calls) if call.who == holder)
+    assert all(call.who != holder for call in calls[last + 1 :])
+    assert calls[last + 1].at - calls[last].at <= 65
+    before, after = ([call.offset for call in part] for part in (calls[: last + 1], calls[last + 1 :]))
+    assert list(dict.fromkeys(before)) == list(range(max(before) + 1)), "nothing is overtaken"
+    assert after == list(range(after[0], max(after) + 1)), "the one that goes on repeats nothing"
+    # Java commits every 5 s, ours every second or sooner: what came since is handled again.
+    assert 0 <= max(before) + 1 - after[0] <= 20 * 6 + 32
 
 
 BY_HAND = """

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.long_waits import LongWaits
+from tests.conformance.mixed_waits import Attempt
 from tests.peers.waiting import wait_until
 
 LATE = 3.0
@@ -86,6 +87,24 @@ def test_a_skipped_message_never_comes_again(waits: LongWaits) -> None:
     assert len(waits.attempts("skip", 3, within=1)) == 3
     assert waits.java.dead_letters(waits.group("skip")) == []
     assert waits.java.lag(waits.topic("skip"), waits.group("skip")) == 0
+
+
+@pytest.mark.parametrize(("group", "retrier"), [("java-first", "java"), ("ours-first", "ours")])
+def test_what_fails_at_one_client_is_retried_at_the_other_and_its_attempts_count_on(
+    waits: LongWaits, group: str, retrier: str
+) -> None:
+    # The retry topic has one queue: the member that comes first has it.
+    begun_by = set()
+    messages: dict[str, list[Attempt]] = {}
+    for one in waits.mixed.all_attempts(group, within=90):
+        messages.setdefault(one.text, []).append(one)
+    for text, attempts in messages.items():
+        first, *later = attempts
+        begun_by.add(first.who)
+        assert [one.attempt for one in attempts] == [1, 2, 3]
+        assert {one.who for one in later} == {retrier}
+        check_gaps([one.at for one in attempts], (10, 30), text)
+    assert begun_by == {"java", "ours"}
 
 
 @pytest.mark.parametrize("cluster", ["embedded"], indirect=True)

@@ -68,6 +68,11 @@ class Peer:
         """Give a command and wait for its answer."""
         return self.start(do, **arguments).result(timeout)
 
+    def kill(self) -> None:
+        """`kill -9`, with all members that live in it."""
+        self._process.kill()
+        self.stop()
+
     def stop(self) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -53,6 +53,7 @@ final class Consuming {
     /**
      * consume: name, ns, group, topic, tags="*", orderly=false, from="first" | "last", fail_first=0 (so many attempts of each message
      * fail), max_retries=-1, suspend_ms=1000 (orderly), instance=null (an instance name: several members of one group in this JVM),
+     * ip=null (what its client id begins with, so that it sorts before or behind other members),
      * work_ms=0 (how long each message takes), broadcast=false, allocation="AVG" (or another strategy's name), server_rebalance=false
      * (true: it pops where the broker says so), history=null (a file: lines as recording.py's `brief` writes them, with `pid`).
      */
@@ -74,6 +75,9 @@ final class Consuming {
         consumer.subscribe(a.getString("topic"), a.containsKey("tags") ? a.getString("tags") : "*");
         if (a.getString("instance") != null) {
             consumer.setInstanceName(a.getString("instance"));
+        }
+        if (a.getString("ip") != null) {
+            consumer.setClientIP(a.getString("ip"));
         }
         if ("AVG_BY_CIRCLE".equals(a.getString("allocation"))) {
             consumer.setAllocateMessageQueueStrategy(new AllocateMessageQueueAveragelyByCircle());
