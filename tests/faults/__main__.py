@@ -76,6 +76,9 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         storm = storms.SMALL_ORDERLY if small else storms.FULL_ORDERLY
         yield "storm-orderly", cluster, "storm orderly", on(storms.orderly, "storm-orderly", cluster, storm)
     for cluster in BOTH:
+        storm = storms.SMALL_ORDERLY if small else storms.FULL_ORDERLY
+        yield "storm-keyed", cluster, "storm keyed", on(storms.keyed, "storm-keyed", cluster, storm)
+    for cluster in BOTH:
         storm = storms.SMALL_CONCURRENT if small else storms.FULL_CONCURRENT
         yield "storm-concurrent", cluster, "storm concurrent", on(storms.concurrent, "storm", cluster, storm)
     for cluster in BOTH:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 
@@ -124,6 +126,21 @@ def unexplained_repeats(events: Sequence[Event], kills: Collection[Kill]) -> lis
             )
         finished[event.queue, event.offset] = event
     return findings
+
+
+def by_key(events: Sequence[Event], keys: int) -> list[Event]:
+    """The same events as if each order key (number modulo `keys`) of a queue had a queue of its own, without gaps."""
+    places = sorted({(event.queue, event.number % keys, event.offset) for event in events})
+    ranks: dict[tuple[int, int, int], int] = {}
+    for (queue, key), group in groupby(places, key=itemgetter(0, 1)):
+        ranks |= {(queue, key, offset): rank for rank, (_, _, offset) in enumerate(group)}
+    return [
+        event._replace(
+            queue=event.queue * keys + event.number % keys,
+            offset=ranks[event.queue, event.number % keys, event.offset],
+        )
+        for event in events
+    ]
 
 
 def keys_out_of_order(events: Sequence[Event], keys: int) -> list[str]:

@@ -7,6 +7,7 @@ import pytest
 from tests.faults.checker import (
     Event,
     Kill,
+    by_key,
     conflicts,
     keys_out_of_order,
     lost,
@@ -152,6 +153,19 @@ def test_a_repetition_without_a_kill_is_unexplained(events: list[Event], kills: 
 def test_a_key_out_of_order_is_found(numbers: tuple[int, ...]) -> None:
     events = [event for at, number in enumerate(numbers) for event in handled(at, at, queue=number % 2, number=number)]
     assert len(keys_out_of_order(events, 2)) == 1
+
+
+@pytest.mark.parametrize(
+    ("events", "early", "double"),
+    [
+        pytest.param([*handled(0, 0), *handled(0.1, 1), *handled(2, 2), *handled(2.1, 3)], 0, 0, id="two keys at once"),
+        pytest.param([*handled(0, 0), *handled(1, 4), *handled(2, 2)], 1, 0, id="one key, swapped"),
+        pytest.param([*handled(0, 0), *handled(0.3, 2, pid=B)], 1, 1, id="one key, at once"),
+    ],
+)
+def test_keys_of_a_queue_are_judged_one_by_one(events: list[Event], early: int, double: int) -> None:
+    events = [event._replace(number=event.offset) for event in events]
+    assert (len(overtaken(by_key(events, 2))), len(overlapping(by_key(events, 2)))) == (early, double)
 
 
 def test_the_order_of_writing_does_not_matter() -> None:
