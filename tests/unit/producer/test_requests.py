@@ -53,6 +53,7 @@ async def test_each_request_gets_its_own_reply_whatever_their_order() -> None:
         for body in (b"b", b"a"):
             taken = await push(broker, marks[body], b"answer to " + body)
             assert taken.code == ResponseCode.SUCCESS
+            assert (await push(broker, marks[body], b"a second answer")).code == ResponseCode.SUCCESS
         assert [(await one).body for one in waiting] == [b"answer to a", b"answer to b"]
         assert 0 < int(marks[b"a"]["TTL"]) <= 3000
         assert marks[b"a"]["REPLY_TO_CLIENT"].startswith("10.0.0.5@7#")

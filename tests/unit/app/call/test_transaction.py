@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rocketapp import Message, RocketApp, Router, SendRefused, SendResult, SetupError
+from rocketapp import Message, RocketApp, Router, SendRefused, SendResult, SendUnknown, SetupError
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.publish.publishing import Publishing
@@ -96,6 +96,21 @@ async def test_a_function_that_says_neither_is_told_so() -> None:
     with pytest.raises(TypeError, match="place returned None: return True or False"):
         await transaction(written, place)(Order("7"))
     assert written.lines == ["half", "begin", "left open"]
+
+
+async def test_while_it_is_unknown_whether_the_message_is_stored_the_function_is_not_called() -> None:
+    written = Written()
+
+    async def lost(message: Outgoing, *, timeout: float | None = None) -> SendResult:
+        raise SendUnknown(message.topic, "no answer")
+
+    async def place(order: Order) -> bool:
+        raise AssertionError("it was called")
+
+    written.send = lost  # type: ignore[method-assign]
+    with pytest.raises(SendUnknown):
+        await transaction(written, place)(Order("7"))
+    assert written.lines == []
 
 
 @pytest.mark.parametrize("status", [status for status in SendStatus if status is not SendStatus.OK])
