@@ -33,6 +33,7 @@ from rocketapp.hooks.remote import Answered, Calling, RemoteAnswer, RemoteCall
 from rocketapp.hooks.surface import Surface
 from rocketapp.hooks.wrapper import AsyncCall, Predicate, SyncCall, Wrapper
 from rocketapp.model.event import (
+    Adjusted,
     Assigned,
     CommitFailed,
     Connected,
@@ -85,6 +86,7 @@ __all__ = [
     "CLAIMED",
     "DONE",
     "RESERVED_PROPERTIES",
+    "Adjusted",
     "Allocation",
     "AllocationError",
     "Answer",

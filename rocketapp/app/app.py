@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 from rocketapp.app.call.around import Around
 from rocketapp.app.call.publication import Publications
 from rocketapp.app.call.transaction import Transaction, refuse_twice
+from rocketapp.app.declare.adjusting import LimitChange, Limits
 from rocketapp.app.declare.calling import called_as
 from rocketapp.app.declare.declaration import Declaration, check_inherited
 from rocketapp.app.declare.declared import Declared
@@ -266,6 +267,22 @@ class RocketApp(Subscribing, TwoPhases):
         Nothing happens if it is not paused for that reason. Otherwise as `pause`.
         """
         self._change_pauses(PauseChange("resume", topic, group, reason, place_of_call()))
+
+    def adjust(self, topic: str | None = None, *, group: str | None = None, **limits: Unpack[Limits]) -> None:
+        """Change limits while the app runs: `app.adjust("orders", concurrency=8, queue_max_messages=100)`.
+
+        topic: in all groups of the app that take it, or in `group` alone; without both, everything that it consumes.
+        concurrency, rate: of each handler of the topic; a rate only where one was declared.
+        queue_max_messages, queue_max_bytes, queue_max_span, topic_max_messages, topic_max_bytes, pull_interval,
+        pull_batch_size: in place of the settings of the same name, with their units and bounds.
+        None: what was declared or set at the start. A change holds until the next one or the end of the process, for
+        queues that come later too. What runs beyond a lower limit ends first.
+
+        May be called from handlers, from on_startup functions and from any thread; from a thread it holds within a
+        turn of the event loop. Raises SetupError for a value out of its bounds, a topic or group that the app does
+        not have, and before the start; TypeError for a limit that cannot be changed.
+        """
+        self._adjust(LimitChange(topic, group, limits, place_of_call()))
 
     if not TYPE_CHECKING:  # for a checker an unknown name stays an error
 

@@ -27,6 +27,7 @@ from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.group.stored_offsets import StoredOffsets
 from rocketapp.consumer.handler import ConsumedTopic, Handler, subscriptions_of
 from rocketapp.consumer.items import first_of
+from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pop.context import PopContext
@@ -74,6 +75,7 @@ class Group:
         )
         """What brokers hear of every topic, the retry topic included if there is one."""
         self.pull_counters: PullCounters = PullCounters()
+        limits = self.limits = Limits(config)
         self.stats: GroupStats = GroupStats(handler for topic in topics for handler in topic.handlers)
         self.tasks: Tasks = Tasks(observe)
         self.pausing: Pausing = Pausing(Pauses())
@@ -82,7 +84,7 @@ class Group:
         """Done when pulls may start."""
         self.slaves: Slaves = Slaves(group=name, client=parts.client, observe=observe)
         self.brokers: Brokers = Brokers(
-            group=name, client=parts.client, config=config, random=parts.random, tasks=self.tasks, slaves=self.slaves
+            group=name, client=parts.client, limits=limits, random=parts.random, tasks=self.tasks, slaves=self.slaves
         )
         if self.is_broadcast:
             # A broker keeps one subscription for a group, but here each member gets its own messages.
@@ -344,7 +346,7 @@ class Group:
             brokers=self.brokers,
             offsets=self.offsets,
             store=self.store,
-            config=self._parts.config,
+            limits=self.limits,
             flow_control=self._parts.flow_control,
             pausing=self.pausing,
             topics=tuple(topic.topic for topic in self._topics),
@@ -371,5 +373,5 @@ class Group:
             refresh=parts.client.routes.refresh_soon,
             counters=self.pull_counters,
             copies=self.slaves,
-            interval=parts.config.pull_interval,
+            interval=lambda topic: self.limits.of(topic).pull_interval,
         )

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.group.beginning import Beginning
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.group_offsets import GroupOffsets
@@ -25,6 +24,7 @@ from rocketapp.consumer.group.offset_session import Session
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.start_offsets import StartOffsets
 from rocketapp.consumer.holding import apply_pauses
+from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import PULL_EXPIRES, PullContext
@@ -66,7 +66,7 @@ class AssignmentContext:
     brokers: Brokers
     offsets: Offsets
     store: GroupOffsets
-    config: ConsumerConfig
+    limits: Limits
     flow_control: FlowControl
     pausing: Pausing
     topics: tuple[str, ...]
@@ -120,6 +120,8 @@ class Assignment:
         """Done when an operator has moved the group, until the new offset is committed."""
         self._consuming: tuple[Filling, Delivery] | None = None
         """Of the present session, until it ends."""
+        self._flow: QueueFlow | None = None
+        """Its limits."""
         self._silent: asyncio.Future[None] = self._loop.create_future()
         """Done when the pull loop of the present session is dead."""
         self._silent_since: float | None = None
@@ -189,6 +191,11 @@ class Assignment:
         """What its pulls ask for has changed: discard the one under way."""
         if self._consuming is not None:
             self._consuming[0].start_over()
+
+    def limits_changed(self) -> None:
+        """Other limits hold for what it pulls."""
+        if self._flow is not None:
+            self._flow.change(self._way.limits(self._context.limits.of(self.queue.topic)))
 
     def look_at_pulls(self) -> None:
         """Begin a new session if this one sends no pulls any more: whatever the bug is, the queue goes on."""
@@ -286,9 +293,9 @@ class Assignment:
         lease = None if lock is None else lock.lease
         session = context.offsets.begin(process_queue, lease, is_contested=self._is_contested)
         self._session_offsets = session
-        limits = self._way.limits(context.config)
-        pauses = context.pausing.pauses
-        flow = context.flow_control.open(context.group, process_queue, context.config, limits, pauses=pauses)
+        config, pauses = context.limits.of(self.queue.topic), context.pausing.pauses
+        limits = self._way.limits(config)
+        flow = self._flow = context.flow_control.open(context.group, process_queue, config, limits, pauses=pauses)
         pull.observe(Assigned(context.group, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue
         try:
@@ -305,7 +312,7 @@ class Assignment:
             context.offsets.end(session)
             context.pausing.unwatch(self._apply_pauses)
             flow.close()
-            self._consuming = self.process_queue = self._session_offsets = None
+            self._consuming = self._flow = self.process_queue = self._session_offsets = None
         pull.observe(Released(context.group, self.queue, correction.reason if correction else why.value))
         if why is SessionEnd.FAILED:
             await self._wait(timeout=_TRY_AGAIN)

@@ -17,6 +17,7 @@ from itertools import chain
 from typing import Any
 
 from rocketapp.consumer import idle, running_info, snapshot
+from rocketapp.consumer.adjust import adjust
 from rocketapp.consumer.adjusting import Adjusting
 from rocketapp.consumer.assembly import Group
 from rocketapp.consumer.direct import message_of
@@ -25,7 +26,7 @@ from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.idle import IdleReport
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.errors import ProtocolError, RocketAppError
-from rocketapp.model.event import LoopFailed, TopicMissing
+from rocketapp.model.event import Adjusted, LoopFailed, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import TopicRoute
@@ -255,6 +256,13 @@ class PushConsumer:
     def resume(self, topic: str, reason: str | None = None) -> None:
         """Lift this reason, or without one all reasons. The topic goes on when its last reason is lifted."""
         self._group.pausing.resume(topic, reason)
+
+    def adjust(self, topics: Sequence[str], values: Mapping[str, float | None], *, with_retries: bool) -> None:
+        """From now on these limits hold for these topics of the group, `with_retries` also for its retry topic."""
+        retry = self._group.retry_topic
+        adjust(self._group, [*topics, retry] if with_retries and retry is not None else topics, values)
+        for topic in topics:
+            self._observe(Adjusted(self._name, topic, dict(values)))
 
     # What is going on.
 

@@ -36,6 +36,7 @@ def of_group(
         handed_over=group.elsewhere.handed_over,
         queues=tuple(_of_queue(group, queue, owned[queue], reasons.get(queue, "")) for queue in sorted(owned)),
         unassigned=group.rebalancer.problem,
+        adjusted={topic: dict(values) for topic, values in group.limits.changed.items()},
         has_assigned=group.rebalancer.has_been_complete,
     )
 

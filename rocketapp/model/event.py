@@ -6,7 +6,7 @@ letters are rare, so each of them is an event of its own with its message id.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +93,16 @@ class ReadFromSlave(Event):
     broker_name: str
     broker_id: int
     """The slave's id; 0 when the master is read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adjusted(Event):
+    """Limits of a topic were changed while the app runs (`app.adjust`)."""
+
+    group: str
+    topic: str
+    values: Mapping[str, float | None]
+    """None: as it was declared or set at the start."""
 
 
 @dataclass(frozen=True, slots=True)

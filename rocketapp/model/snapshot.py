@@ -82,6 +82,8 @@ class GroupSnapshot:
     """Messages that no handler here takes and another member has done, since the start."""
     unassigned: str = ""
     """Why queues of a topic could not be assigned at the last rebalance; empty when all were."""
+    adjusted: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """By topic the limits that `app.adjust` has changed, where they are not as at the start."""
     has_assigned: bool = True
     """A rebalance has decided on every topic since the start."""
 

@@ -55,6 +55,7 @@ def _group(parts: Sequence[GroupSnapshot]) -> GroupSnapshot:
         unmatched=dict(unmatched),
         queues=tuple(sorted((queue for part in parts for queue in part.queues), key=lambda one: one.queue)),
         unassigned=next((part.unassigned for part in parts if part.unassigned), ""),
+        adjusted={topic: values for part in parts for topic, values in part.adjusted.items()},
         has_assigned=all(part.has_assigned for part in parts),
         roll_out=next((part.roll_out for part in parts if part.roll_out), ""),
         handed_over=sum(part.handed_over for part in parts),

@@ -47,7 +47,14 @@ class Verdict:
 def judge(now: Now) -> Verdict:
     """What is the matter at this moment."""
     late = [(one, finding) for one in now.processes if (finding := _late(one)) is not None]
-    found = [*(finding for _, finding in late), *_starts(now), *_unassigned(now), *_stalls(now), *_roll_outs(now)]
+    found = [
+        *(finding for _, finding in late),
+        *_starts(now),
+        *_unassigned(now),
+        *_stalls(now),
+        *_roll_outs(now),
+        *_adjusted(now),
+    ]
     if now.is_draining:
         found.insert(0, Finding(text="draining: handlers that run may finish, and nothing new is started"))
     has_started = bool(now.processes) and all(one.has_started and _has_assigned(one) for one in now.processes)
@@ -144,6 +151,21 @@ def _roll_outs(now: Now) -> Iterator[Finding]:
     mend = "it ends by itself when all members run one version; what they do not take is handed over meanwhile"
     for group_name, text in told.items():
         yield Finding(text=line_of(RollOut(group_name, text)).text, mend=mend)
+
+
+def _adjusted(now: Now) -> Iterator[Finding]:
+    """Limits that are not as they were declared or set, each topic once."""
+    views = [one.view for one in now.processes if one.view is not None]
+    told = {
+        (group.group, topic): values
+        for view in views
+        for group in view.snapshot.groups
+        for topic, values in group.adjusted.items()
+    }
+    for (name, topic), values in told.items():
+        text = ", ".join(f"{limit} {value:g}" for limit, value in values.items())
+        mend = "app.adjust changed it; a restart brings back what is declared and set"
+        yield Finding(text=f"group {name}: topic {topic} runs with {text}", mend=mend)
 
 
 def _of(one: Seen, text: str) -> str:

@@ -12,13 +12,19 @@ class TokenBucket:
     __slots__ = ("_at", "_rate", "_tokens", "most")
 
     def __init__(self, rate: float, now: float) -> None:
-        self._rate = rate
+        self._rate: float = rate
         self.most: float = max(1.0, rate * _BURST)
         """Tokens of a full bucket."""
         self._tokens, self._at = self.most, now
 
     def __repr__(self) -> str:
         return f"<TokenBucket {self._rate:g}/s: {self._tokens:.1f} tokens>"
+
+    def change(self, rate: float, now: float) -> None:
+        """Fill with another rate from now on."""
+        self.has_token(now)
+        self._rate, self.most = rate, max(1.0, rate * _BURST)
+        self._tokens = min(self._tokens, self.most)
 
     def has_token(self, now: float) -> bool:
         """Whether a message may start."""

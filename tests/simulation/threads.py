@@ -49,6 +49,10 @@ class SimulatedThreads:
         elif len(self._threads) < self._most:
             self._threads.append(_Thread(self, self._loop, f"{self._name} {len(self._threads)}"))
 
+    def resize(self, most: int) -> None:
+        """At most this number from now on."""
+        self._most = most
+
     def stop(self) -> None:
         """Every thread ends when its job has ended."""
         self.is_stopped = True

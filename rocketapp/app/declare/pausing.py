@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from rocketapp.app.declare.registry import GroupPlan
 from rocketapp.app.settings.values import nearest
@@ -33,7 +34,20 @@ class PauseChange:
                 raise SetupError(self.place, f"app.{self.call}: {name}={value!r} is not a name")
 
 
-def named_by(change: PauseChange, plans: Sequence[GroupPlan]) -> list[tuple[int, str]]:
+class Naming(Protocol):
+    """A call that names topics."""
+
+    @property
+    def call(self) -> str: ...
+    @property
+    def topic(self) -> str | None: ...
+    @property
+    def group(self) -> str | None: ...
+    @property
+    def place(self) -> str: ...
+
+
+def named_by(change: Naming, plans: Sequence[GroupPlan]) -> list[tuple[int, str]]:
     """The topics that a change names, each with the index of its group's plan. Raises SetupError for unknown names."""
     found = [
         (index, topic.topic)
@@ -46,7 +60,7 @@ def named_by(change: PauseChange, plans: Sequence[GroupPlan]) -> list[tuple[int,
     return found
 
 
-def _unknown(change: PauseChange, plans: Sequence[GroupPlan]) -> str:
+def _unknown(change: Naming, plans: Sequence[GroupPlan]) -> str:
     groups = {plan.group for plan in plans}
     if change.group is not None and change.group not in groups:
         return f"no handler of this app is in group {change.group!r}: {nearest(change.group, groups)}"

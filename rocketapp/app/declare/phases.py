@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
+from rocketapp.app.declare.adjusting import LimitChange
 from rocketapp.app.declare.declared import Declared
 from rocketapp.app.declare.pausing import PauseChange
 from rocketapp.app.places import place_of_call
@@ -19,6 +20,10 @@ class RunningApp(Running, Protocol):
 
     def change_pauses(self, change: PauseChange) -> None:
         """Pause or resume. Raises SetupError for unknown names. May be called from any thread."""
+        ...
+
+    def adjust(self, change: LimitChange) -> None:
+        """Change limits. Raises SetupError for what cannot be changed. May be called from any thread."""
         ...
 
 
@@ -48,6 +53,15 @@ class TwoPhases:
             self._pause_changes.append(change)
         else:
             running.change_pauses(change)
+
+    def _adjust(self, change: LimitChange) -> None:
+        running = self._alive()
+        if running is None:
+            change.refuse(
+                f"app {self.name!r} is not running: set limits in the settings, or at subscribe, before it starts"
+            )
+        else:
+            running.adjust(change)
 
     def _refuse_when_running(self, what: str) -> None:
         if self._alive() is not None:

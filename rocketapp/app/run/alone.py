@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
 
+from rocketapp.app.declare.adjusting import LimitChange
 from rocketapp.app.declare.pausing import PauseChange
 from rocketapp.app.declare.phases import TwoPhases, begin, declared_of, end
 from rocketapp.app.publish.publishing import Publishing
@@ -99,6 +100,9 @@ class _Alone:
 
     def change_pauses(self, change: PauseChange) -> None:
         """There is nothing to pause."""
+
+    def adjust(self, change: LimitChange) -> None:
+        """There is nothing to limit."""
 
 
 class _Collects:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from rocketapp.app.declare.adjusting import LimitChange, of_groups
 from rocketapp.app.declare.pausing import DEFAULT_REASON, PauseChange, named_by
 from rocketapp.app.declare.phases import TwoPhases, begin, declared_of, end, pauses_of
 from rocketapp.app.declare.registry import UNNAMED, GroupPlan
@@ -25,16 +26,16 @@ from rocketapp.app.run.forks import ForkGuard
 from rocketapp.app.run.idle import Idle, merge_idle
 from rocketapp.app.run.periodic import Periodic
 from rocketapp.app.run.reading import complete, prepare
+from rocketapp.app.run.steps import all_of, check_keys, opened
 from rocketapp.app.run.user_code import UserCode
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.errors import ConfigError, KeysRefused, SetupError, TransportError
+from rocketapp.errors import ConfigError, SetupError, TransportError
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.stats import HandlerStats
 from rocketapp.state.backoff import Backoff
-from rocketapp.tasks import scope
 from rocketapp.transport.stream import Dial
 from rocketapp.transport.web import ReadUrl, read_url, shown_url
 
@@ -174,6 +175,18 @@ class Lifecycle:
         else:
             self.loop.call_soon_threadsafe(self._change_pauses, change)
 
+    def adjust(self, change: LimitChange) -> None:
+        """Change limits. Raises SetupError for what cannot be changed. May be called from any thread."""
+        if self._assembly is None or not self._is_assembled:
+            change.refuse("the groups of the app are not there yet: call it from on_startup functions, or later")
+        consumed = [topic for _, topics in self._assembly.groups for topic in topics]
+        plugged = frozenset(topic.topic for topic in consumed if topic.plugged_in is not None)
+        topics = of_groups(change, named_by(change, self._plans()), self._plans(), plugged)
+        if running_loop() is self.loop:
+            self._adjust(change, topics)
+        else:
+            self.loop.call_soon_threadsafe(self._adjust, change, topics)
+
     @property
     def subscribes(self) -> bool:
         """Whether it has a handler."""
@@ -253,10 +266,10 @@ class Lifecycle:
         self._is_assembled = True
         self._offset_store = assembly.wiring.offset_store if assembly.shared else None
         if self._offset_store is not None:
-            await _opened(self._offset_store)
+            await opened(self._offset_store)
         for change in self._early_changes:
             self._change_pauses(change)
-        await _all(consumer.join() for consumer in self._consumers)
+        await all_of(consumer.join() for consumer in self._consumers)
         await self._user_code.start()
         # What a check needs is there when the startup functions have ended.
         for transaction in declared_of(self._app).transactions:
@@ -292,7 +305,7 @@ class Lifecycle:
         if self._settings.client.tls and not self._settings.client.tls_verify:
             log.warning("client.tls_verify is off: any server is trusted")
         configs = {name: replace(self._settings.client, name_server=address) for name, address in clusters.items()}
-        await _all(self._connect_one(wiring, name, config) for name, config in configs.items())
+        await all_of(self._connect_one(wiring, name, config) for name, config in configs.items())
 
     async def _connect_one(self, wiring: Wiring, cluster: str, config: ClientConfig) -> None:
         """Try until `connect_timeout` is over; later outages are waited out for ever."""
@@ -319,17 +332,7 @@ class Lifecycle:
                 raise TransportError(shown_url(config.name_server), f"{problem}: {mend}") from error
             self._clients[cluster] = client
             if config.access_key:
-                await self._check_keys(client)
-            return
-
-    async def _check_keys(self, client: ClientInstance) -> None:
-        """Keys that are wrong now are a mistake in the settings; later refusals are waited out like outages."""
-        try:
-            async with asyncio.timeout(self._settings.client.request_timeout):
-                await client.check_keys()
-        except KeysRefused as error:
-            raise ConfigError("client.access_key", f"the cluster refuses the keys: {error}") from error
-        except TimeoutError:
+                await check_keys(client, self._settings.client.request_timeout)
             return
 
     def _plans(self) -> list[GroupPlan]:
@@ -344,6 +347,10 @@ class Lifecycle:
                 self._consumers[index].pause(topic, change.reason or DEFAULT_REASON)
             else:
                 self._consumers[index].resume(topic, change.reason)
+
+    def _adjust(self, change: LimitChange, topics: Mapping[int, Sequence[str]]) -> None:
+        for index, names in topics.items():
+            self._consumers[index].adjust(names, change.values, with_retries=change.topic is None)
 
     # Stopping.
 
@@ -380,16 +387,3 @@ class Lifecycle:
             self._assembly.wiring.release()
         end(self._app)
         declared_of(self._app).settings_in_use = None
-
-
-async def _opened(store: OffsetStore) -> None:
-    try:
-        await store.open()
-    except Exception as error:
-        raise SetupError("", f"the offset store did not open: {type(error).__name__}: {error}") from error
-
-
-async def _all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All at once; when one fails the others are ended before its error goes on."""
-    async with scope(*works) as tasks:
-        await asyncio.gather(*tasks)

@@ -13,8 +13,8 @@ from typing import Any
 
 from rocketapp.client.calls import clients, locks, offsets, pull, send_back
 from rocketapp.client.instance import ClientInstance
-from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.group.slaves import Slaves
+from rocketapp.consumer.limits import Limits
 from rocketapp.errors import TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
@@ -38,13 +38,13 @@ class Brokers:
         *,
         group: str,
         client: ClientInstance,
-        config: ConsumerConfig,
+        limits: Limits,
         random: Random,
         tasks: Tasks,
         slaves: Slaves,
     ) -> None:
         """`tasks`: the owner of what is asked beside the caller. `slaves` stand in for masters that are away."""
-        self._slaves = slaves
+        self._slaves, self._limits, config = slaves, limits, limits.config
         self._group, self._client, self._config, self._random = group, client, config, random
         self._tasks = tasks
         self._beating: asyncio.Task[Any] | None = None
@@ -157,7 +157,8 @@ class Brokers:
         # Only now: what is carried may have changed meanwhile.
         carried = self.carried.get(queue.topic)
         commits = commit_offset is not None and commit_offset > 0 and broker_id == MASTER_ID
-        config, flags = self._config, FLAG_SUSPEND if carried is None else FLAG_SUSPEND | FLAG_SUBSCRIPTION
+        config = self._limits.of(queue.topic)
+        flags = FLAG_SUSPEND if carried is None else FLAG_SUSPEND | FLAG_SUBSCRIPTION
         request = PullRequest(
             group=self._group,
             topic=queue.topic,

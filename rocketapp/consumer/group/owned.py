@@ -49,6 +49,10 @@ class Owned(Protocol):
         """What its pulls ask for has changed."""
         ...
 
+    def limits_changed(self) -> None:
+        """Other limits hold for what it pulls."""
+        ...
+
     def move(self, offset: int) -> None:
         """An operator has the group go on at this offset."""
         ...

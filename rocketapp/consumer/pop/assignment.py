@@ -99,6 +99,9 @@ class PopAssignment:
     def pull_anew(self) -> None:
         """The next request asks for it: discarding the one under way could hide messages from everyone."""
 
+    def limits_changed(self) -> None:
+        """What may be changed is asked of pulls alone."""
+
     def move(self, offset: int) -> None:
         """Its broker keeps the offsets of what it hands out, and moves them itself."""
 

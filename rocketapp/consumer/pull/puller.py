@@ -92,8 +92,8 @@ class PullContext:
     counters: PullCounters = field(default_factory=PullCounters)
     copies: Copies | None = None
     """None: masters alone are read, and what they suggest."""
-    interval: float = 0.0
-    """Seconds between an answer with messages and the next pull of its queue."""
+    interval: Callable[[str], float] = lambda topic: 0.0
+    """By topic, seconds between an answer with messages and the next pull of its queue, now."""
 
 
 class Puller:
@@ -247,6 +247,7 @@ class Puller:
         """Make use of one answer, with the next pull under way; where to go on when its offset was illegal."""
         queue, flow, context = self._queue, self._flow, self._context
         is_master = self._copy.is_master
+        interval = context.interval(queue.message_queue.topic)
         if is_master and result.status == "illegal":
             bounds = {"min_offset": result.min_offset, "max_offset": result.max_offset}
             return correct(queue.end_offset, next_offset=result.next_offset, **bounds)
@@ -259,13 +260,13 @@ class Puller:
             if is_master or (result.status != "illegal" and result.min_offset <= queue.end_offset):
                 queue.advance(result.next_offset)
         elif self._resumed is None and flow.answered(len(result.body), is_at_end=is_at_end):
-            is_early = not context.interval and flow.may_pull()
+            is_early = not interval and flow.may_pull()
             if is_early:
                 self._coming = await self._start(result.next_offset)
             self._put(result)
             if is_early:
                 return None
-        interval = context.interval if result.status == "found" else 0.0
+        interval = interval if result.status == "found" else 0.0
         # The wait may be long: what was answered is not kept in memory for it.
         is_empty = result.status != "found"
         del result

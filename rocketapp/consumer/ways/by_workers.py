@@ -39,6 +39,10 @@ class WayByWorkers(Pulled):
         """Run that many times as many calls at once as declared, up to the most of each handler."""
         self._workers.grow(times)
 
+    def pace(self, handler: Handler, concurrency: int, rate: float | None) -> None:
+        """Run this many calls of a handler at once, and start this many of its messages a second if it has a rate."""
+        self._workers.pace(handler, concurrency, rate)
+
     async def stop(self) -> None:
         """Start nothing more, and cancel what can be cancelled."""
         await self._workers.stop()

@@ -177,6 +177,13 @@ class Way(Protocol):
         """Every running call: its handler, and the message or batch that it works on."""
         ...
 
+    def pace(self, handler: Handler, concurrency: int, rate: float | None) -> None:
+        """Run this many calls of a handler at once, and start this many of its messages a second if it has a rate.
+
+        Nothing happens if this way does not call it.
+        """
+        ...
+
     async def stop(self) -> None:
         """Start nothing more, and cancel what can be cancelled."""
         ...

@@ -12,7 +12,7 @@ from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import QueueLock, lock_for
 from rocketapp.consumer.ways.orderly_delivery import OrderlyContext, OrderlyDelivery
 from rocketapp.consumer.ways.pulled import Pulled
-from rocketapp.consumer.workers.rated import rated_serial
+from rocketapp.consumer.workers.rated import RatedSerial
 from rocketapp.consumer.workers.serial import SerialExecutor, SerialInThreads, SerialOnLoop
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
@@ -39,16 +39,22 @@ class OrderlyWay(Pulled):
         )
         self._threads = context.threads
         self._executors: list[SerialExecutor] = []
+        self._rated: list[RatedSerial] = []
+        """Those among them that have a rate."""
         self._tables = {
             topic.topic: TagTable((self._executor(each), each.subscription.tags) for each in topic.handlers)
             for topic in topics
         }
 
     def _executor(self, handler: Handler) -> SerialExecutor:
-        is_async = handler.subscription.is_async
+        executor: SerialExecutor
+        is_async, rate = handler.subscription.is_async, handler.subscription.rate
         executor = SerialOnLoop(handler) if is_async else SerialInThreads(handler, self._threads)
-        self._executors.append(rated_serial(executor))
-        return self._executors[-1]
+        if rate is not None:
+            executor = rated = RatedSerial(executor, rate)
+            self._rated.append(rated)
+        self._executors.append(executor)
+        return executor
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> OrderlyDelivery:
         """The delivery of a new session under this lock."""
@@ -68,6 +74,15 @@ class OrderlyWay(Pulled):
     def in_hand(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on."""
         return [hand for delivery in self._context.deliveries if (hand := delivery.in_hand()) is not None]
+
+    def pace(self, handler: Handler, concurrency: int, rate: float | None) -> None:
+        """Run this many calls of a handler at once, and start this many of its messages a second if it has a rate."""
+        for executor in self._executors:
+            if executor.handler is handler:
+                executor.resize(concurrency)
+        for rated in self._rated:
+            if rated.handler is handler and rate is not None:
+                rated.change_rate(rate)
 
     async def stop(self) -> None:
         """Cancel what can be cancelled."""

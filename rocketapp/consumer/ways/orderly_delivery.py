@@ -329,7 +329,7 @@ class OrderlyDelivery:
             return await executor.free_calls.acquire()
         waits, queue = self._context.waits, self._process_queue.message_queue
         about = executor.handler.subscription
-        reason = f"waits for a free call of handler {about.handler_name} (concurrency {about.concurrency})"
+        reason = f"waits for a free call of handler {about.handler_name} (concurrency {executor.free_calls.most})"
         waits.still(queue, reason, patience=_CALL_PATIENCE)
         try:
             return await call_before(executor.free_calls, self._ended)

@@ -113,6 +113,9 @@ class PluggedWay(Pulled):
         """The engine does not know what an intake works on."""
         return []
 
+    def pace(self, handler: Handler, concurrency: int, rate: float | None) -> None:
+        """A plugin consumes at its own pace."""
+
     async def stop(self) -> None:
         """Every delivery has been ended before."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
-from rocketapp.consumer.workers.rated import rated
+from rocketapp.consumer.workers.rated import RatedWorkers
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.consumer.workers.work import Workers
@@ -26,6 +26,12 @@ class WorkersOfHandlers:
         self._observe, self._threads, self._crashes = observe, threads, crashes
         self.tasks: Tasks = Tasks(observe)
         self._all: list[Workers] = []
+        self._rated: list[RatedWorkers] = []
+        """Those among them that have a rate."""
+        self._times = 1
+        """How many times their concurrency they run at once, up to the most of each."""
+        self._paces: dict[int, int] = {}
+        """Concurrency that is not the declared one, by the identity of the workers."""
 
     def __repr__(self) -> str:
         return f"<WorkersOfHandlers: {self._all}>"
@@ -43,9 +49,24 @@ class WorkersOfHandlers:
 
     def grow(self, times: int) -> None:
         """Run that many times as many calls at once as declared, up to the most of each handler."""
+        self._times = times
         for workers in self._all:
-            about = workers.handler.subscription
-            workers.resize(max(about.concurrency, min(about.concurrency * times, about.concurrency_most)))
+            self._resize(workers)
+
+    def pace(self, handler: Handler, concurrency: int, rate: float | None) -> None:
+        """Run this many calls of a handler at once, and start this many of its messages a second if it has a rate."""
+        for workers in self._all:
+            if workers.handler is handler:
+                self._paces[id(workers)] = concurrency
+                self._resize(workers)
+        for rated in self._rated:
+            if rated.handler is handler and rate is not None:
+                rated.change_rate(rate)
+
+    def _resize(self, workers: Workers) -> None:
+        about = workers.handler.subscription
+        concurrency = self._paces.get(id(workers), about.concurrency)
+        workers.resize(max(concurrency, min(concurrency * self._times, about.concurrency_most)))
 
     async def stop(self) -> None:
         """Start nothing more, and cancel what can be cancelled."""
@@ -68,5 +89,8 @@ class WorkersOfHandlers:
             workers = AsyncWorkers(handler, self.tasks, self._crashes)
         else:
             workers = ThreadWorkers(handler, self._observe, self._threads, self._crashes)
-        self._all.append(rated(workers))
-        return self._all[-1]
+        if (rate := handler.subscription.rate) is not None:
+            workers = rated = RatedWorkers(workers, rate)
+            self._rated.append(rated)
+        self._all.append(workers)
+        return workers

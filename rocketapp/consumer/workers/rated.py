@@ -15,6 +15,7 @@ from operator import length_hint
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.workers.free_calls import FreeCalls
 from rocketapp.consumer.workers.serial import NOT_STARTED, Permit, SerialExecutor, Stopped
 from rocketapp.consumer.workers.work import Acknowledge, Work, Workers
 from rocketapp.state.token_bucket import TokenBucket
@@ -26,18 +27,6 @@ whether it is to end.
 """
 
 
-def rated(workers: Workers) -> Workers:
-    """The same workers, or their rated form when the handler has a rate."""
-    rate = workers.handler.subscription.rate
-    return workers if rate is None else RatedWorkers(workers, rate)
-
-
-def rated_serial(executor: SerialExecutor) -> SerialExecutor:
-    """The same executor, or its rated form when the handler has a rate."""
-    rate = executor.handler.subscription.rate
-    return executor if rate is None else RatedSerial(executor, rate)
-
-
 class Meter:
     """The tokens of one handler, which threads take as well."""
 
@@ -47,9 +36,17 @@ class Meter:
         self.dry: Callable[[], None] = dry
         self.ended: Callable[[], None] = ended
         self._bucket = TokenBucket(rate, self.now())
-        self.most: float = self._bucket.most
-        """Most messages that may start at once."""
         self._lock = threading.Lock()
+
+    @property
+    def most(self) -> float:
+        """Most messages that may start at once."""
+        return self._bucket.most
+
+    def change(self, rate: float) -> None:
+        """Another rate holds from now on."""
+        with self._lock:
+            self._bucket.change(rate, self.now())
 
     def take(self) -> bool:
         with self._lock:
@@ -94,7 +91,12 @@ class Metered(Iterator[Any]):
         return item
 
     def __length_hint__(self) -> int:
-        return length_hint(self._items) if self._meter.has_token() else 0
+        left = length_hint(self._items)
+        if left and not self._meter.has_token():
+            # A free worker asks, draws nothing, and has to be woken for the next token.
+            self._meter.dry()
+            return 0
+        return left
 
 
 class RatedWorkers:
@@ -137,6 +139,13 @@ class RatedWorkers:
     def resize(self, most: int) -> None:
         """At most this number of calls at once from now on."""
         self._workers.resize(most)
+
+    def change_rate(self, rate: float) -> None:
+        """Another rate holds from now on, also for what waits."""
+        self._meter.change(rate)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._wait()
 
     async def cancel(self, is_mine: Callable[[Any], bool]) -> None:
         """Cancel the running calls for these items, where they can be cancelled."""
@@ -193,9 +202,13 @@ class RatedSerial:
     def __init__(self, executor: SerialExecutor, rate: float) -> None:
         self._executor = executor
         self.handler: Handler = executor.handler
-        self.free_calls: asyncio.Semaphore = executor.free_calls
+        self.free_calls: FreeCalls = executor.free_calls
         self.most: int = executor.most
         self._meter = Meter(rate, _nothing, _nothing)
+
+    def change_rate(self, rate: float) -> None:
+        """Another rate holds from now on."""
+        self._meter.change(rate)
 
     async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
         """See SerialExecutor."""
@@ -205,6 +218,10 @@ class RatedSerial:
             await asyncio.sleep(min(max(self._meter.wait(), _SHORTEST_WAIT), _LONGEST_SLEEP))
             return NOT_STARTED
         return stopped
+
+    def resize(self, most: int) -> None:
+        """See SerialExecutor."""
+        self._executor.resize(most)
 
     def stop(self) -> None:
         """See SerialExecutor."""

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.workers.async_workers import limited
+from rocketapp.consumer.workers.free_calls import FreeCalls
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.consumer.workers.work import Acknowledge
 from rocketapp.state.lease import Lease
@@ -67,7 +68,7 @@ class SerialExecutor(Protocol):
     """Calls one handler for one item after the other."""
 
     handler: Handler
-    free_calls: asyncio.Semaphore
+    free_calls: FreeCalls
     """Limits how many queues call the handler at once."""
     most: int
     """Most items of one run."""
@@ -78,6 +79,10 @@ class SerialExecutor(Protocol):
         NOT_STARTED asks for another run: the permit was withheld, its lease was over, or others shall have their turn.
         The lease is compared with the clock after a call: an item that ends when the lease is over needs a judgement.
         """
+        ...
+
+    def resize(self, most: int) -> None:
+        """At most this number of queues call it at once from now on; what runs beyond that ends first."""
         ...
 
     def stop(self) -> None:
@@ -95,7 +100,7 @@ class SerialOnLoop:
     def __init__(self, handler: Handler) -> None:
         self.handler: Handler = handler
         self.most: int = RUN
-        self.free_calls: asyncio.Semaphore = asyncio.Semaphore(handler.subscription.concurrency)
+        self.free_calls: FreeCalls = FreeCalls(handler.subscription.concurrency)
         self._single = _is_plain(handler)
         self._call = limited(handler)
         self._loop = asyncio.get_running_loop()
@@ -130,6 +135,10 @@ class SerialOnLoop:
             forget_cancellation()
         return error
 
+    def resize(self, most: int) -> None:
+        """See SerialExecutor."""
+        self.free_calls.resize(most)
+
     def stop(self) -> None:
         """See SerialExecutor."""
 
@@ -142,11 +151,10 @@ class SerialInThreads:
 
     def __init__(self, handler: Handler, threads: MakeThreads = Threads) -> None:
         """`threads(name, most)` makes the threads."""
-        concurrency = handler.subscription.concurrency
         self.handler: Handler = handler
         self.most: int = THREAD_RUN
-        self.free_calls: asyncio.Semaphore = asyncio.Semaphore(concurrency)
-        self._threads = threads(f"orderly handler {handler.name}", concurrency)
+        self.free_calls: FreeCalls = FreeCalls(handler.subscription.concurrency)
+        self._threads = threads(f"orderly handler {handler.name}", handler.subscription.concurrency)
 
     async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
         """See SerialExecutor."""
@@ -158,6 +166,11 @@ class SerialInThreads:
             # Also when this run is cancelled: what was finished before is acknowledged.
             run.close()
         return run.stopped
+
+    def resize(self, most: int) -> None:
+        """See SerialExecutor."""
+        self._threads.resize(most)
+        self.free_calls.resize(most)
 
     def stop(self) -> None:
         """See SerialExecutor."""

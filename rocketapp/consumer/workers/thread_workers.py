@@ -102,6 +102,7 @@ class ThreadWorkers:
     def resize(self, most: int) -> None:
         """At most this number of calls at once from now on; what runs beyond that ends, with what it has taken."""
         self._most = most
+        self._threads.resize(max(most, self.handler.subscription.concurrency_most))
         if self._looking is None and self._open:
             self._looking = self._loop.call_later(_STUCK_AFTER, self._look)
 

@@ -50,6 +50,10 @@ class Threads:
             return  # the other threads run the job
         self._threads.append(thread)
 
+    def resize(self, most: int) -> None:
+        """At most this number is started from now on; those that are there stay."""
+        self._most = most
+
     def stop(self) -> None:
         """Every thread ends when its job has ended."""
         for _ in self._threads:
@@ -75,6 +79,10 @@ class ThreadPool(Protocol):
 
     def run(self, job: Callable[[], None]) -> None:
         """Run the job in a thread; raises RuntimeError when it cannot have a thread."""
+        ...
+
+    def resize(self, most: int) -> None:
+        """At most this number of threads is started from now on."""
         ...
 
     def stop(self) -> None:

@@ -1,0 +1,90 @@
+"""What `app.adjust` refuses, and that it holds from handlers, threads and functions of the start."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rocketapp import Message, RocketApp, SetupError
+from rocketapp.app.declare.adjusting import LimitChange, of_groups
+from rocketapp.testing import TestApp
+from tests.unit.app.parts import Diary, container_of, lifecycle_of
+
+
+def app_of() -> RocketApp:
+    app = RocketApp("shop", container=container_of(Diary()))
+
+    @app.subscribe("orders", group="orders")
+    @app.subscribe("popped", group="popped", mode="pop")
+    async def settle(message: Message) -> None: ...
+
+    @app.subscribe("stock", group="reports")
+    def count(message: Message) -> None: ...
+
+    return app
+
+
+WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
+    "nothing": ((), {}, "give at least one of concurrency, pull_batch_size"),
+    "no name": (([],), {"concurrency": 1}, "topic=[] is not a name"),
+    "a topic": (("order",), {"concurrency": 1}, "takes topic 'order': did you mean orders?"),
+    "too few calls": (("orders",), {"concurrency": 0}, "concurrency=0 is out of bounds"),
+    "too many threads": ((), {"concurrency": 1001}, "from 1 to 1000 for a sync handler: tests.unit.app.declare"),
+    "too many messages": (("orders",), {"queue_max_messages": 70_000}, "70000 is above the most, 65535"),
+    "a text": (("orders",), {"pull_interval": "1"}, "pull_interval='1': '1' is text, not a number"),
+    "no rate": (("orders",), {"rate": 5}, "rate=5: no handler of orders has a rate: declare one"),
+    "a popped topic": (("popped",), {"queue_max_messages": 5}, 'popped has mode="pop": its limits are the settings'),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_what_cannot_be_changed_is_refused_in_one_line(what: str) -> None:
+    arguments, limits, text = WRONG[what]
+    app = app_of()
+    lifecycle = lifecycle_of(app)
+    await lifecycle.start()
+    with pytest.raises(SetupError) as caught:
+        app.adjust(*arguments, **limits)
+    await lifecycle.stop(asyncio.Event())
+    assert text in str(caught.value)
+    assert "test_adjusting.py" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_plugin_that_consumes_a_topic_has_its_own_pace() -> None:
+    change = LimitChange("orders", None, {"rate": 1.0}, "app.py:1")
+    with pytest.raises(SetupError, match="rate: a plugin consumes orders, at its own pace"):
+        of_groups(change, [(0, "orders")], [], frozenset({"orders"}))
+
+
+def test_before_the_start_and_for_other_names_it_is_refused() -> None:
+    with pytest.raises(SetupError, match="app 'shop' is not running: set limits in the settings, or at subscribe"):
+        app_of().adjust("orders", concurrency=5)
+    with pytest.raises(TypeError, match=r"takes no 'pull_batch': did you mean pull_batch_size\?"):
+        app_of().adjust("orders", pull_batch=5)  # type: ignore[call-arg]
+
+
+async def test_functions_of_the_start_and_handlers_in_threads_change_limits() -> None:
+    app = RocketApp("shop")
+
+    @app.on_startup
+    async def begin() -> None:
+        app.adjust(concurrency=3, queue_max_messages=50)
+
+    @app.subscribe("orders", start="first")
+    def slower(message: Message) -> None:
+        app.adjust("orders", concurrency=1, queue_max_messages=None)
+
+    @app.subscribe("stock", start="first")
+    async def other(message: Message) -> None: ...
+
+    async with TestApp(app) as t:
+        running: Any = app._running
+        (group,) = running.snapshot().groups
+        both = {"concurrency": 3, "queue_max_messages": 50}
+        assert group.adjusted == {"orders": both, "stock": both, "%RETRY%shop": both}
+        await t.publish("orders", b"1")
+        await t.settle()
+        (group,) = running.snapshot().groups
+        assert group.adjusted == {"orders": {"concurrency": 1}, "stock": both, "%RETRY%shop": both}

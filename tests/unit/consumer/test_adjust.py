@@ -1,0 +1,149 @@
+"""Limits that are changed while a member runs hold at once, for every way of consuming."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.workers.free_calls import FreeCalls
+from rocketapp.model.event import Adjusted
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
+from tests.unit.scripted import eventually, in_virtual_time
+
+WAYS: dict[str, dict[str, Any]] = {
+    "concurrent": {},
+    "orderly": {"orderly": True},
+    "keyed": {"order_by": lambda message: message.body},
+}
+
+
+class Busy:
+    """A handler whose calls take a second."""
+
+    def __init__(self) -> None:
+        self.running, self.started = 0, list[float]()
+
+    async def __call__(self, message: Message) -> None:
+        self.running += 1
+        self.started.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(1.0)
+        self.running -= 1
+
+
+async def begun(busy: Any, *, queues: int = 8, messages: int = 100, **options: Any) -> tuple[FakeCluster, Member]:
+    cluster = FakeCluster()
+    await cluster.start()
+    for queue in cluster.create("topic", queues):
+        cluster.send_many(queue, messages)
+    config = ConsumerConfig(subscription_guard="off", **options.pop("config", {}))
+    return cluster, await cluster.member(consumed(busy, **options), config=config).start()
+
+
+def adjust(member: Member, **values: float | None) -> None:
+    member.consumer.adjust(["topic"], values, with_retries=False)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_concurrency_grows_and_shrinks(way: str) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        busy = Busy()
+        cluster, member = await begun(busy, concurrency=3, **WAYS[way])
+        await eventually(lambda: busy.running == 3)
+        adjust(member, concurrency=6)
+        await eventually(lambda: busy.running == 6)
+        adjust(member, concurrency=2)
+        # Each call may have taken a run of messages that it ends first.
+        await eventually(lambda: busy.running == 2, 120)
+        count = len(busy.started)
+        await asyncio.sleep(10)
+        assert len(busy.started) - count == pytest.approx(20, abs=2)
+        adjust(member, concurrency=None)
+        await eventually(lambda: busy.running == 3)
+        assert member.events.of(Adjusted)[0] == Adjusted("group", "topic", {"concurrency": 6})
+        await member.stop(drain_timeout=0.1)
+        await cluster.stop()
+
+    story()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_another_rate_holds_at_once_also_for_what_waits(way: str) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        busy = Busy()
+        cluster, member = await begun(busy, rate=0.01, concurrency=50, **WAYS[way])
+        await eventually(lambda: len(busy.started) == 1)
+        await asyncio.sleep(2)
+        adjust(member, rate=4.0)
+        count = len(busy.started)
+        await asyncio.sleep(20)
+        assert len(busy.started) - count == pytest.approx(80, abs=4)
+        await member.stop(drain_timeout=0.1)
+        await cluster.stop()
+
+    story()
+
+
+@in_virtual_time
+async def test_other_limits_of_pulls_hold_for_queues_that_are_there_and_for_those_that_come() -> None:
+    gate = asyncio.Event()
+
+    async def wait(message: Message) -> None:
+        await gate.wait()
+
+    limits = {"queue_max_messages": 40, "pull_batch_size": 10}
+    cluster, member = await begun(wait, queues=2, messages=300, config=limits)
+
+    def held() -> list[int]:
+        owned = member.consumer._rebalancer.owned.items()
+        return [len(each.process_queue or ()) for queue, each in sorted(owned) if queue.topic == "topic"]
+
+    await eventually(lambda: held() == [50, 50])  # and an answer that was under way
+    adjust(member, queue_max_messages=80)
+    await eventually(lambda: held() == [90, 90])
+    adjust(member, queue_max_messages=10, pull_batch_size=5)
+    for queue in cluster.create("topic", 3)[2:]:
+        cluster.send_many(queue, 300)
+    await eventually(lambda: held() == [90, 90, 15], 60)
+    assert cluster.requests(RequestCode.PULL_MESSAGE, topic="topic")[-1].fields["maxMsgNums"] == "5"
+    assert member.consumer.snapshot("").adjusted == {"topic": {"queue_max_messages": 10, "pull_batch_size": 5}}
+    adjust(member, queue_max_messages=None, pull_batch_size=None, pull_interval=5.0)
+    gate.set()
+    await eventually(lambda: member.consumer.counters.handled > 200)
+    asked = len(cluster.requests(RequestCode.PULL_MESSAGE, topic="topic"))
+    await asyncio.sleep(20)
+    assert len(cluster.requests(RequestCode.PULL_MESSAGE, topic="topic")) - asked <= 3 * 5
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_free_calls_go_to_those_that_wait_in_their_order_and_a_wait_that_is_given_up_takes_none() -> None:
+    calls, order = FreeCalls(1), list[str]()
+    await calls.acquire()
+
+    async def wait(name: str) -> None:
+        await calls.acquire()
+        order.append(name)
+
+    waiting = [asyncio.ensure_future(wait(name)) for name in "abc"]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    calls.resize(2)
+    await asyncio.sleep(0.1)
+    assert order == ["b"] and calls.locked()
+    calls.resize(1)
+    calls.release()
+    await asyncio.sleep(0.1)
+    assert order == ["b"]
+    calls.release()
+    await asyncio.sleep(0.1)
+    assert order == ["b", "c"]
+    calls.release()
+    assert not calls.locked()
