@@ -14,12 +14,15 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 from urllib.parse import quote
 
 from rocketapp.client.calls.offsets import Committed
+from rocketapp.errors import RequestTimeoutError
 from rocketapp.model.event import Observe, OffsetsFile
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.tasks import Tasks
@@ -28,6 +31,8 @@ _UNNAMED = "unnamed"
 """Stands for the cluster of `--name-server`."""
 _BEGINS = "queues begin by their start rule"
 _VERSION = 1
+_PATIENCE = 5.0
+"""Seconds that a disk may take when the caller names no other time."""
 
 
 def folder_of(directory: str, *, cluster: str, group: str) -> Path:
@@ -160,14 +165,22 @@ class LocalOffsets:
     async def commit(
         self, queue: MessageQueue, offset: int, *, timeout: float | None = None, dial: bool = True
     ) -> None:
-        """Everything below `offset` is done; returns when that is written, or cannot be, which is told."""
+        """Everything below `offset` is done; returns when that is written, or cannot be, which is told.
+
+        Raises RequestTimeoutError when the disk does not answer in time. It may be written later.
+        """
         self._offsets[queue] = offset
         if self._path is None:
             return
         if self._next is None:
             self._next = self._tasks.start(self._write(self._path), f"offsets of {self._group}")
-        # A commit that is given up must not take the others along.
-        await asyncio.shield(self._next)
+        timeout = _PATIENCE if timeout is None else timeout
+        try:
+            async with asyncio.timeout(timeout):
+                # A commit that is given up must not take the others along.
+                await asyncio.shield(self._next)
+        except TimeoutError:
+            raise RequestTimeoutError(str(self._path), f"the disk has not answered within {timeout:g} s") from None
 
     async def _write(self, path: Path) -> None:
         async with self._writing:
@@ -175,7 +188,7 @@ class LocalOffsets:
             text = encode(self._offsets)
             try:
                 # A disk may take its time.
-                await asyncio.to_thread(_put_in_place, path, text, keeps=self._is_whole)
+                await _in_thread(partial(_put_in_place, path, text, keeps=self._is_whole), f"offsets of {self._group}")
             except OSError as error:
                 self._tell(f"{_why(error)}: after a restart, messages may come again, or {_BEGINS}")
             else:
@@ -225,6 +238,32 @@ def _put_in_place(path: Path, text: bytes, *, keeps: bool) -> None:
         with contextlib.suppress(FileNotFoundError):
             path.replace(_backup(path))
     new.replace(path)
+
+
+async def _in_thread(job: Callable[[], None], name: str) -> None:
+    """Run it in a daemon thread: the interpreter waits for the threads of an executor, and a disk may hang for ever."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def end(error: OSError | None) -> None:
+        if done.done():
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        problem = None
+        try:
+            job()
+        except OSError as error:
+            problem = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(end, problem)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    await done
 
 
 def _backup(path: Path) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import wraps
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.consumer.group.local_offsets import LocalOffsets, decode, encode, folder_of
+from rocketapp.errors import RequestTimeoutError
 from rocketapp.model.event import OffsetsFile
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.tasks import Tasks
@@ -37,7 +39,8 @@ class Opened:
 
     def __init__(self, folder: Path, worker: int | None = 1) -> None:
         self.events = Events()
-        self.store = LocalOffsets(folder, worker, group="group", observe=self.events, tasks=Tasks(self.events))
+        self.tasks = Tasks(self.events)
+        self.store = LocalOffsets(folder, worker, group="group", observe=self.events, tasks=self.tasks)
         self.store.open()
 
     @property
@@ -191,3 +194,22 @@ async def test_a_queue_that_has_appeared_meanwhile_is_known_as_such(tmp_path: Pa
     assert second.store.away_since(ONE) is None
     assert second.store.away_since(MessageQueue("other", "broker-a", 0)) is None
     second.store.close()
+
+
+def test_a_disk_that_hangs_holds_up_neither_a_commit_nor_the_end_of_the_process(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "worker-1.new")  # opening it for writing hangs
+
+    async def story() -> None:
+        opened = Opened(tmp_path)
+        for _ in range(2):
+            with pytest.raises(RequestTimeoutError, match="the disk has not answered within"):
+                await opened.store.commit(ONE, 5, timeout=0.05)
+        assert await opened.store.committed(ONE) == 5
+        await opened.tasks.close()
+        opened.store.close()
+
+    asyncio.run(story())  # which would wait for a thread of an executor
+    (writing,) = [thread for thread in threading.enumerate() if thread.name == "offsets of group"]
+    assert writing.daemon
+    os.close(os.open(tmp_path / "worker-1.new", os.O_RDWR))
+    writing.join(10)
