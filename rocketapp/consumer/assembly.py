@@ -43,6 +43,7 @@ from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.turns import Turns
 from rocketapp.consumer.watch import Watch
+from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Keep, Way, no_prompt
 from rocketapp.consumer.ways.retries_in_place import RetryContext
@@ -75,7 +76,7 @@ class Group:
         )
         """What brokers hear of every topic, the retry topic included if there is one."""
         self.pull_counters: PullCounters = PullCounters()
-        limits = self.limits = Limits(config)
+        self.limits: Limits = Limits(config)
         self.stats: GroupStats = GroupStats(handler for topic in topics for handler in topic.handlers)
         self.tasks: Tasks = Tasks(observe)
         self.pausing: Pausing = Pausing(Pauses())
@@ -83,12 +84,7 @@ class Group:
         self.begun: asyncio.Future[None] = loop.create_future()
         """Done when pulls may start."""
         self.slaves: Slaves = Slaves(group=name, client=parts.client, observe=observe)
-        self.brokers: Brokers = Brokers(
-            group=name, client=parts.client, limits=limits, random=parts.random, tasks=self.tasks, slaves=self.slaves
-        )
-        if self.is_broadcast:
-            # A broker keeps one subscription for a group, but here each member gets its own messages.
-            self.brokers.carried = self.subscriptions
+        self.brokers: Brokers = self._new_brokers()
         self.trust: Trust = (Unshared if self.is_broadcast else Trust)(loop.time())
         self.stall_reasons: StallReasons = StallReasons(name, observe, loop.time)
         self.waits: StallReasons = StallReasons(name, observe, loop.time)
@@ -118,11 +114,23 @@ class Group:
     def _make_ways(self) -> None:
         """How the queues are consumed."""
         context = self._new_way_context()
-        self.concurrently, self._own_ways, others = ways_of(self._topics, context)
+        ways = ways_of(self._topics, context)
+        self.concurrently: ConcurrentWay = ways.concurrently
+        self._own_ways: dict[str, Way] = ways.of_topics
         popped = [topic for topic in self._topics if topic.is_popped]
         self.popped: PopWay | None = PopWay(popped, context) if popped else None
         """The way of topics whose messages brokers hand out one by one; None without such topics."""
-        self.ways: tuple[Way, ...] = self.concurrently, *others, *(() if self.popped is None else (self.popped,))
+        self.ways: tuple[Way, ...] = self.concurrently, *ways.others, *(() if self.popped is None else (self.popped,))
+
+    def _new_brokers(self) -> Brokers:
+        client, random = self._parts.client, self._parts.random
+        brokers = Brokers(
+            group=self.name, client=client, limits=self.limits, random=random, tasks=self.tasks, slaves=self.slaves
+        )
+        if self.is_broadcast:
+            # A broker keeps one subscription for a group, but here each member gets its own messages.
+            brokers.carried = self.subscriptions
+        return brokers
 
     def _new_local_offsets(self) -> LocalOffsets:
         parts = self._parts

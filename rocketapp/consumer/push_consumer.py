@@ -261,8 +261,9 @@ class PushConsumer:
         """From now on these limits hold for these topics of the group, `with_retries` also for its retry topic."""
         retry = self._group.retry_topic
         adjust(self._group, [*topics, retry] if with_retries and retry is not None else topics, values)
+        words = [f"{name} {'as at the start' if one is None else f'{one:g}'}" for name, one in values.items()]
         for topic in topics:
-            self._observe(Adjusted(self._name, topic, dict(values)))
+            self._observe(Adjusted(self._name, topic, ", ".join(words)))
 
     # What is going on.
 

@@ -6,7 +6,7 @@ letters are rare, so each of them is an event of its own with its message id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,8 +101,8 @@ class Adjusted(Event):
 
     group: str
     topic: str
-    values: Mapping[str, float | None]
-    """None: as it was declared or set at the start."""
+    text: str
+    """What holds from now on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,13 +122,7 @@ _HOW: Final[dict[type[Event], _How]] = {
         logging.WARNING,
         lambda e: f"group {e.group}: topic {e.topic} does not exist yet: it is consumed as soon as it is created",
     ),
-    events.Adjusted: _How(
-        logging.INFO,
-        lambda e: (
-            f"group {e.group}: topic {e.topic} from now on: "
-            + ", ".join(f"{name} {'as at the start' if one is None else f'{one:g}'}" for name, one in e.values.items())
-        ),
-    ),
+    events.Adjusted: _How(logging.INFO, lambda e: f"group {e.group}: topic {e.topic} from now on: {e.text}"),
     events.ReadFromSlave: _How(
         logging.WARNING,
         lambda e: (

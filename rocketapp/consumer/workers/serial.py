@@ -25,6 +25,9 @@ THREAD_RUN = 256
 """Most single items of one run in a thread: going there and back costs as much as many calls of a quick handler."""
 _TURN = 0.01
 """Seconds after which a run in a thread ends early, so that other queues get its place."""
+_LONGEST_TURN = 1.0
+"""Seconds after which any run ends early: of slow calls, 32 would keep other queues waiting for minutes. Java's client
+lets a queue run on for 60 s."""
 _FIRST_COLLECT, _LONGEST_COLLECT = 0.002, 0.25
 """Seconds until the loop first collects what a thread has finished, and the longest time between later collections."""
 
@@ -108,8 +111,9 @@ class SerialOnLoop:
     async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
         """See SerialExecutor."""
         call, now, single, lease, done = self._call, self._loop.time, self._single, permit.lease, completion.done
-        if permit.withheld or now() >= lease.trusted_until:
+        if permit.withheld or (at := now()) >= lease.trusted_until:
             return NOT_STARTED
+        until = at + _LONGEST_TURN
         for item in items:
             permit.item = item
             raised = False
@@ -119,9 +123,12 @@ class SerialOnLoop:
                 result, raised = self._failure(permit, error), True
             permit.item = None
             # One look at the clock says whether this item may be acknowledged and whether the next one may start.
-            if result is not None or not single or permit.withheld or now() >= lease.trusted_until:
+            at = now()
+            if result is not None or not single or permit.withheld or at >= lease.trusted_until:
                 return Stopped(item, result, raised)
             done(item)
+            if at >= until:
+                return NOT_STARTED
         return None
 
     def _failure(self, permit: Permit, error: BaseException) -> BaseException:
@@ -209,16 +216,20 @@ class _ThreadRun:
         lease, append, items = permit.lease, self._finished.append, self._items
         if permit.withheld or now() >= lease.trusted_until:
             return NOT_STARTED
-        until, left = now() + _TURN, RUN
+        began, left = now(), RUN
+        until, latest = began + _TURN, began + _LONGEST_TURN
         for item in items:
             permit.item = item
             try:
                 result = call(item)
             except BaseException as error:
                 return Stopped(item, error, True)
-            if result is not None or not single or permit.withheld or now() >= lease.trusted_until:
+            at = now()
+            if result is not None or not single or permit.withheld or at >= lease.trusted_until:
                 return Stopped(item, result)
             append(item)
+            if at >= latest:
+                return NOT_STARTED
             left -= 1
             if not left:
                 if now() >= until:

@@ -65,7 +65,7 @@ def test_concurrency_grows_and_shrinks(way: str) -> None:
         assert len(busy.started) - count == pytest.approx(20, abs=2)
         adjust(member, concurrency=None)
         await eventually(lambda: busy.running == 3)
-        assert member.events.of(Adjusted)[0] == Adjusted("group", "topic", {"concurrency": 6})
+        assert member.events.of(Adjusted)[0] == Adjusted("group", "topic", "concurrency 6")
         await member.stop(drain_timeout=0.1)
         await cluster.stop()
 
