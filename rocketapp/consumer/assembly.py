@@ -167,6 +167,7 @@ class Group:
             begins={topic: way.own_start for topic, way in self._own_ways.items() if way.own_start is not None},
             away_since=None if self.local_offsets is None else self.local_offsets.away_since,
             is_shared=not self.is_broadcast,
+            popped=() if self.popped is None else self.popped.tables,
         )
 
     def _new_guard(self) -> SubscriptionGuard:

@@ -17,7 +17,7 @@ MOST = 10_000
 """Suspects that are remembered of one death."""
 FORGOTTEN_AFTER = 86_400.0
 """Seconds after which a suspect that was not met again is forgotten."""
-_CERTAIN = 3
+CERTAIN = 3
 """Deaths beside messages that were in hand for the first time: then the suspect is the cause all the same."""
 
 
@@ -42,8 +42,17 @@ class Suspect:
 
     def is_guilty(self, *, reconsume_times: int, retries: int) -> bool:
         """Whether it is the cause for certain, and has no attempt left."""
-        is_certain = self.alone > 0 or self.crashes > _CERTAIN
+        is_certain = self.alone > 0 or self.crashes > CERTAIN
         return is_certain and retries != UNLIMITED and reconsume_times + self.crashes > retries
+
+
+def is_spent(reconsume_times: int, retries: int) -> bool:
+    """Whether a popped message has no attempt left as it arrives, so that its last one cannot have had an end.
+
+    A handler that fails for the last time makes a dead letter itself. Deaths count for everything that was in hand,
+    also for what had not begun: so the first few do not suffice, however few retries there are.
+    """
+    return retries != UNLIMITED and reconsume_times > max(retries, CERTAIN)
 
 
 Suspects = dict[str, dict[int, Suspect]]

@@ -233,6 +233,13 @@ class MemoryBudget:
         self._use(account, size, 0)
         return True
 
+    def taken(self, account: QueueAccount, size: int) -> None:
+        """An answer of this many bytes is in its process queue: it cannot be discarded, whether it fits or not."""
+        topic = account.topic
+        topic.is_answering = True
+        topic.expected = size if size >= topic.expected else (3 * topic.expected + size) // 4
+        self.settle(account)
+
     def settle(self, account: QueueAccount) -> None:
         """Count what its process queue holds by now."""
         change = account.queue.size - account.held

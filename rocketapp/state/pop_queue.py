@@ -81,6 +81,11 @@ class PopQueue(ProcessQueue[M]):
         """Whether it is in hand."""
         return message in self._hand_outs
 
+    def is_over(self, message: M, now: float) -> bool:
+        """Whether it is not in hand any more, or another member may have it by now. Threads may ask."""
+        hand_out = self._hand_outs.get(message)
+        return hand_out is None or hand_out.expires <= now
+
     def unfinished(self) -> list[M]:
         return list(self._hand_outs)
 
@@ -144,6 +149,10 @@ class PopQueue(ProcessQueue[M]):
                 found.append(Acks(hand_out.handle, hand_out.finished))
                 hand_out.finished = []
         return found
+
+    def late_acks(self, now: float) -> int:
+        """How many of those that are to be acknowledged now were done when their time was over."""
+        return sum(len(each.finished) for each in self._ready if each.expires <= now)
 
     @property
     def has_acks(self) -> bool:

@@ -49,10 +49,17 @@ async def ack_all(connection: Connection, group: str, topic: str, acks: Sequence
     await ask(connection, Command(RequestCode.BATCH_ACK_MESSAGE, {}, body), timeout)
 
 
-async def change_invisible_time(connection: Connection, request: AckRequest, timeout: float) -> Handle:
-    """Hide a message from now on for another time; the handle that counts from now on."""
+def start_change(connection: Connection, request: AckRequest, timeout: float) -> asyncio.Future[Command]:
+    """Ask to hide a message from now on for another time; `read_change` decodes the response that the future brings."""
     command = Command(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, request.to_fields())
-    return renewed(request.handle, (await ask(connection, command, timeout)).fields)
+    return connection.start_request(command, timeout=timeout)
+
+
+def read_change(response: Command, connection: Connection, request: AckRequest) -> Handle:
+    """The handle that counts from now on. Raises BrokerError when the broker refused the change."""
+    if response.code != ResponseCode.SUCCESS:
+        raise refusal(response, connection)
+    return renewed(request.handle, response.fields)
 
 
 async def assigned(connection: Connection, question: AssignmentQuestion, timeout: float) -> list[Assigned] | None:

@@ -5,7 +5,7 @@ Raises when the broker does not answer. The queue is then not consumed: an offse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.group_offsets import GroupOffsets
@@ -30,6 +30,7 @@ class StartOffsets:
         begins: Mapping[str, Begin] | None = None,
         away_since: Callable[[MessageQueue], float | None] | None = None,
         is_shared: bool = True,
+        popped: Collection[str] = (),
     ) -> None:
         """`brokers` say where a queue begins and ends.
 
@@ -40,12 +41,14 @@ class StartOffsets:
 
         `is_shared`: members share the queues, so that brokers know the group; those of a broadcast group do not.
 
+        `popped`: topics whose offsets brokers keep, whatever the store: they hand out the messages.
+
         `away_since(queue)`: of a queue without an offset that has appeared while this member was away, since when.
         """
         self._begins = begins or {}
         self._store, self._brokers, self._rules, self._trusted = store, brokers, rules, trusted
         self._joined, self._away_since = joined, away_since or (lambda queue: None)
-        self._is_shared = is_shared
+        self._is_shared, self._popped = is_shared, frozenset(popped)
         self._known: set[MessageQueue] | None = None
 
     def joined(self, queues: Iterable[MessageQueue]) -> None:
@@ -68,17 +71,18 @@ class StartOffsets:
 
     async def fix(self, queue: MessageQueue) -> int:
         """The committed offset; when there is none, what the rule says, committed with an answer."""
-        committed = await self._store.committed_for_start(queue)
+        store: GroupOffsets = self._brokers if queue.topic in self._popped else self._store
+        committed = await store.committed_for_start(queue)
         if committed.offset is not None and committed.is_certain:
             return committed.offset
         # A 0 that may mean "none" is where we begin all the same; committed, it holds when the queue is old.
         start = await self._by_rule(queue) if committed.offset is None else committed.offset
         # Asked again: if this took long, another member may have begun meanwhile, and gone on.
-        again = await self._store.committed_for_start(queue)
+        again = await store.committed_for_start(queue)
         if again.offset is not None and (again.is_certain or committed.offset is None):
             return again.offset
         self._check_trust(queue)
-        await self._store.commit(queue, start)
+        await store.commit(queue, start)
         return start
 
     def _check_trust(self, queue: MessageQueue) -> None:

@@ -65,7 +65,13 @@ class Acknowledging:
         while True:
             await self._news.wait()
             await asyncio.sleep(GATHER)
-            await self._send_all(queue)
+            try:
+                await self._send_all(queue)
+            except Exception as error:
+                # A bug must not end the acknowledgements for good without a report.
+                self._observe(LoopFailed(f"acknowledge {queue.message_queue}", f"{type(error).__name__}: {error}"))
+                await asyncio.sleep(_AGAIN)
+                self._news.set()
 
     async def finally_(self, queue: PopQueue[Message], patience: float) -> bool:
         """Acknowledge all that is left, within `patience` seconds; whether brokers have answered."""
@@ -79,6 +85,9 @@ class Acknowledging:
     async def _send_all(self, queue: PopQueue[Message]) -> None:
         """Until all was answered, or comes again because its time is over."""
         self._news.clear()
+        if late := queue.late_acks(self._loop.time()):
+            text = f"{late} messages were handled after their invisible time: another member may handle them as well"
+            self._observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
         self._sending += queue.take_acks()
         began = self._loop.time()
         while self._sending:

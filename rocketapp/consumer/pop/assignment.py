@@ -68,6 +68,7 @@ class PopAssignment:
             invisible=context.config.pop_invisible_time,
             stall_reasons=context.stall_reasons,
             tasks=context.tasks,
+            observe=context.observe,
         )
         self._consuming: tuple[Popper, PopDelivery] | None = None
 

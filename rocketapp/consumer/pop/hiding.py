@@ -10,11 +10,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from rocketapp.client.calls import pop
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.stall_reasons import OF_RETRY, StallReasons
-from rocketapp.errors import RocketAppError
+from rocketapp.errors import RequestTimeoutError, RocketAppError
+from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.popped import Handle
 from rocketapp.state.pop_queue import HandOut, PopQueue
@@ -28,6 +30,8 @@ _WIDTH = 16
 """Changes under way at once."""
 _AGAIN = 1.0
 """Seconds until a change that was not answered is asked for again."""
+_TO_ACK = 1.0
+"""Seconds that are left for an acknowledgement when a change was not answered."""
 _LOOKS = 20
 """Looks at the messages in hand during one invisible time."""
 
@@ -58,15 +62,17 @@ class Hiding:
         invisible: float,
         stall_reasons: StallReasons,
         tasks: Tasks,
+        observe: Observe,
     ) -> None:
         """`invisible`: seconds for which messages in hand are hidden."""
         self._queue, self._group, self._brokers, self._invisible = queue, group, brokers, invisible
-        self._stall_reasons, self._tasks = stall_reasons, tasks
+        self._stall_reasons, self._tasks, self._observe = stall_reasons, tasks, observe
         self._about: MessageQueue = queue.message_queue
         self._loop = asyncio.get_running_loop()
         self._changes: deque[_Change] = deque()
         self._running = 0
-        self._is_ending = False
+        self._ending: asyncio.Future[None] = self._loop.create_future()
+        """Done when the queue is given up."""
 
     def __repr__(self) -> str:
         return f"<Hiding {self._about}: {self._running + len(self._changes)} changes>"
@@ -75,8 +81,12 @@ class Hiding:
         """Hide what is in hand anew, in time, until this is cancelled."""
         while True:
             await asyncio.sleep(self._invisible / _LOOKS)
-            for message in self._queue.due(self._loop.time()):
-                self._begin(message, self._invisible, is_last=False)
+            try:
+                for message in self._queue.due(self._loop.time()):
+                    self._begin(message, self._invisible, is_last=False)
+            except Exception as error:
+                # A bug must not let everything in hand come again without a report.
+                self._failed(error)
 
     def until_retry(self, message: Message, seconds: float, settled: Settled) -> None:
         """Hide a failed message for so long; then it comes again. `settled()` is called when that is certain."""
@@ -84,12 +94,18 @@ class Hiding:
 
     def give_back(self, messages: Iterable[Message]) -> None:
         """Hide these no longer: they were not started."""
+        now, late = self._loop.time(), list[Message]()
         for message in messages:
-            self._begin(message, 0.0, is_last=True, is_untouched=True)
+            if self._queue.is_over(message, now):
+                late.append(message)
+            else:
+                self._begin(message, 0.0, is_last=True, is_untouched=True)
+        self._leave(late, "started")
 
     def end(self) -> None:
         """The queue is given up: what cannot be changed at once is left to come again when its time is over."""
-        self._is_ending = True
+        if not self._ending.done():
+            self._ending.set_result(None)
 
     def _begin(
         self,
@@ -100,6 +116,9 @@ class Hiding:
         settled: Settled | None = None,
         is_untouched: bool = False,
     ) -> None:
+        if is_last and self._queue.is_over(message, self._loop.time()):
+            self._leave([message], "hidden until their retry")
+            return
         hand_out = self._queue.begin_change(message)
         if hand_out is None:
             if is_last:
@@ -126,8 +145,11 @@ class Hiding:
         while True:
             try:
                 handle = await self._ask(change)
-            except RocketAppError as error:
-                is_over = self._is_ending or not change.is_last or self._loop.time() >= change.hand_out.expires
+            except Exception as error:
+                if not isinstance(error, RocketAppError):
+                    self._failed(error)
+                is_ending = self._ending.done()
+                is_over = is_ending or not change.is_last or self._loop.time() >= change.hand_out.expires
                 if not is_over:
                     self._still(str(error))
                     await asyncio.sleep(_AGAIN)
@@ -147,7 +169,33 @@ class Hiding:
         topic = pop_retry_topic(self._group, self._about.topic, handle.kind)
         request = AckRequest(self._group, topic, handle, round(change.seconds * 1000), change.is_untouched)
         connection = await self._brokers.connection(self._about.broker_name)
-        return await pop.change_invisible_time(connection, request, REQUEST_TIMEOUT)
+        # A broker that is asked twice makes two messages of one: a late answer is waited for while the message is
+        # hidden. At the end there is time for an acknowledgement with the handle as it is.
+        timeout = max(REQUEST_TIMEOUT, change.hand_out.expires - self._loop.time() - _TO_ACK)
+        coming = pop.start_change(connection, request, timeout)
+        either: list[asyncio.Future[Any]] = [coming, self._ending]
+        try:
+            await asyncio.wait(either, timeout=REQUEST_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+            if not coming.done() and change.is_last and not self._ending.done():
+                self._still(f"{self._about.broker_name} has not answered yet")
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not (await asyncio.wait([coming], timeout=REQUEST_TIMEOUT))[0]:
+                raise RequestTimeoutError(self._about.broker_name, f"no answer within {REQUEST_TIMEOUT:g} s of the end")
+            return pop.read_change(coming.result(), connection, request)
+        finally:
+            coming.cancel()
+
+    def _leave(self, messages: Iterable[Message], what: str) -> None:
+        """Their time is over: they come again by themselves, and to hide them now would make copies."""
+        found = [message for message in messages if self._queue.has(message)]
+        for message in found:
+            self._queue.forget(message)
+        if found:
+            text = f"{len(found)} messages are left to other members: their time was over before they were {what}"
+            self._observe(LoopFailed(f"pop {self._about}", text))
+
+    def _failed(self, error: Exception) -> None:
+        self._observe(LoopFailed(f"hide messages of {self._about}", f"{type(error).__name__}: {error}"))
 
     def _still(self, problem: str) -> None:
         text = f"failed messages wait to be hidden until their retry: {problem}"

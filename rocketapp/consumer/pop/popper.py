@@ -19,7 +19,7 @@ from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, T
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.pop_queue import PopQueue
-from rocketapp.state.retry_times import RetryTimes
+from rocketapp.state.retry_times import AGAIN, RetryTimes
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
@@ -68,6 +68,7 @@ class Popper:
         """The same of a request for messages that come again."""
         self._stopped: tuple[Text, str, float] | None = None
         self._new_retry = asyncio.Event()
+        self._waits_for_room = False
 
     def __repr__(self) -> str:
         return f"<Popper {self._about}>"
@@ -115,14 +116,19 @@ class Popper:
                 async with asyncio.timeout(pause):
                     await self._new_retry.wait()
                 continue
-            if self._resumed is None and not self._flow.is_full():
+            if self._resumed is None and not self._waits_for_room and not self._flow.is_full():
                 try:
                     self.looking = future, connection = await self._start(hold=0.0)
                     await asyncio.wait([future])
                     self.looking = None
                     self._take(pop.read(future.result(), connection))
                 except RocketAppError:
-                    continue  # the request that is held says what is the matter
+                    await asyncio.sleep(AGAIN)  # the request that is held says what is the matter
+                except Exception as error:
+                    # A bug must not end the looks for good without a report.
+                    problem = f"{type(error).__name__}: {error}"
+                    self._context.observe(LoopFailed(f"look for retries of {self._about}", problem))
+                    await asyncio.sleep(AGAIN)
 
     def _patience(self, error: RocketAppError) -> float:
         return _LOST_PATIENCE if isinstance(error, TransportError) else 0.0
@@ -186,6 +192,7 @@ class Popper:
             queue.hand_out(hand_out, share)
             if hand_out.handle.kind != OF_TOPIC:
                 self._retries.came(len(share), self._loop.time())
+        self._flow.taken(len(result.body))
         return messages
 
     def _is_empty(self) -> None:
@@ -204,7 +211,11 @@ class Popper:
                 return
             else:
                 self._stops(self._flow.reason, CONSEQUENCE, _FLOW_PATIENCE)
-                await self._flow.room()
+                self._waits_for_room = True
+                try:
+                    await self._flow.room()
+                finally:
+                    self._waits_for_room = False
                 self._moves()
                 if self._resumed is None:
                     return

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
+from typing import Any
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.pop.fresh import Fresh
 from rocketapp.consumer.ways.concurrent import ConcurrentDelivery, ConcurrentWay
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Keep
-from rocketapp.consumer.workers.work import Completion
+from rocketapp.consumer.workers.work import Completion, Work, Workers
+from rocketapp.model.outcome import DeadLetter
+from rocketapp.state.crashes import CERTAIN, is_spent
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 
+_TIMES = attrgetter("reconsume_times")
 Judge = Callable[[Handler, Keep], Completion]
 """Makes what judges the calls of one handler in one session."""
 GiveBack = Callable[[Sequence[Message]], None]
@@ -51,7 +57,25 @@ class PopDelivery(ConcurrentDelivery):
 
     def __init__(self, queue: PopQueue[Message], way: PopWay, give_back: GiveBack) -> None:
         super().__init__(queue, way)
-        self._give_back = give_back
+        self._give_back, self._popped = give_back, queue
+
+    def _new_work(self, items: list[Any], completion: Completion) -> Work:
+        work = Work(items, completion)
+        work.draw_through(lambda found: Fresh(found, self._popped, self._give_back))
+        return work
+
+    def _without_dead(self, workers: Workers | None, messages: Sequence[Message]) -> Sequence[Message]:
+        """Those that have an attempt left; the others become dead letters, and no handler is called with them."""
+        if workers is None or max(map(_TIMES, messages), default=0) <= CERTAIN:
+            return messages
+        retries = workers.handler.subscription.retries
+        alive = [message for message in messages if not is_spent(message.reconsume_times, retries)]
+        for message in messages:
+            if is_spent(message.reconsume_times, retries):
+                item = message if workers.batch is None else [message]
+                reason = f"handed out {message.reconsume_times} times before, the last time without an end"
+                self._completion(workers).judge(item, DeadLetter(reason), True)
+        return alive
 
     def end(self) -> None:
         """Give back what was not started: nothing has to be handled for the sake of an offset."""

@@ -169,6 +169,11 @@ class QueueFlow:
         self._control.grant_soon()
         return is_admitted
 
+    def taken(self, size: int) -> None:
+        """An answer of this many bytes, which cannot be discarded, is in its process queue."""
+        self._budget.taken(self._account, size)
+        self._control.grant_soon()
+
     def found_nothing(self, *, is_at_end: bool) -> None:
         """The pull brought no messages: there are none, or none that are wanted so far."""
         self._account.is_at_end = is_at_end

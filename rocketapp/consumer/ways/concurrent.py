@@ -221,7 +221,8 @@ class ConcurrentDelivery:
     def _give(self, topic: str, messages: Sequence[Message]) -> None:
         table = self._tables.get(topic)
         shares = [(None, messages)] if table is None else table.split(messages)
-        for workers, given in shares:
+        for workers, taken in shares:
+            given = self._without_dead(workers, taken)
             share = given if self._suspicion is None else self._without_suspects(workers, given)
             if workers is None:
                 self._give_unmatched(topic, share)
@@ -231,6 +232,10 @@ class ConcurrentDelivery:
                 self._batches_of(workers, *workers.batch).add(share)
             else:
                 self._submit(workers, list(share))
+
+    def _without_dead(self, workers: Workers | None, messages: Sequence[Message]) -> Sequence[Message]:
+        """The messages that a handler may be called with."""
+        return messages
 
     def _give_unmatched(self, topic: str, messages: Sequence[Message]) -> None:
         for workers, share in self._unmatched_of(topic, messages):
@@ -327,11 +332,14 @@ class ConcurrentDelivery:
                 self._kept.append((workers, [item]))
         return free
 
+    def _new_work(self, items: list[Any], completion: Completion) -> Work:
+        return Work(items, completion)
+
     def _start(self, workers: Workers, items: list[Any], completion: Completion, *, is_alone: bool = False) -> None:
         works = self._works
         while works and not works[0][1].left:
             self._started_to = max(self._started_to, works.popleft()[1].last_offset)
-        work = Work(items, completion)
+        work = self._new_work(items, completion)
         if self._record is not None:
             work.record, work.is_alone = self._record(work.first_offset, work.last_offset), is_alone
         works.append((workers, work))

@@ -1,0 +1,173 @@
+"""A popped topic when something goes wrong: late answers, dead processes, frozen ones, defects, full memory."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rocketapp.client.calls import pop
+from rocketapp.consumer.pop.popper import Popper
+from rocketapp.model.event import LoopFailed
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.pop_queue import PopQueue
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.record import Message, Record
+from tests.unit.consumer.group.test_offset_store import MemoryOffsets, Rows
+from tests.unit.consumer.pop.pop_cluster import PopCluster, popped
+from tests.unit.consumer.pop.test_pop import TIMES, Seen, left, started
+from tests.unit.scripted import eventually, in_virtual_time
+
+
+class LateCluster(PopCluster):
+    """Answers changes of a hidden time `late` seconds after it has made them."""
+
+    late = 0.0
+
+    def _change_message_invisibletime(self, name: str, connection: Connection, command: Command) -> Command:
+        answer = super()._change_message_invisibletime(name, connection, command)
+        if self.late:
+            self.loop.call_later(self.late, connection.reply, answer)
+            return None  # type: ignore[return-value]
+        return answer
+
+
+@in_virtual_time
+async def test_a_late_answer_to_a_change_makes_no_copies() -> None:
+    cluster, seen = LateCluster(), list[tuple[bytes, int]]()
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+    cluster.send(queue, b"bad")
+    cluster.late = 6.0
+
+    async def once(message: Message) -> None:
+        seen.append((message.body, message.attempt))
+        if message.attempt == 1:
+            await asyncio.sleep(12)
+            raise OSError("the bank is away")
+
+    member = await cluster.member(popped(once), config=replace(TIMES, pop_invisible_time=20.0)).start()
+    await eventually(lambda: len(seen) == 2, seconds=60)
+    await asyncio.sleep(120)
+    assert seen == [(b"bad", 1), (b"bad", 2)]
+    assert left(cluster) == 0
+    assert await member.stop()
+
+
+@pytest.mark.parametrize(("retries", "deaths", "is_dead"), [(5, 5, False), (5, 6, True), (0, 3, False), (0, 4, True)])
+@in_virtual_time
+async def test_a_message_that_no_attempt_has_survived_is_a_dead_letter(
+    retries: int, deaths: int, is_dead: bool
+) -> None:
+    cluster, seen = await started(queues=1), Seen()
+    cluster.topics["%RETRY%group_topic"] = {"broker-a": 1}
+    record = Record(topic="topic", body=b"deadly", raw_properties=b"", queue_id=0, reconsume_times=deaths)
+    cluster.store(MessageQueue("%RETRY%group_topic", "broker-a", 0), record)
+    member = await cluster.member(popped(seen, retries=retries)).start()
+    await eventually(lambda: bool(seen) or (left(cluster) == 0 and bool(cluster.acks)), seconds=20)
+    await eventually(lambda: left(cluster) == 0)
+    assert bool(seen) is not is_dead
+    assert cluster.bodies("%DLQ%group") == [b"deadly"] * is_dead
+    assert await member.stop()
+
+
+@in_virtual_time
+async def test_what_others_may_have_by_now_is_not_started() -> None:
+    cluster, slow, others = await started(queues=1, sent=6), Seen(takes=30.0), Seen()
+    member = await cluster.member(popped(slow, concurrency=2), config=TIMES).start()
+    await eventually(lambda: len(slow) == 2)
+    cluster.ignore(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+    cluster.ignore(RequestCode.POP_MESSAGE)
+    await asyncio.sleep(40)
+    assert len(slow) == 2, "the time of the other four is over"
+    texts = [one.error for one in member.events if isinstance(one, LoopFailed)]
+    assert any("left to other members" in text for text in texts), texts
+    assert [text for text in texts if "2 messages were handled after" in text], texts
+    cluster.behave()
+    other = await cluster.member(popped(others), config=TIMES).start()
+    await eventually(lambda: len({body for body, _ in [*slow, *others]}) == 6, seconds=90)
+    assert await member.stop()
+    assert await other.stop()
+
+
+@in_virtual_time
+async def test_loops_go_on_after_an_error_that_was_not_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, seen = await started(queues=1, sent=20), Seen(takes=12.0)
+    failures = {"ack_all": 1, "start_change": 3, "due": 1}
+
+    def failing(name: str, real: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            if failures.get(name, 0):
+                failures[name] -= 1
+                raise ZeroDivisionError(name)
+            return real(*args, **options)
+
+        return call
+
+    monkeypatch.setattr(PopQueue, "due", failing("due", PopQueue.due))
+    monkeypatch.setattr(pop, "ack_all", failing("ack_all", pop.ack_all))
+    monkeypatch.setattr(pop, "start_change", failing("start_change", pop.start_change))
+    member = await cluster.member(popped(seen), config=TIMES).start()
+    await eventually(lambda: len(seen.done) == 20, seconds=60)
+    await eventually(lambda: left(cluster) == 0, seconds=20)
+    assert set(failures.values()) == {0}
+    assert any("ZeroDivisionError" in one.error for one in member.events if isinstance(one, LoopFailed))
+    await asyncio.sleep(60)
+    assert {attempt for _, attempt in seen} == {1}
+    assert await member.stop()
+
+
+@in_virtual_time
+async def test_the_look_for_retries_goes_on_after_an_error_that_was_not_expected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, seen = await started(queues=1, sent=1), Seen()
+    failed = list[int]()
+    real = Popper._start
+
+    async def start(popper: Popper, hold: float) -> Any:
+        if not hold and not failed:
+            failed.append(1)
+            raise ZeroDivisionError
+        return await real(popper, hold)
+
+    async def once(message: Message) -> None:
+        await seen(message)
+        if len(seen) < 3:
+            raise OSError("the bank is away")
+
+    monkeypatch.setattr(Popper, "_start", start)
+    member = await cluster.member(popped(once)).start()
+    await eventually(lambda: len(seen) == 3, seconds=50)
+    assert any("ZeroDivisionError" in one.error for one in member.events if isinstance(one, LoopFailed))
+    assert await member.stop()
+
+
+@in_virtual_time
+async def test_popped_messages_count_against_the_memory_of_the_process() -> None:
+    cluster, seen = await started(queues=1), Seen(takes=60.0)
+    queue = MessageQueue("topic", "broker-a", 0)
+    for number in range(60):
+        cluster.send(queue, str(number).encode() * 5000)
+    config = replace(TIMES, pop_batch_size=1)
+    member = await cluster.member(popped(seen, concurrency=1), config=config, cache_bytes=50_000).start()
+    await asyncio.sleep(20)
+    in_hand = left(cluster)
+    assert 3 <= in_hand <= 12, in_hand
+    assert any("cache_max_bytes 50000" in one for one in member.consumer.standing_still().values())
+    await member.stop(drain_timeout=1.0)
+
+
+@in_virtual_time
+async def test_a_new_popped_group_starts_where_it_wants_also_with_the_offsets_of_a_plugin() -> None:
+    cluster, seen = await started(queues=1, sent=50), Seen()
+    member = await cluster.member(popped(seen, start="last"), offset_store=MemoryOffsets(Rows())).start()
+    await asyncio.sleep(5)
+    cluster.send(MessageQueue("topic", "broker-a", 0), b"new")
+    await eventually(lambda: bool(seen), seconds=20)
+    assert [body for body, _ in seen] == [b"new"]
+    assert await member.stop()
