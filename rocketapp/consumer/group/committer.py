@@ -222,16 +222,18 @@ class Committer:
         queue = session.queue
         if stored is not None and went_on(stored, self._table.sent(queue)):
             process_queue = session.process_queue
-            if not is_early or stored > process_queue.end_offset:
+            if not (is_early or session.is_from_slave) or stored > process_queue.end_offset:
                 self._give_up(session)
                 return False
-            # The previous owner was not through when we began. What it finished late is not delivered anew for that.
+            # The previous owner was not through when we began, or its slave knew an older offset. What it finished is
+            # not delivered anew for that.
             self._table.found(queue, process_queue.epoch, stored)
         if self.sessions.get(queue) is not session:
             return None
         if not self._trust.verify(queue, era, is_locked=session.lease is not None):
             return None
         self._table.confirm(queue, session.process_queue.epoch, stored)
+        session.is_from_slave = False
         return True
 
     async def _read_idle(self, now: float) -> None:

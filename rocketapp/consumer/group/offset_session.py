@@ -27,6 +27,8 @@ class Session:
     """Another member lives, and may still commit what it ran as the previous owner."""
     overtaken: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """Done when another member has gone on with the queue: nothing more of this session is committed."""
+    is_from_slave: bool = False
+    """It began at the offset of a slave, which may be older than what the master will say when it is back."""
     is_ending: bool = False
     """It is being given away: a successor may go on with it at any time."""
     read_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())

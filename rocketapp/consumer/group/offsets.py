@@ -54,6 +54,8 @@ class Offsets:
         """
         queue, offset = process_queue.message_queue, process_queue.commit_offset
         session = self._sessions[process_queue.epoch] = Session(process_queue, lease, is_contested)
+        # Without its master a queue can only have begun at what a slave knows.
+        session.is_from_slave = not self._store.is_connected(queue.broker_name)
         self._table.begin(queue, process_queue.epoch, offset)
         self._trust.begin(queue, is_locked=lease is not None)
         self._committer(queue.broker_name).sessions[queue] = session

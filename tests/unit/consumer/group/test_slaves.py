@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 
@@ -174,4 +175,41 @@ async def test_orderly_handlers_wait_for_the_master_because_locks_are_its_alone(
     await eventually(lambda: cluster.committed(queue) == 20, 10)
     assert taken == list(range(20))
     assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_what_a_survivor_handles_of_the_slave_is_not_handled_again_when_the_master_is_back() -> None:
+    """The slave's offset was older than the master's, which looks as if another member had gone on meanwhile."""
+    cluster, taken = SlaveCluster(), Counter[tuple[int, int]]()
+
+    async def take(message: Message) -> None:
+        assert message.queue is not None
+        taken[message.queue.queue_id, message.offset] += 1
+
+    await cluster.start()
+    queues = cluster.create("topic", queues=2)
+    one, two = cluster.member(consumed(take)), cluster.member(consumed(take))
+    await one.start()
+    await two.start()
+    await eventually(lambda: {len(each.consumer.snapshot("").queues) for each in (one, two)} <= {1, 2}, 5)
+    for queue in queues:
+        cluster.send_many(queue, 10)
+    await eventually(lambda: [cluster.committed(queue) for queue in queues] == [10, 10], 15)
+    cluster.slave.offsets.update({("group", queue): 8 for queue in queues})
+    await cluster.kill_master()
+    await asyncio.sleep(10)
+    await one.client.stop()  # the process is gone, as far as brokers see
+    for queue in queues:
+        cluster.send_many(queue, 5)
+    await eventually(lambda: len(taken) == 30, 60)
+    await cluster.master_returns()
+    await asyncio.sleep(1)
+    for queue in queues:
+        cluster.send_many(queue, 3)
+    await eventually(lambda: [cluster.committed(queue) for queue in queues] == [18, 18], 60)
+    again = sorted(offset for (_, offset), times in taken.items() if times > 1)
+    assert again == [8, 9]  # of the queue that was taken over: what the slave did not know
+    assert min(offset for _, queue, offset in cluster.commits if queue in queues and offset) >= 10
+    assert await two.stop()
     await cluster.stop()
