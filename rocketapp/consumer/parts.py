@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from random import Random
 
 from rocketapp.client.instance import ClientInstance
+from rocketapp.client.traces import Traces
 from rocketapp.clock import Clock
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.blocked_loop import BlockedLoop
@@ -49,5 +50,7 @@ class ConsumerParts:
     """Keeps the offsets of the groups; None: the brokers do."""
     allocation: Allocation = AVERAGE
     """Which queues of a topic are this member's."""
+    traces: Traces | None = None
+    """Where calls of handlers are noted down for message trace; None: there is no trace."""
     threads: MakeThreads = Threads
     """(name, most): makes the threads of one sync handler."""

@@ -25,6 +25,7 @@ from rocketapp.consumer.group.filters import check_filters
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.idle import IdleReport
 from rocketapp.consumer.parts import ConsumerParts
+from rocketapp.consumer.traced import traced
 from rocketapp.errors import ProtocolError, RocketAppError
 from rocketapp.model.event import Adjusted, LoopFailed, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
@@ -63,6 +64,8 @@ class PushConsumer:
         self._name, self._client, self._config, self._observe = group, parts.client, parts.config, parts.observe
         self._blocked_loop, self._clock = parts.blocked_loop, parts.clock
         self._topics = tuple(topics)
+        if parts.traces is not None:
+            self._topics = traced(self._topics, group, parts.traces, f"{parts.random.getrandbits(64):016X}")
         self._loop = asyncio.get_running_loop()
         self._group = Group(group, self._topics, parts)
         # Members of a broadcast group share nothing, and need not wait for each other.

@@ -114,6 +114,8 @@ class Accepted(NamedTuple):
     queue: MessageQueue
     """Where it was sent to; the broker's answer says where it is."""
     sent: Sent
+    seconds: float
+    """How long the attempt took that succeeded."""
 
 
 class _AttemptError(Exception):
@@ -257,10 +259,11 @@ class Attempts:
         connection = await self._connection(prepared.topic, queue, end)
         if prepared.delay:
             prepared = await self._timed(prepared, connection, due)
-        left = end - asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             request = self._request(prepared, queue)
-            sent = await send(connection, request, prepared.body, left, reply=prepared.reply)
+            sent = await send(connection, request, prepared.body, end - began, reply=prepared.reply)
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 self._targets.failed(prepared.topic)
@@ -281,7 +284,7 @@ class Attempts:
         except (TransportError, ProtocolError) as error:
             self._targets.failed(prepared.topic)
             raise _AttemptError(error, perhaps=True) from None
-        return Accepted(queue, sent)
+        return Accepted(queue, sent, loop.time() - began)
 
     async def _connection(self, topic: str, queue: MessageQueue, end: float) -> Connection:
         address = self._client.broker_address(queue.broker_name)

@@ -19,6 +19,7 @@ from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Attempts, Choose
 from rocketapp.producer.batches import MOST_IN_BATCH, Item
 from rocketapp.producer.preparing import Preparing, results_of
+from rocketapp.producer.trace_writer import TraceWriter
 from rocketapp.tasks import Tasks
 
 
@@ -77,6 +78,7 @@ class Gathering:
         wait: float,
         most_bytes: int,
         observe: Observe,
+        tracing: TraceWriter | None = None,
     ) -> None:
         """`wait`: seconds that a pile waits for more, at most half of its timeout; `most_bytes`: those of a pile that
         waits no longer.
@@ -87,6 +89,7 @@ class Gathering:
         self._wait, self._most_bytes = wait, most_bytes
         self._lanes: dict[tuple[str, MessageQueue | None], _Lane] = {}
         self._tasks = Tasks(observe)
+        self._tracing = tracing
 
     async def send(self, message: Outgoing, queue: MessageQueue | None, timeout: float) -> SendResult:
         """Where it is stored. Raises SendRefused, SendUnknown. `queue`: the one that it has to go to."""
@@ -156,6 +159,8 @@ class Gathering:
             if pile.items:
                 request = self._preparing.batch(lane.topic, pile.items)
                 stored = await self._attempts.send(request, self._choose(lane.queue), left)
+                if self._tracing is not None:
+                    self._tracing.sent_batch(lane.topic, pile.items, stored)
                 for answer, result in zip(pile.answers, results_of(pile.items, stored), strict=True):
                     if not answer.done():
                         answer.set_result(result)

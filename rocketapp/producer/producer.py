@@ -16,6 +16,7 @@ from typing import Any
 
 from rocketapp.client.identity import ip_bytes
 from rocketapp.client.instance import ClientInstance
+from rocketapp.client.traces import Traces
 from rocketapp.clock import Clock
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.errors import (
@@ -37,6 +38,7 @@ from rocketapp.producer.recalls import Recalls
 from rocketapp.producer.requests import Requests
 from rocketapp.producer.selection import Fixed, InTurn, RoundRobin, Usable, Wished, has_wish, wished_queue
 from rocketapp.producer.targets import Targets
+from rocketapp.producer.trace_writer import TraceWriter, kind_of
 from rocketapp.producer.transactions import Transactions
 from rocketapp.state.broker_latency import BrokerLatency
 from rocketapp.wire import properties as names
@@ -62,13 +64,18 @@ class Producer:
         random: Random,
         observe: Observe,
         max_inflated_bytes: int = 16_777_216,
+        trace_topic: str | None = None,
     ) -> None:
-        """`max_inflated_bytes`: the most that a compressed reply may inflate to."""
+        """`max_inflated_bytes`: the most that a compressed reply may inflate to.
+
+        `trace_topic`: where message trace is written; None: there is no trace.
+        """
         self._client, self._config, self._group, self._clock = client, config, group, clock
         self._turns = RoundRobin(random)
         ids = UniqueIds(ip_bytes(client.client_ip), client.pid, random.getrandbits(32))
         self._preparing = Preparing(config, group=group, next_id=lambda: ids.next(clock.now()))
         self._targets = Targets(client, config.topic_queues)
+        self._tracing = None if trace_topic is None else self._new_tracing(trace_topic, observe)
         self._latency = BrokerLatency() if config.latency_fault else None
         self._attempts = Attempts(
             client,
@@ -90,20 +97,26 @@ class Producer:
                 wait=config.gather,
                 most_bytes=min(config.gather_bytes, config.max_message_bytes),
                 observe=observe,
+                tracing=self._tracing,
             )
         self.transactions: Transactions = Transactions(
-            client, group=group, observe=observe, max_inflated_bytes=max_inflated_bytes
+            client, group=group, observe=observe, max_inflated_bytes=max_inflated_bytes, tracing=self._tracing
         )
         """The ends of transactions that were begun with a half message."""
         self.requests: Requests = Requests(
             client, observe=observe, random=random, max_inflated_bytes=max_inflated_bytes
         )
         """The requests that wait for their reply."""
-        self.recalls: Recalls = Recalls(client, self._targets, group=group)
+        self.recalls: Recalls = Recalls(client, self._targets, group=group, tracing=self._tracing)
         """Takes messages back that wait for their time."""
 
     def __repr__(self) -> str:
         return f"<Producer {self._group} of {self._client.client_id}>"
+
+    @property
+    def traces(self) -> Traces | None:
+        """Where consumers of this client note down what they did; None without message trace."""
+        return None if self._tracing is None else self._tracing.traces
 
     async def start(self) -> None:
         """ConfigError when the codec of the configured compression is not installed."""
@@ -113,12 +126,16 @@ class Producer:
             except ProtocolError as error:
                 raise ConfigError("producer.compression", str(error)) from None
         self._client.register_producer(self._group)
+        if self._tracing is not None:
+            self._tracing.start()
 
     async def stop(self) -> None:
         if self._gathering is not None:
             await self._gathering.stop()
         await self.transactions.stop()
         self.requests.stop()
+        if self._tracing is not None:
+            await self._tracing.stop()
         self._targets.release()
         await self._client.unregister_producer(self._group)
 
@@ -132,7 +149,10 @@ class Producer:
                 queue = wished_queue(message, await self._attempts.queues(message.topic, limit))
             return await self._gathering.send(message, queue, limit)
         message_id, prepared = self._preparing.single(message)
-        return result_of(message_id, await self._attempts.send(prepared, self._chooser(message), limit))
+        stored = await self._attempts.send(prepared, self._chooser(message), limit)
+        if self._tracing is not None:
+            self._tracing.sent(message.topic, prepared, stored, kind_of(message))
+        return result_of(message_id, stored)
 
     async def send_one_way(self, message: Outgoing) -> None:
         """Send without an answer: it may be lost. SendRefused when it could not be written."""
@@ -212,6 +232,18 @@ class Producer:
         await asyncio.gather(*(_send_in_turn(sends, failures) for _ in range(senders)))
         return _all_or_raise(messages, results, failures)
 
+    def _new_tracing(self, topic: str, observe: Observe) -> TraceWriter:
+        return TraceWriter(
+            self._client,
+            topic,
+            group=self._group,
+            config=self._config,
+            clock=self._clock,
+            turns=self._turns,
+            next_id=self._preparing.next_id,
+            observe=observe,
+        )
+
     # One message.
 
     def _chooser(self, message: Outgoing) -> Choose:
@@ -249,6 +281,8 @@ class Producer:
         for batch in sequence.batches:
             prepared = self._preparing.batch(sequence.topic, batch)
             stored = await self._attempts.send(prepared, choose, self._config.send_timeout)
+            if self._tracing is not None:
+                self._tracing.sent_batch(sequence.topic, batch, stored)
             for item, result in zip(batch, results_of(batch, stored), strict=True):
                 results[item.index] = result
 

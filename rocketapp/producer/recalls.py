@@ -11,6 +11,7 @@ from rocketapp.client.calls.recall import recall
 from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import BrokerError, ConnectError, NoRouteError, NotRecalled, ProtocolError, TransportError
 from rocketapp.producer.targets import Targets
+from rocketapp.producer.trace_writer import TraceWriter
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.requests.recall import RecallHandle, RecallRequest
 
@@ -18,8 +19,10 @@ from rocketapp.wire.requests.recall import RecallHandle, RecallRequest
 class Recalls:
     """The recalls of one producer group."""
 
-    def __init__(self, client: ClientInstance, targets: Targets, *, group: str) -> None:
-        self._client, self._targets, self._group = client, targets, group
+    def __init__(
+        self, client: ClientInstance, targets: Targets, *, group: str, tracing: TraceWriter | None = None
+    ) -> None:
+        self._client, self._targets, self._group, self._tracing = client, targets, group, tracing
 
     async def recall(self, topic: str, handle: str, timeout: float) -> str:
         """The id of the message that does not come. Raises NotRecalled."""
@@ -36,10 +39,17 @@ class Recalls:
         try:
             await recall(connection, RecallRequest(topic, handle, self._group, said.broker_name), left)
         except (BrokerError, ConnectError) as error:
+            if isinstance(error, BrokerError):
+                self._told(topic, said.message_id, success=False)
             raise NotRecalled(topic, str(error)) from None
         except (TransportError, ProtocolError) as error:
             raise NotRecalled(topic, str(error), perhaps=True) from None
+        self._told(topic, said.message_id, success=True)
         return said.message_id
+
+    def _told(self, topic: str, message_id: str, *, success: bool) -> None:
+        if self._tracing is not None:
+            self._tracing.recalled(topic, message_id, success=success)
 
     async def _connection(self, topic: str, broker_name: str, end: float) -> Connection:
         try:

@@ -8,7 +8,7 @@ keeps a connection to the brokers of the topics that it can answer for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from rocketapp.client.calls import transactions
@@ -16,6 +16,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import ConnectionLostError, ProtocolError, TransportError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.outgoing import SendResult
+from rocketapp.producer.trace_writer import TraceWriter
 from rocketapp.state.open_transactions import OpenTransactions
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
@@ -38,9 +39,18 @@ MOST_WAITING = 2000
 class Transactions:
     """The transactions of one producer group at one cluster."""
 
-    def __init__(self, client: ClientInstance, *, group: str, observe: Observe, max_inflated_bytes: int) -> None:
+    def __init__(
+        self,
+        client: ClientInstance,
+        *,
+        group: str,
+        observe: Observe,
+        max_inflated_bytes: int,
+        tracing: TraceWriter | None = None,
+    ) -> None:
         self._client, self._group, self._observe = client, group, observe
         self._max_inflated_bytes = max_inflated_bytes
+        self._tracing = tracing
         self._checks: dict[str, Check] = {}
         self._open: OpenTransactions[CheckTransaction] = OpenTransactions()
         self._tasks = Tasks(observe)
@@ -72,8 +82,13 @@ class Transactions:
         """The check decides: the broker asks for it."""
         self._open.end(half.message_id)
 
-    async def end(self, half: SendResult, *, commit: bool, timeout: float) -> None:
-        """Commit or roll back. What cannot be told within `timeout` seconds is reported, and the broker asks for it."""
+    async def end(
+        self, half: SendResult, *, commit: bool, timeout: float, tag: str | None = None, keys: Sequence[str] = ()
+    ) -> None:
+        """Commit or roll back. What cannot be told within `timeout` seconds is reported, and the broker asks for it.
+
+        `tag`, `keys`: those of the message, for message trace.
+        """
         question = self._open.end(half.message_id)
         problem: str | None
         try:
@@ -84,6 +99,10 @@ class Transactions:
         if problem is not None:
             said = "committed" if commit else "rolled back"
             self._report(half.message_id, f"{said}, but {problem}: the broker will ask")
+        elif self._tracing is not None:
+            host = self._client.broker_address(half.queue.broker_name) or ""
+            topic, message_id = half.queue.topic, half.message_id
+            self._tracing.ended(topic, message_id, commit=commit, store_host=host, tag=tag, keys=keys, was_asked=False)
 
     def _request(self, half: SendResult, question: CheckTransaction | None, decision: int) -> EndTransaction:
         """Raises ProtocolError when the broker did not say where the half message is."""
@@ -144,6 +163,19 @@ class Transactions:
         if committed is not None:
             with suppress(ConnectionLostError):  # the broker asks again
                 transactions.end(connection, newest.end(self._group, decision_of(committed), message_id))
+                self._trace_answer(connection, message, commit=committed)
+
+    def _trace_answer(self, connection: Connection, message: Message, *, commit: bool) -> None:
+        if self._tracing is not None:
+            self._tracing.ended(
+                message.topic,
+                message.message_id,
+                commit=commit,
+                store_host=connection.peer,
+                tag=message.tag,
+                keys=message.keys,
+                was_asked=True,
+            )
 
     def _report(self, message_id: str, problem: str) -> None:
         self._observe(LoopFailed(f"transaction {message_id}", problem))

@@ -15,6 +15,7 @@ from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.settings.settings import Settings
 from rocketapp.app.settings.sources import settings_in_code
 from rocketapp.client.instance import ClientInstance
+from rocketapp.client.traces import trace_topic_of
 from rocketapp.clock import SystemClock
 from rocketapp.errors import SetupError
 from rocketapp.model.outgoing import SendResult
@@ -172,6 +173,7 @@ class _Run:
             random=self.random,
             observe=tell,
             max_inflated_bytes=settings.client.max_inflated_bytes,
+            trace_topic=trace_topic_of(settings.client),
         )
 
     async def start(self, transactions: Iterable[Transaction[Any]]) -> None:

@@ -126,7 +126,12 @@ class JavaClient:
         return self._peer.call(do, timeout=timeout, ns=self.name_server, **arguments)
 
     def send(
-        self, topic: str, *messages: str | dict[str, Any], as_batch: bool = False, producer: str | None = None
+        self,
+        topic: str,
+        *messages: str | dict[str, Any],
+        as_batch: bool = False,
+        producer: str | None = None,
+        traced: bool = False,
     ) -> list[dict[str, Any]]:
         """Send messages as written (java/Producing.java names the keys); a string is a body.
 
@@ -134,7 +139,7 @@ class JavaClient:
         """
         lines = [{"text": one} if isinstance(one, str) else one for one in messages]
         answer: list[dict[str, Any]] = self._call(
-            "send", topic=topic, messages=lines, as_batch=as_batch, producer=producer
+            "send", topic=topic, messages=lines, as_batch=as_batch, producer=producer, traced=traced
         )
         return answer
 

@@ -80,10 +80,10 @@ class Transaction(Generic[T]):
         if self._home is None:
             raise SetupError(self.place, f"{self.name} is in no app yet: include its router")
         topic = self.topic if isinstance(self.topic, Topic) else self.topic_name
-        half, transactions, timeout = await self._home[0].begin(topic, payload, options)
+        half, end, transactions = await self._home[0].begin(topic, payload, options)
         if half.status is not SendStatus.OK:
             # As Java does: a crash of the broker may lose it, so nothing else is changed because of it.
-            await transactions.end(half, commit=False, timeout=timeout)
+            await end(False)
             raise SendRefused(self.topic_name, f"it was stored with {half.status.name}, so it was rolled back")
         transactions.begin(half)
         try:
@@ -91,7 +91,7 @@ class Transaction(Generic[T]):
         except BaseException:
             transactions.leave_open(half)
             raise
-        await transactions.end(half, commit=bool(commit), timeout=timeout)
+        await end(bool(commit))
         return half if commit else None
 
     def check(self, function: C) -> C:

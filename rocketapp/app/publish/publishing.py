@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
 
@@ -220,13 +220,18 @@ class Publishing:
 
     async def begin(
         self, topic: str | Topic[Any], body: Any, options: TransactionOptions
-    ) -> tuple[SendResult, Transactions, float]:
-        """Send a half message. It, what ends its transaction, and the seconds that this may take."""
+    ) -> tuple[SendResult, Callable[[bool], Awaitable[None]], Transactions]:
+        """Send a half message. It, what commits (True) or rolls back its transaction, and the transactions."""
         check_names("a transaction", options, TransactionOptions)
         running = self._running()
         message, timeout = self._outgoing(topic, body, options), timeout_of(options) or running.send_timeout
         half = await self._sender_here({}).send(replace(message, half=True), timeout=timeout)
-        return half, running.producer(self._cluster).transactions, timeout
+        transactions = running.producer(self._cluster).transactions
+
+        def end(commit: bool) -> Awaitable[None]:
+            return transactions.end(half, commit=commit, timeout=timeout, tag=message.tag, keys=message.keys)
+
+        return half, end, transactions
 
     def _outgoing(self, topic: str | Topic[Any], body: Any, options: MessageOptions) -> Outgoing:
         topic = topic.name_for(body) if isinstance(topic, Topic) else topic

@@ -10,6 +10,7 @@ from random import Random
 
 from rocketapp.app.settings.settings import Settings
 from rocketapp.client.instance import ClientInstance
+from rocketapp.client.traces import trace_topic_of
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.blocked_loop import BlockedLoop
@@ -98,6 +99,7 @@ def make_producer(parts: AppParts, *, client: ClientInstance, group: str) -> Pro
         random=parts.random,
         observe=parts.observe,
         max_inflated_bytes=parts.settings.client.max_inflated_bytes,
+        trace_topic=trace_topic_of(parts.settings.client),
     )
 
 
@@ -118,6 +120,7 @@ def make_consumer_parts(parts: AppParts, *, client: ClientInstance, producer: Pr
         worker=parts.worker,
         allocation=parts.allocation,
         offset_store=parts.offset_store,
+        traces=producer.traces if parts.settings.client.enable_msg_trace else None,
         app_version=parts.settings.app.version,
         max_inflated_bytes=parts.settings.client.max_inflated_bytes,
     )

@@ -190,6 +190,7 @@ async def _send(settings: Settings, like: Outgoing, bodies: AsyncIterator[list[b
 
 
 def _producer(settings: Settings, client: ClientInstance) -> Producer:
+    from rocketapp.client.traces import trace_topic_of
     from rocketapp.clock import SystemClock
     from rocketapp.producer.producer import Producer
 
@@ -200,6 +201,7 @@ def _producer(settings: Settings, client: ClientInstance) -> Producer:
         clock=SystemClock(),
         random=random.Random(),
         observe=lambda event: None,
+        trace_topic=trace_topic_of(settings.client),
     )
 
 

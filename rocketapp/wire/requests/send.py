@@ -159,14 +159,20 @@ class SendResponse(NamedTuple):
     """The unique id from the producer."""
     recall_handle: str | None = None
     """What takes a message back that waits for its time: see `wire.requests.recall`."""
+    region: str | None = REGION
+    """The region that the broker names; None when it names none."""
+    trace_on: bool = True
+    """Whether the broker wants this message to be traced."""
 
     def to_fields(self) -> dict[str, str]:
         fields = {
             "msgId": self.message_id,
             "queueId": str(self.queue_id),
             "queueOffset": str(self.queue_offset),
-            **FAILURE_FIELDS,
+            "TRACE_ON": "true" if self.trace_on else "false",
         }
+        if self.region is not None:
+            fields["MSG_REGION"] = self.region
         if self.transaction_id is not None:
             fields["transactionId"] = self.transaction_id
         if self.recall_handle is not None:
@@ -181,4 +187,6 @@ class SendResponse(NamedTuple):
             read.int64(fields, "queueOffset"),
             read.optional_text(fields, "transactionId"),
             read.optional_text(fields, "recallHandle"),
+            read.optional_text(fields, "MSG_REGION"),
+            read.text(fields, "TRACE_ON", "true") != "false",
         )

@@ -55,13 +55,15 @@ final class Consuming {
      * fail), max_retries=-1, suspend_ms=1000 (orderly), instance=null (an instance name: several members of one group in this JVM),
      * ip=null (what its client id begins with, so that it sorts before or behind other members),
      * work_ms=0 (how long each message takes), broadcast=false, allocation="AVG" (or another strategy's name), server_rebalance=false
-     * (true: it pops where the broker says so), history=null (a file: lines as recording.py's `brief` writes them, with `pid`).
+     * (true: it pops where the broker says so), history=null (a file: lines as recording.py's `brief` writes them, with `pid`),
+     * traced=false (with message trace).
      */
     static Object start(JSONObject a) throws Exception {
         Member member = new Member();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(a.getString("group"));
         member.consumer = consumer;
         consumer.setNamesrvAddr(a.getString("ns"));
+        consumer.setEnableTrace(a.getBooleanValue("traced"));
         consumer.setConsumeFromWhere("last".equals(a.getString("from"))
             ? ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET : ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setMaxReconsumeTimes(a.containsKey("max_retries") ? a.getIntValue("max_retries") : -1);

@@ -44,7 +44,9 @@ public class Peer {
         Map.entry("search_offset", Inspecting::searchOffset),
         Map.entry("view", Inspecting::view),
         Map.entry("admin", Inspecting::admin),
-        Map.entry("sign", Signing::sign));
+        Map.entry("sign", Signing::sign),
+        Map.entry("trace_encode", Tracing::encode),
+        Map.entry("trace_decode", Tracing::decode));
 
     public static void main(String[] args) throws Exception {
         System.setOut(System.err); // what libraries print is no answer

@@ -32,13 +32,15 @@ final class Producing {
     /** One producer for all commands, or one of its own for those that name one: it asks for routes anew. */
     static DefaultMQProducer producer(JSONObject a) {
         String ns = a.getString("ns");
-        return PRODUCERS.computeIfAbsent(ns + " " + a.getString("producer"), key -> started(ns));
+        boolean traced = a.getBooleanValue("traced");
+        return PRODUCERS.computeIfAbsent(ns + " " + a.getString("producer") + " " + traced, key -> started(ns, traced));
     }
 
-    private static DefaultMQProducer started(String ns) {
+    private static DefaultMQProducer started(String ns, boolean traced) {
         try {
             DefaultMQProducer producer = new DefaultMQProducer("peer_producer_" + NAMES.incrementAndGet());
             producer.setNamesrvAddr(ns);
+            producer.setEnableTrace(traced);
             producer.setMaxMessageSize(4 * 1024 * 1024);
             producer.start();
             return producer;
@@ -47,7 +49,8 @@ final class Producing {
         }
     }
 
-    /** send: ns, topic, messages: [{text | base64, tag, keys, properties, delay, delay_ms, order_key, queue}], as_batch, producer=null. */
+    /** send: ns, topic, messages: [{text | base64, tag, keys, properties, delay, delay_ms, order_key, queue}], as_batch,
+     * producer=null, traced=false (with message trace). */
     static Object send(JSONObject a) throws Exception {
         DefaultMQProducer producer = producer(a);
         String topic = a.getString("topic");

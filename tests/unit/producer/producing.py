@@ -19,7 +19,9 @@ CLIENT_ID = "10.0.0.5@7"
 
 
 @asynccontextmanager
-async def producing(cluster: Cluster, events: Events | None = None, **config: Any) -> AsyncIterator[Producer]:
+async def producing(
+    cluster: Cluster, events: Events | None = None, *, trace_topic: str | None = None, **config: Any
+) -> AsyncIterator[Producer]:
     """A started producer of group `p`; topic `t` exists on all brokers, and TBW102 for new ones.
 
     Nothing is left behind.
@@ -45,6 +47,7 @@ async def producing(cluster: Cluster, events: Events | None = None, **config: An
         clock=SystemClock(),
         random=Random(0),
         observe=told,
+        trace_topic=trace_topic,
     )
     try:
         await producer.start()

@@ -1,0 +1,60 @@
+"""What message trace is told, until it is written: a pile with a bound, which producers and consumers share.
+
+What sends or handles messages notes down a function that makes the records later, many at once: on the way of a
+message nothing is encoded and nothing is waited for. A full pile drops what comes and counts it: a trace never holds
+a message up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import count
+
+from rocketapp.clock import Clock
+from rocketapp.config.client import ClientConfig
+from rocketapp.wire.trace import TRACE_TOPIC, TraceRecord
+
+MOST = 32_768
+"""Notes that wait to be written. A handled message makes two, a sent one makes one (Java: 2048)."""
+
+Note = Callable[[], Iterable[TraceRecord]]
+"""Makes the records of one event: a send, the begin or the end of a call. Called once, later."""
+
+
+class Traces:
+    """The message trace of one client."""
+
+    def __init__(self, topic: str, clock: Clock, *, most: int = MOST) -> None:
+        """`topic`: where records go; messages of it are not traced."""
+        self.topic: str = topic
+        self.now: Callable[[], float] = clock.now
+        """Seconds since 1970."""
+        self.dropped: int = 0
+        """Notes that found the pile full."""
+        self._most = most
+        self._notes: deque[Note] = deque()
+        self._drops = count(1)
+
+    def __repr__(self) -> str:
+        return f"<Traces to {self.topic}: {len(self._notes)} wait, {self.dropped} dropped>"
+
+    def add(self, note: Note) -> None:
+        """May be called from any thread, and takes no lock."""
+        if len(self._notes) < self._most:
+            self._notes.append(note)
+        else:
+            self.dropped = next(self._drops)
+
+    def take(self, most: int) -> list[TraceRecord]:
+        """The records of the oldest notes, at most this many notes; empty when nothing waits."""
+        notes = self._notes
+        records: list[TraceRecord] = []
+        for _ in range(min(most, len(notes))):
+            records += notes.popleft()()
+        return records
+
+
+def trace_topic_of(config: ClientConfig) -> str | None:
+    """Where the traces of a client go; None when it writes none."""
+    return (config.trace_topic or TRACE_TOPIC) if config.enable_msg_trace else None

@@ -1,0 +1,225 @@
+"""Writes message trace: what was sent, how transactions and recalls ended, and what consumers of the client noted down.
+
+Records travel in messages of their own, which are not traced. A trace that cannot be sent is dropped, and told once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from rocketapp.client.instance import ClientInstance
+from rocketapp.client.traces import Traces
+from rocketapp.clock import Clock
+from rocketapp.config.producer import ProducerConfig
+from rocketapp.errors import SendRefused, SendUnknown
+from rocketapp.model.event import Event, LoopFailed, Observe
+from rocketapp.model.outgoing import Outgoing, SendStatus
+from rocketapp.producer.attempts import Accepted, Attempts, PreparedSend
+from rocketapp.producer.batches import Item
+from rocketapp.producer.in_flight import InFlight
+from rocketapp.producer.preparing import Preparing
+from rocketapp.producer.selection import InTurn, RoundRobin
+from rocketapp.producer.targets import Targets
+from rocketapp.tasks import Tasks
+from rocketapp.wire import properties as names
+from rocketapp.wire.trace import REGION, EndTransactionRecord, MessageKind, PubRecord, RecallRecord, TraceRecord, pack
+
+INTERVAL = 0.5
+"""Seconds between two writes (Java: up to 5)."""
+AT_ONCE = 500
+"""Notes that become records in one turn of the loop."""
+TIMEOUT = 5.0
+"""Seconds that a trace message may take, retries included (Java: AsyncTraceDispatcher), and the last write of all."""
+WHO = "message trace"
+
+
+_Told = tuple[bytes, int, str]
+"""Of one message: its encoded properties, the bytes of its body, the broker's id."""
+
+
+class _Sending(NamedTuple):
+    """A request that a broker has accepted, with all that its records need."""
+
+    at: float
+    group: str
+    topic: str
+    store_host: str
+    accepted: Accepted
+    told: Sequence[_Told]
+    kind: MessageKind
+
+
+class TraceWriter:
+    """The message trace of one producer group, and of the consumers beside it."""
+
+    def __init__(
+        self,
+        client: ClientInstance,
+        topic: str,
+        *,
+        group: str,
+        config: ProducerConfig,
+        clock: Clock,
+        turns: RoundRobin,
+        next_id: Callable[[], str],
+        observe: Observe,
+    ) -> None:
+        self.traces: Traces = Traces(topic, clock)
+        """Where consumers note down what they did."""
+        self._client, self._group, self._turns, self._observe = client, group, turns, observe
+        # Packing would cost more than all the rest of a record.
+        own = ProducerConfig(compression="none")
+        self._preparing = Preparing(own, group=f"_INNER_TRACE_PRODUCER-{group}", next_id=next_id)
+        self._targets = Targets(client, config.topic_queues)
+        self._attempts = Attempts(
+            client,
+            self._targets,
+            clock=clock,
+            observe=_unheard,
+            group=f"_INNER_TRACE_PRODUCER-{group}",
+            retries=own.retries,
+            topic_queues=config.topic_queues,
+            in_flight=InFlight(most=0, most_bytes=0),
+        )
+        self._tasks = Tasks(observe)
+        self._stopping = asyncio.Event()
+        self._told_full = self._told_failed = False
+
+    def start(self) -> None:
+        self._tasks.start(self._run(), WHO)
+
+    async def stop(self) -> None:
+        """Write what waits, for TIMEOUT seconds at most."""
+        self._stopping.set()
+        if running := self._tasks.running():
+            await asyncio.wait(running, timeout=TIMEOUT)
+        await self._tasks.close()
+        self._targets.release()
+
+    # What is noted down.
+
+    def sent(self, topic: str, prepared: PreparedSend, accepted: Accepted, kind: MessageKind) -> None:
+        """A message that travelled by itself is stored."""
+        if topic != self.traces.topic and _is_traced(accepted):
+            raw, size = prepared.properties.encode(), len(prepared.body)
+            self._add(topic, accepted, [(raw, size, accepted.sent.response.message_id)], kind)
+
+    def sent_batch(self, topic: str, batch: Sequence[Item], accepted: Accepted) -> None:
+        """Messages that shared a request are stored."""
+        if topic != self.traces.topic and _is_traced(accepted):
+            ids = accepted.sent.response.message_id.split(",")
+            ids = ids if len(ids) == len(batch) else [""] * len(batch)
+            told = [(item.properties, len(item.body), each) for item, each in zip(batch, ids, strict=True)]
+            self._add(topic, accepted, told, MessageKind.NORMAL)
+
+    def ended(
+        self,
+        topic: str,
+        message_id: str,
+        *,
+        commit: bool,
+        store_host: str,
+        tag: str | None,
+        keys: Sequence[str],
+        was_asked: bool,
+    ) -> None:
+        """A broker was told how a transaction has ended."""
+        record = EndTransactionRecord(
+            int(self.traces.now() * 1000),
+            REGION,
+            self._group,
+            topic,
+            message_id,
+            tag,
+            " ".join(keys) or None,
+            store_host,
+            MessageKind.COMMIT,
+            message_id,
+            "COMMIT_MESSAGE" if commit else "ROLLBACK_MESSAGE",
+            was_asked,
+        )
+        self.traces.add(lambda: [record])
+
+    def recalled(self, topic: str, message_id: str, *, success: bool) -> None:
+        """A broker has answered a recall."""
+        record = RecallRecord(int(self.traces.now() * 1000), REGION, self._group, topic, message_id, success)
+        self.traces.add(lambda: [record])
+
+    def _add(self, topic: str, accepted: Accepted, told: Sequence[_Told], kind: MessageKind) -> None:
+        at = self.traces.now() - accepted.seconds
+        host = self._client.broker_address(accepted.queue.broker_name) or ""
+        self.traces.add(partial(_records, _Sending(at, self._group, topic, host, accepted, told, kind)))
+
+    # Writing.
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                async with asyncio.timeout(INTERVAL):
+                    await self._stopping.wait()
+            except TimeoutError:
+                pass
+            await self._write()
+
+    async def _write(self) -> None:
+        traces = self.traces
+        if traces.dropped and not self._told_full:
+            self._told_full = True
+            self._observe(LoopFailed(WHO, "more is sent and handled than traces are written: records are dropped"))
+        while records := traces.take(AT_ONCE):
+            for body, keys in pack(records):
+                await self._send(body, keys)
+
+    async def _send(self, body: bytes, keys: Sequence[str]) -> None:
+        try:
+            _, prepared = self._preparing.single(Outgoing(topic=self.traces.topic, body=body, keys=keys))
+            await self._attempts.send(prepared, InTurn(self._turns), TIMEOUT)
+        except (SendRefused, SendUnknown) as error:
+            if not self._told_failed:
+                self._told_failed = True
+                mend = f"let brokers have the topic {self.traces.topic} (traceTopicEnable=true, or create it)"
+                self._observe(LoopFailed(WHO, f"records are dropped: {error}: {mend}"))
+        else:
+            self._told_failed = False
+
+
+def _records(sending: _Sending) -> Iterator[TraceRecord]:
+    at, group, topic, host, accepted, told, kind = sending
+    response, success = accepted.sent.response, accepted.sent.status is SendStatus.OK
+    cost_ms = int(accepted.seconds * 1000) // len(told)
+    for raw, size, offset_id in told:
+        said = names.decode(raw)
+        yield PubRecord(
+            int(at * 1000),
+            response.region or REGION,
+            group,
+            topic,
+            said.get(names.UNIQ_KEY, ""),
+            said.get(names.TAGS),
+            said.get(names.KEYS),
+            host,
+            size,
+            cost_ms,
+            kind,
+            offset_id,
+            success,
+        )
+
+
+def _is_traced(accepted: Accepted) -> bool:
+    """A broker may have tracing switched off; one that says nothing of a region knows no trace."""
+    response = accepted.sent.response
+    return response.region is not None and response.trace_on
+
+
+def kind_of(message: Outgoing) -> MessageKind:
+    if message.half:
+        return MessageKind.HALF
+    return MessageKind.DELAYED if message.delay_level or message.delay else MessageKind.NORMAL
+
+
+def _unheard(_: Event) -> None:
+    """Attempts to send a trace are not those of the app."""

@@ -1,0 +1,250 @@
+"""Records of message trace: who sent a message, who handled it, and how that ended.
+
+A trace message holds many records as text: fields with 0x01 between them, 0x02 behind each record. Its keys are the
+ids and the keys of the messages that its records are about, which is how operators find it (`queryMsgTraceById`).
+An absent text is written as `null`, as Java does. Java: TraceDataEncoder, TraceContext, TraceBean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from rocketapp.errors import ProtocolError
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+"""Where traces go unless the settings say otherwise (Java: TopicValidator.RMQ_SYS_TRACE_TOPIC)."""
+REGION = "DefaultRegion"
+"""The region of records about messages whose own is not known (Java: MixAll.DEFAULT_TRACE_REGION_ID)."""
+MOST_BYTES = 128_000
+"""Bytes of records in one trace message (Java: AsyncTraceDispatcher.maxMsgSize)."""
+MOST_KEY_BYTES = 30_000
+"""Bytes of its keys: all properties of a message together have at most 32,767."""
+
+_FIELD, _RECORD = "\x01", "\x02"
+_CLEAN = str.maketrans({_FIELD: " ", _RECORD: " "})
+
+
+class MessageKind(IntEnum):
+    """Java: MessageType, by ordinal."""
+
+    NORMAL = 0
+    HALF = 1
+    COMMIT = 2
+    DELAYED = 3
+
+
+class CallCode(IntEnum):
+    """How a call of a handler ended. Java: ConsumeReturnType, by ordinal."""
+
+    SUCCESS = 0
+    TIMEOUT = 1
+    EXCEPTION = 2
+    NULL = 3
+    FAILED = 4
+
+
+class PubRecord(NamedTuple):
+    """A message was sent, and a broker answered."""
+
+    at_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    tag: str | None
+    keys: str | None
+    store_host: str
+    body_bytes: int
+    cost_ms: int
+    kind: int
+    offset_message_id: str
+    success: bool
+
+    def encode(self) -> str:
+        return _line("Pub", *self)
+
+
+class SubBeforeRecord(NamedTuple):
+    """A handler is called. `request_id` is the same in the record of the call's end."""
+
+    at_ms: int
+    region: str
+    group: str
+    request_id: str
+    message_id: str
+    retries: int
+    keys: str | None
+
+    def encode(self) -> str:
+        at_ms, region, group, request_id, message_id, retries, keys = self
+        keys = "null" if keys is None else keys
+        return _checked(
+            f"SubBefore\x01{at_ms}\x01{region}\x01{group}\x01{request_id}\x01{message_id}\x01{retries}\x01{keys}\x02",
+            self,
+        )
+
+
+class SubAfterRecord(NamedTuple):
+    """The call of a handler has ended."""
+
+    request_id: str
+    message_id: str
+    cost_ms: int
+    success: bool
+    keys: str | None
+    code: int
+    at_ms: int
+    """When the call had ended; 0 when the client did not say."""
+    group: str
+
+    def encode(self) -> str:
+        request_id, message_id, cost_ms, success, keys, code, at_ms, group = self
+        done, keys = "true" if success else "false", "null" if keys is None else keys
+        return _checked(
+            f"SubAfter\x01{request_id}\x01{message_id}\x01{cost_ms}\x01{done}\x01{keys}\x01{int(code)}\x01{at_ms}\x01{group}\x02",
+            self,
+        )
+
+
+class EndTransactionRecord(NamedTuple):
+    """The producer has told the broker how a transaction ended."""
+
+    at_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    tag: str | None
+    keys: str | None
+    store_host: str
+    kind: int
+    transaction_id: str
+    state: str
+    """COMMIT_MESSAGE or ROLLBACK_MESSAGE (Java: LocalTransactionState)."""
+    was_asked: bool
+    """The broker had asked for it."""
+
+    def encode(self) -> str:
+        return _line("EndTransaction", *self)
+
+
+class RecallRecord(NamedTuple):
+    """A message that waited for its time was taken back."""
+
+    at_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    success: bool
+
+    @property
+    def keys(self) -> str | None:
+        return None
+
+    def encode(self) -> str:
+        return _line("Recall", *self)
+
+
+TraceRecord = PubRecord | SubBeforeRecord | SubAfterRecord | EndTransactionRecord | RecallRecord
+
+
+def pack(records: Iterable[TraceRecord], *, most_bytes: int = MOST_BYTES) -> Iterator[tuple[bytes, list[str]]]:
+    """Body and keys of as few trace messages as the records fit into, in their order.
+
+    A record that alone is larger than `most_bytes` gets a message for itself.
+    """
+    lines: list[bytes] = []
+    keys: dict[str, None] = {}
+    size = key_bytes = 0
+    for record in records:
+        line = record.encode().encode("utf-8", "replace")
+        fresh = [key for key in _keys_of(record) if key not in keys]
+        longer = _bytes_of(fresh)
+        if lines and (size + len(line) > most_bytes or key_bytes + longer > MOST_KEY_BYTES):
+            yield b"".join(lines), list(keys)
+            lines, keys, size, key_bytes = [], {}, 0, 0
+            fresh = _keys_of(record)
+            longer = _bytes_of(fresh)
+        lines.append(line)
+        keys.update(dict.fromkeys(fresh))
+        size += len(line)
+        key_bytes += longer
+    if lines:
+        yield b"".join(lines), list(keys)
+
+
+def decode(body: bytes) -> list[TraceRecord]:
+    """The records of a trace message; those of kinds that are not known here are left out. Raises ProtocolError."""
+    found: list[TraceRecord] = []
+    for line in body.decode("utf-8", "replace").split(_RECORD):
+        kind, *fields = line.split(_FIELD)
+        try:
+            record = _decoded(kind, fields)
+        except (ValueError, IndexError):
+            raise ProtocolError(f"a {kind} record of message trace cannot be read: {line[:200]!r}") from None
+        if record is not None:
+            found.append(record)
+    return found
+
+
+def _decoded(kind: str, f: list[str]) -> TraceRecord | None:
+    match kind:
+        case "Pub":
+            told = (int(f[8]), int(f[9]), int(f[10]), f[11], f[12] == "true")
+            return PubRecord(int(f[0]), f[1], f[2], f[3], f[4], _text(f[5]), _text(f[6]), f[7], *told)
+        case "SubBefore":
+            return SubBeforeRecord(int(f[0]), f[1], f[2], f[3], f[4], int(f[5]), _text(f[6]))
+        case "SubAfter":
+            # Clients of the cloud leave the last two out.
+            at_ms, group = (int(f[6]), f[7]) if len(f) > 7 else (0, "")
+            return SubAfterRecord(f[0], f[1], int(f[2]), f[3] == "true", _text(f[4]), int(f[5]), at_ms, group)
+        case "EndTransaction":
+            told_of = (f[7], int(f[8]), f[9], f[10], f[11] == "true")
+            return EndTransactionRecord(int(f[0]), f[1], f[2], f[3], f[4], _text(f[5]), _text(f[6]), *told_of)
+        case "Recall":
+            return RecallRecord(int(f[0]), f[1], f[2], f[3], f[4], f[5] == "true")
+        case _:
+            return None
+
+
+def _keys_of(record: TraceRecord) -> list[str]:
+    if not record.keys:
+        return [record.message_id]
+    found = [record.message_id, *record.keys.split()]
+    return list(dict.fromkeys(key for key in found if len(key) < MOST_KEY_BYTES))
+
+
+def _bytes_of(keys: list[str]) -> int:
+    """With a blank behind each."""
+    return len(" ".join(keys).encode("utf-8", "replace")) + 1 if keys else 0
+
+
+def _line(kind: str, *fields: object) -> str:
+    words = [kind, *map(_word, fields)]
+    line = _FIELD.join(words)
+    if line.count(_FIELD) != len(fields) or _RECORD in line:
+        # A key may hold these signs: the record has to stay readable.
+        line = _FIELD.join(word.translate(_CLEAN) for word in words)
+    return line + _RECORD
+
+
+def _checked(line: str, record: SubBeforeRecord | SubAfterRecord) -> str:
+    """The line, unless a field holds the signs that separate: these two kinds are written for every handled message."""
+    if line.count(_FIELD) == len(record) and line.count(_RECORD) == 1:
+        return line
+    return _line(type(record).__name__.removesuffix("Record"), *record)
+
+
+def _word(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, int) else str(value)
+
+
+def _text(word: str) -> str | None:
+    return None if word == "null" else word

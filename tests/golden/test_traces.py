@@ -1,0 +1,21 @@
+"""Records of message trace are those of Java's encoder, byte for byte."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rocketapp.wire.trace import TraceRecord, decode, pack
+from tests.golden.traces import GOLDEN, RECORDS
+
+MADE = json.loads(GOLDEN.read_text())
+
+
+@pytest.mark.parametrize(("record", "made"), list(zip(RECORDS, MADE, strict=True)))
+def test_a_record_is_written_and_read_as_java_does(record: TraceRecord, made: dict[str, object]) -> None:
+    assert record.encode() == made["text"]
+    assert decode(record.encode().encode()) == [record]
+    ((body, keys),) = pack([record])
+    assert body.decode() == made["text"]
+    assert sorted(keys) == made["keys"]
