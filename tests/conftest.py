@@ -57,15 +57,23 @@ def _need_java() -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Cheap tests go first: a plain mistake shows itself within seconds."""
-    items.sort(key=_needs_real_parts)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In one process cheap tests go first: a plain mistake shows itself within seconds.
+
+    In several processes long rooms go first, so that all processes end at about the same time.
+    """
+    items.sort(key=_length if hasattr(config, "workerinput") else _needs_real_parts)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With several processes: all tests that share brokers in one, all with Spark in one, those of a file together."""
+    """With several processes: all tests that share brokers in one, all with Spark in one, those of a file together.
+
+    They are begun in the order of collection.
+    """
     from xdist.scheduler import LoadScopeScheduling
+
+    config.option.loadscopereorder = False
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
@@ -118,6 +126,26 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def _needs_real_parts(item: pytest.Item) -> bool:
     names = getattr(item, "fixturenames", ())
     return not {"apache", "embedded", "cluster", "peer", "backdrop"}.isdisjoint(names)
+
+
+_LONG = (
+    "tests/faults/test_faults",
+    "contrib/rocketapp-pyspark/",
+    "tests/conformance/",
+    "tests/simulation/test_seeds",
+    "tests/unit/cli/",
+    "tests/simulation/",
+    "tests/templates/",
+    "tests/typing/",
+    "tests/docs/",
+    "tests/faults/",
+)
+"""Rooms that take minutes, the longest first."""
+
+
+def _length(item: pytest.Item) -> int:
+    """The place of its room among the long ones; after them come all others."""
+    return next((place for place, room in enumerate(_LONG) if item.nodeid.startswith(room)), len(_LONG))
 
 
 class _Backdrop:
