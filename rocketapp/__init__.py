@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from rocketapp.app.app import RocketApp
     from rocketapp.app.call.context import Context
+    from rocketapp.app.call.pull import Pull, SyncPull
     from rocketapp.app.publish.publisher import Publisher
     from rocketapp.app.publish.topic_publisher import TopicPublisher
     from rocketapp.app.router import Router
@@ -59,6 +60,7 @@ _HOMES = {
     "Policy": "rocketapp.model.policy",
     "ProtocolError": "rocketapp.errors",
     "Publisher": "rocketapp.app.publish.publisher",
+    "Pull": "rocketapp.app.call.pull",
     "Retry": "rocketapp.model.outcome",
     "RocketApp": "rocketapp.app.app",
     "RocketAppError": "rocketapp.errors",
@@ -70,6 +72,7 @@ _HOMES = {
     "Skip": "rocketapp.model.outcome",
     "Stop": "rocketapp.model.outcome",
     "SyncClient": "rocketapp.scripts.sync_client",
+    "SyncPull": "rocketapp.app.call.pull",
     "Topic": "rocketapp.model.topic",
     "TopicPublisher": "rocketapp.app.publish.topic_publisher",
     "TransportError": "rocketapp.errors",
@@ -96,6 +99,7 @@ __all__ = [
     "Policy",
     "ProtocolError",
     "Publisher",
+    "Pull",
     "Retry",
     "RocketApp",
     "RocketAppError",
@@ -107,6 +111,7 @@ __all__ = [
     "Skip",
     "Stop",
     "SyncClient",
+    "SyncPull",
     "Topic",
     "TopicPublisher",
     "TransportError",

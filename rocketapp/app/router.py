@@ -21,8 +21,8 @@ from rocketapp.app.declare.options import (
     SubscribeOptions,
     options_given,
 )
+from rocketapp.app.declare.polling import Polling
 from rocketapp.app.declare.returning import Returning
-from rocketapp.app.declare.transacting import Transacting
 from rocketapp.app.places import place_at, place_of_call
 from rocketapp.errors import SetupError
 from rocketapp.model.publish_options import PublishOptions
@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 
-class Subscribing(Transacting):
+class Subscribing(Polling):
     """Where handlers are declared."""
 
     _around: Around

@@ -68,13 +68,14 @@ def _said(doc: str) -> Described:
 
 def _subscribed(one: Subscription, suspend: float) -> Described:
     """What was not asked for is left out; seconds are numbers."""
-    order = "concurrent" if not one.orderly else "orderly"
+    order = "orderly" if one.orderly else "concurrent" if one.every is None else "polled"
     found: Described = {
         "group": one.group,
         "tags": sorted(one.tags) or None,
         "handler": one.handler_name,
         "order": order if one.order_by is None else "by key",
         "orderBy": None if one.order_by is None else key_name(one),
+        "every": one.every,
         "concurrency": None if one.orderly else one.concurrency,
         "batch": None if one.batch is None else {"size": one.batch, "wait": one.batch_wait},
         "rate": one.rate,

@@ -70,7 +70,12 @@ class ConsumedTopic:
     @property
     def by_message(self) -> bool:
         """Its handlers are called with messages, which others may hand to this member as well."""
-        return self.plugged_in is None
+        return self.plugged_in is None and not self.is_polled
+
+    @property
+    def is_polled(self) -> bool:
+        """Its handler is called at its times, and pulls messages itself."""
+        return any(handler.subscription.every is not None for handler in self.handlers)
 
     @property
     def is_keyed(self) -> bool:

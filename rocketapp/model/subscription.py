@@ -75,6 +75,8 @@ class Subscription:
     """An SQL92 filter that brokers apply; empty for a subscription by tags."""
     commit: Literal["auto", "manual"] = "auto"
     """`manual`: an orderly handler says by its Context when what it has handled is committed."""
+    every: float | None = None
+    """Of a polled handler: seconds between two calls for one queue; None: it is called with messages."""
     publishes: str = ""
     """The topic that takes what the handler returns; empty for a handler without `publishes`."""
     retries_from: str = ""

@@ -24,7 +24,9 @@ def describe_tags(one: Subscription) -> str:
 def describe_run(one: Subscription) -> str:
     """How many at once, in which order, in batches of what."""
     parts = [f"{'popped' if one.mode == 'pop' else 'concurrently'}, {one.concurrency} at once"]
-    if one.order_by is not None:
+    if one.every is not None:
+        parts = [f"polled: per queue a call every {one.every:g} s, {one.concurrency} queues at once"]
+    elif one.order_by is not None:
         parts = [f"one by one per key ({key_name(one)}), {one.concurrency} keys at once"]
     elif one.orderly:
         parts = ["orderly, one by one per queue"]
@@ -42,6 +44,8 @@ def describe_run(one: Subscription) -> str:
 
 def describe_failures(one: Subscription, *, suspend: float) -> str:
     """When a failed message comes again, and where it ends. `suspend` is consumer.suspend."""
+    if one.every is not None:
+        return "nothing of the call is committed: the next call gets the same messages"
     is_in_order = one.orderly or one.order_by is not None
     if one.broadcast and not (is_in_order and one.retries):
         return "dropped: logged once, and counted"

@@ -23,6 +23,8 @@ from typing import Protocol
 
 IsFull = Callable[[float], str | None]
 """Why a queue that holds something has to wait, at this share of a limit that is not its own; None when it need not."""
+FLOW_PATIENCE = 5.0
+"""Seconds of flow control after which it is told: shorter pauses are its work."""
 REOPEN = 0.75
 """The share of a limit below which a queue that stopped pulls again."""
 _ANSWER_TIME = 0.5
@@ -62,6 +64,8 @@ class QueueLimits:
     """What `max_messages` comes from, in words; empty: the setting of queues."""
     bytes_told: str = ""
     """The same for `max_bytes`."""
+    patience: float = FLOW_PATIENCE
+    """Seconds for which the queue may stand at its limits before it is told."""
 
     def divided(self, queues: int) -> QueueLimits:
         """The limits of one queue while this process has this number of its topic."""

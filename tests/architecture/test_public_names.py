@@ -17,6 +17,7 @@ import rocketapp.testing
 PUBLIC = {
     # What a user writes.
     "RocketApp", "Router", "Message", "Context", "Publisher", "TypeByTag", "TypeByProperty", "Topic", "TopicPublisher",
+    "Pull", "SyncPull",
     # What a handler says, and what publishing answers.
     "Retry", "Skip", "DeadLetter", "Stop", "Outcomes", "Policy", "Breaker", "SendResult", "MessageQueue",
     # What talks to a cluster without an app.

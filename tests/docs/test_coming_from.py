@@ -22,7 +22,7 @@ COMING = sorted((ROOT / "docs/how-to").glob("from-*.md"))
 PAGES = [page for page in COMING if page.stem in ("from-java", "from-faststream", "from-celery")]
 OPTIONS = {f"{table}.{name}" for table, kind in settings.TABLES.items() for name in fields_of(kind)}
 KEYWORDS = (
-    {"clusters", "app", "delays", "on", "after", "reason", "prefix", "tzinfo", "format"}
+    {"clusters", "app", "delays", "on", "after", "reason", "prefix", "tzinfo", "format", "every"}
     | SubscribeOptions.__annotations__.keys()
     | PublishOptions.__annotations__.keys()
 )

@@ -29,6 +29,12 @@ REASONS = {
     "consumer/push_consumer.py": ["its offset cannot be read: "],
     "consumer/retry/waiting.py": [" failed message", "s wait", " waits", " to be sent back: "],
     "consumer/ways/orderly_delivery.py": ["waits for a free call of handler ", " (concurrency "],
+    "consumer/ways/polled.py": [
+        "waits for a free call of handler ",
+        " has been running for ",
+        " and has pulled nothing",
+        "which wait for the next call of ",
+    ],
     "consumer/turns.py": [],  # those of consumer/suspect_line.py
     "consumer/suspect_line.py": [
         "waits while 1 message that may have ended the process is handled alone",

@@ -189,13 +189,14 @@ def check(
     orderly: Collection[str] = (),
     keyed: Collection[str] = (),
     guarded: Iterable[Topic] = (),
+    polled: Collection[str] = (),
     within: float,
 ) -> list[str]:
-    """Everything that is wrong with a history. `orderly`, `keyed`: names of the topics that are consumed so.
+    """Everything that is wrong with a history. `orderly`, `keyed`, `polled`: names of the topics that are consumed so.
 
     `guarded`: those with a rate or a breaker.
     """
-    locked, guarded = {*orderly, *keyed}, tuple(guarded)
+    locked, guarded = {*orderly, *keyed, *polled}, tuple(guarded)
     names = {topic.name for topic in guarded}
     checks: Iterable[Callable[[], list[str]]] = (
         lambda: lost(history),
@@ -209,7 +210,7 @@ def check(
         lambda: ownership.two_owners(history, locked),
         lambda: repeated.repeats(history, locked, keyed, names),
         lambda: repeated.late_commits(history, orderly),
-        lambda: liveness.starved(history, locked, names),
+        lambda: liveness.starved(history, locked, {*names, *polled}),
         lambda: [finding for topic in guarded for finding in guards.broken(history, topic)],
         lambda: stuck(history, within),
     )

@@ -19,6 +19,7 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
+from rocketapp.consumer.ways.polled import Round
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
 from rocketapp.model import event as events
 from rocketapp.model.outgoing import Outgoing
@@ -214,6 +215,7 @@ class Member(_Client):
 
     def _consumed(self, topic: Topic) -> ConsumedTopic:
         retries = 0 if topic.broadcast and not topic.orderly else topic.retries
+        retries = retries if topic.every is None else -1
         subscription = Subscription(
             topic=topic.name,
             group=GROUP,
@@ -232,9 +234,11 @@ class Member(_Client):
             place="",
             order_by="key" if topic.keyed else None,
             rate=topic.rate,
+            every=topic.every,
             retry=None if topic.breaker is None else Policy(breaker=topic.breaker),
         )
-        handler = Handler(subscription, self._handle_sync if topic.sync else self._handle)
+        call = self._handle_sync if topic.sync else self._handle if topic.every is None else self._poll
+        handler = Handler(subscription, call)
         return ConsumedTopic(
             topic=topic.name,
             orderly=topic.orderly,
@@ -261,6 +265,28 @@ class Member(_Client):
             self.running -= 1
         history.append(facts.Finished(loop.time(), *about, True))
         return result
+
+    async def _poll(self, one: Round) -> None:
+        """Two pulls, each message handled after the other; all of them end with the call."""
+        loop, history, pulled = self.world.loop, self.world.history, list[tuple[Any, ...]]()
+        self.running += 1
+        try:
+            for most in (3, 20):
+                messages = await one.take(most)
+                for message in messages:
+                    about = self.name, _queue(message.queue), message.offset, number_of(message.body), message.attempt
+                    pulled.append(about)
+                    history.append(facts.Started(loop.time(), *about))
+                for message in messages:
+                    await self.world.behave(message)
+        except asyncio.CancelledError:
+            raise  # neither done nor failed
+        except Exception:
+            history.extend(facts.Finished(loop.time(), *about, False) for about in pulled)
+            raise
+        finally:
+            self.running -= 1
+        history.extend(facts.Finished(loop.time(), *about, True) for about in pulled)
 
     def _handle_sync(self, message: Message) -> Any:
         """In a simulated thread."""

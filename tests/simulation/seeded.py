@@ -40,6 +40,9 @@ KEYED_WORKLOADS = (KEYED, KEYED_PEACEFUL, KEYED_OUTAGE)
 BROADCAST = "broadcast"
 """A concurrent and an orderly topic of a broadcast group."""
 
+POLL = "poll"
+"""A polled topic beside a concurrent one. Its calls fail at times, and no message fails for ever."""
+
 CHARGES, BREAKER = "charges", Breaker(failures=5, within=30.0, pause=6.0)
 
 CATCH_UP = 330.0
@@ -72,6 +75,8 @@ def topics_of(workload: str, random: Random) -> tuple[Topic, ...]:
         )
         return replace(charges, sync=random.random() < 0.4), concurrent
     topics = {CONCURRENT: (concurrent,), ORDERLY: (orderly,)}.get(workload, (concurrent, orderly))
+    if workload == POLL:
+        return Topic(name="files", every=random.choice((0.5, 2.0, 5.0)), concurrency=random.choice((1, 64))), concurrent
     if workload in KEYED_WORKLOADS:
         topics = Topic(name="accounts", keyed=True, concurrency=random.choice((20, 64))), concurrent
     is_broadcast = workload == BROADCAST
@@ -120,7 +125,7 @@ class Handlers:
             seconds = random.uniform(0.5, 4)
         elif luck < 0.8:
             seconds = random.uniform(0, 0.08)
-        if not self._fails:
+        if not self._fails or (message.topic == "files" and message.attempt > 2):
             return seconds, None
         return seconds, _outcome(Random(f"{self._seed}/{message.text()}").random(), random)
 
@@ -192,7 +197,8 @@ class Run:
         orderly = {topic.name for topic in world.topics if topic.orderly}
         keyed = {topic.name for topic in world.topics if topic.keyed}
         guarded = [topic for topic in world.topics if topic.is_guarded]
-        findings = check(world.history, orderly=orderly, keyed=keyed, guarded=guarded, within=CATCH_UP)
+        polled = {topic.name for topic in world.topics if topic.every is not None}
+        findings = check(world.history, orderly=orderly, keyed=keyed, guarded=guarded, polled=polled, within=CATCH_UP)
         if self._workload in PEACES:
             findings += self._unclean()
         return Result(world.history, findings)

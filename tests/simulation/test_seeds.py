@@ -26,6 +26,7 @@ from tests.simulation.seeded import (
     KEYED,
     KEYED_WORKLOADS,
     MIXED,
+    POLL,
     Result,
     brokers_of,
     simulate,
@@ -33,7 +34,7 @@ from tests.simulation.seeded import (
     workload_of,
 )
 
-SEEDS, KEYED_SEEDS, GUARDED_SEEDS, BROADCAST_SEEDS = 200, 20, 20, 6
+SEEDS, KEYED_SEEDS, GUARDED_SEEDS, BROADCAST_SEEDS, POLL_SEEDS = 200, 20, 20, 6, 6
 LESSONS = [
     (MIXED, 562),
     (MIXED, 662),
@@ -105,6 +106,12 @@ def test_order_per_key_holds_whatever_happens(workload: str, seed: int, one_by_o
 def test_rates_and_breakers_hold_whatever_happens(seed: int, one_by_one: ProcessPoolExecutor) -> None:
     again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload {GUARDED} --show"
     assert one_by_one.submit(simulate, seed, GUARDED).result().findings == [], again
+
+
+@pytest.mark.parametrize("seed", range(POLL_SEEDS))
+def test_polled_queues_lose_and_skip_nothing_whatever_happens(seed: int, one_by_one: ProcessPoolExecutor) -> None:
+    again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload {POLL} --show"
+    assert one_by_one.submit(simulate, seed, POLL).result().findings == [], again
 
 
 @pytest.mark.parametrize("seed", range(BROADCAST_SEEDS))

@@ -41,6 +41,8 @@ class Topic:
     concurrency: int = 64
     rate: float | None = None
     breaker: Breaker | None = None
+    every: float | None = None
+    """Polled: seconds between the calls for a queue."""
 
     @property
     def is_guarded(self) -> bool:

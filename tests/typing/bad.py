@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketapp import Message, Policy, Publisher, RocketApp, Router, Skip, Topic, TypeByTag
+from rocketapp import Message, Policy, Publisher, Pull, RocketApp, Router, Skip, Topic, TypeByTag
 
 app = RocketApp("shop")
 
@@ -112,3 +112,15 @@ async def transactions(order: Order) -> None:
     app.request_sync("orders", b"", keys=5)  # E: arg-type
     app.publish_sync("orders", b"", queue=3)  # E: arg-type
     await app.recall("orders", None)  # E: arg-type
+
+
+@app.poll("orders", every=5.0)
+async def polled(pull: Pull) -> None:
+    await pull("many")  # E: arg-type
+    pull(1).text()  # E: attr-defined
+    pull.next_in("soon")  # E: arg-type
+
+
+app.poll("orders")  # E: call-arg
+app.poll("orders", every="5s")  # E: arg-type
+app.poll("orders", every=5.0, orderly=True)  # E: call-arg

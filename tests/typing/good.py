@@ -18,6 +18,7 @@ from rocketapp import (
     Outcomes,
     Policy,
     Publisher,
+    Pull,
     Retry,
     RocketApp,
     Router,
@@ -27,6 +28,7 @@ from rocketapp import (
     Skip,
     Stop,
     SyncClient,
+    SyncPull,
     Topic,
     TopicPublisher,
     TypeByProperty,
@@ -319,6 +321,19 @@ def place_plainly(order: Order) -> bool:
 @place_plainly.check
 def is_placed_plainly(order: Order) -> bool | None:
     return None
+
+
+@app.poll(orders, every=5.0, tags="new", concurrency=2)
+async def export(pull: Pull) -> None:
+    messages = await pull(32)
+    assert_type(messages, list[Message])
+    assert_type(pull.queue, MessageQueue)
+    pull.next_in(0.5)
+
+
+@billing.poll("orders", every=60, group="other")
+def export_in_thread(pull: SyncPull) -> None:
+    assert_type(pull(), list[Message])
 
 
 async def scripts(order: Order) -> None:

@@ -19,6 +19,7 @@ from rocketapp.app.call.context import context_of, publisher_of
 from rocketapp.app.call.decided import decided
 from rocketapp.app.call.provided import Part, async_call, getter, sync_call
 from rocketapp.app.call.publication import Publication, published
+from rocketapp.app.call.pull import Pull, SyncPull
 from rocketapp.app.call.signature import Argument, Kind, Providers, UnresolvedError, read_signature
 from rocketapp.app.payloads.batches import sifted
 from rocketapp.app.payloads.payloads import MARK, Payloads, Reader, cause_of, problem_of
@@ -73,6 +74,8 @@ class Binding:
 
         `resolved` comes first. `publishing`: the running app's. Raises SetupError for what cannot stand around it.
         """
+        if subscription.every is not None:
+            return self._polled_call(subscription, publishing)
         call = self._bare_call(subscription, publishing)
         if self.decisions is not None:
             call = decided(call, self.decisions, is_async=self.is_async)
@@ -82,6 +85,12 @@ class Binding:
         elif not self.batch and answers(self.function):
             call = answering(call, publishing.to(subscription.cluster), is_async=self.is_async)
         return fold_around(call, subscription, self.around)
+
+    def _polled_call(self, subscription: Subscription, publishing: Publishing) -> Call:
+        """Called with a Round. What stands around handlers sees messages, and does not stand here."""
+        arguments, own = self.arguments or (), publishing.to(subscription.cluster)
+        gets = [_getter(argument, subscription, lambda _: own, publishing, None) for argument in arguments]
+        return _call_of(self.function, arguments, gets, self.is_async)
 
     def _bare_call(self, subscription: Subscription, publishing: Publishing) -> Call:
         arguments = self.arguments or ()
@@ -132,6 +141,28 @@ def bind(
         if at_start:
             raise
     return Binding(function, name_of_function(function), place, is_async(function), batch, arguments)
+
+
+def pull_problem(binding: Binding, *, is_polled: bool) -> str | None:
+    """Why a polled handler (or another one) cannot have these arguments; or None."""
+    pulls = [one for one in binding.arguments or () if one.kind is Kind.PULL]
+    if not is_polled:
+        mend = "declare it with @app.poll(topic, every=...), or ask for the Message"
+        return f"argument {pulls[0].name!r} is a {pulls[0].type.__name__}: {mend}" if pulls else None
+    wanted = Pull if binding.is_async else SyncPull
+    if not pulls:
+        return f"a polled handler pulls its messages: add an argument `pull: {wanted.__name__}`"
+    if pulls[0].type is not wanted:
+        kind = "an async" if binding.is_async else "a sync"
+        return f"argument {pulls[0].name!r}: {kind} handler pulls with a {wanted.__name__}: annotate it so"
+    other = next((one for one in binding.arguments or () if one.kind not in _OF_POLLED), None)
+    if other is None:
+        return None
+    return f"argument {other.name!r} is of one message, and a polled handler pulls many: remove it, and use the pull"
+
+
+_OF_POLLED = frozenset({Kind.PULL, Kind.PUBLISHER, Kind.PROVIDER})
+"""What fills the arguments of a polled handler."""
 
 
 def undecodable(subscription: Subscription, argument: Argument, error: Exception) -> DeadLetter:
@@ -204,6 +235,8 @@ def _getter(
         return context_of(subscription, publisher, publishing.options, decisions)
     if argument.kind is Kind.PUBLISHER:
         return publisher
+    if argument.kind is Kind.PULL:
+        return lambda one: argument.type(one, subscription.group)
     if argument.kind is Kind.PROVIDER:
         assert argument.provide is not None, "a provider's argument has its provider"
         return getter(argument.name, argument.provide, subscription, publishing.loop)

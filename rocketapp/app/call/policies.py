@@ -28,7 +28,7 @@ def with_policies(subscriptions: Iterable[Subscription], plugins: Plugins, optio
 
 def _completed(one: Subscription, hooks: list[Hook], options: Options) -> Subscription:
     """What the first answer in the order of plugins that is used makes of it."""
-    for hook in hooks:
+    for hook in () if one.every is not None else hooks:  # a polled call has neither a last attempt nor a breaker
         answer = hook.call(subscription=one, options=options)
         if answer is None or (isinstance(answer, Policy) and one.retry is not None):
             continue

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import Any, NoReturn, Protocol
 
 from rocketapp.app.call.context import Context
+from rocketapp.app.call.pull import Pull, SyncPull
 from rocketapp.app.payloads.choice import without_metadata
 from rocketapp.app.payloads.decode import UnfitTypeError
 from rocketapp.app.payloads.payloads import Payloads, Reader, described
@@ -33,7 +34,7 @@ _POSSIBLE = (
 _STARS: Mapping[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
-_OURS = (Message, Context, Publisher)
+_OURS = (Message, Context, Publisher, Pull, SyncPull)
 
 
 class Kind(Enum):
@@ -44,6 +45,10 @@ class Kind(Enum):
     CONTEXT = "Context"
     PUBLISHER = "Publisher"
     PROVIDER = "provider"
+    PULL = "Pull"
+
+
+_OUR_KINDS = ((Context, Kind.CONTEXT), (Publisher, Kind.PUBLISHER), (Pull, Kind.PULL), (SyncPull, Kind.PULL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +216,7 @@ class _Reader:
             self._refuse(f"nothing fills {stars}: add an argument for the message, such as `message: Message`")
 
     def refuse_doubles(self, arguments: tuple[Argument, ...]) -> None:
-        for kind in (Kind.MESSAGE, Kind.PAYLOAD, Kind.CONTEXT, Kind.PUBLISHER):
+        for kind in (Kind.MESSAGE, Kind.PAYLOAD, Kind.CONTEXT, Kind.PUBLISHER, Kind.PULL):
             same = [argument.name for argument in arguments if argument.kind is kind]
             if len(same) > 1:
                 what = f"a {kind.value}" if kind is not Kind.MESSAGE else "the Message"
@@ -223,10 +228,9 @@ class _Reader:
         provide = self._provider_of_type(annotation)
         if provide is not None:
             return Argument(parameter.name, Kind.PROVIDER, provide=provide)
-        if annotation is Context:
-            return Argument(parameter.name, Kind.CONTEXT)
-        if annotation is Publisher:
-            return Argument(parameter.name, Kind.PUBLISHER)
+        ours = next((kind for one, kind in _OUR_KINDS if annotation is one), None)
+        if ours is not None:
+            return Argument(parameter.name, ours, type=annotation)
         kind, is_list = annotation, typing.get_origin(annotation) is list
         if is_list:
             inner = typing.get_args(annotation)[0]

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from rocketapp.app.call.around import Around
 from rocketapp.app.call.publication import Publication
-from rocketapp.app.declare.options import Inherited
+from rocketapp.app.declare.options import POLLED, Inherited
 from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, takes
 from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, group_problem, topic_problem
@@ -76,6 +76,8 @@ class Declaration:
             or self.topic.startswith((DLQ_PREFIX, RETRY_PREFIX))
         )
         new = {name: value for name, value in inherited.options.items() if name not in self.options}
+        if self.is_polled:
+            new = {name: value for name, value in new.items() if name in POLLED}
         return replace(
             self,
             topic=self.topic if own else prefix + self.topic,
@@ -84,6 +86,11 @@ class Declaration:
             around=(*self.around, around),
             publication=None if self.publication is None else self.publication.within(prefix),
         )
+
+    @property
+    def is_polled(self) -> bool:
+        """It was declared by `poll`."""
+        return "every" in self.options
 
     @property
     def enabled(self) -> bool:
@@ -254,6 +261,11 @@ def _timeout_problem(name: str, value: object) -> str | None:
     return None if is_right else f"{name}={value!r}: give seconds, more than 0"
 
 
+def _every_problem(name: str, value: object) -> str | None:
+    is_right = is_number(value) and 0 < value <= _MOST
+    return None if is_right else f"{name}={value!r}: give the seconds between two calls, more than 0"
+
+
 def _concurrency_problem(name: str, value: object) -> str | None:
     return _whole_problem(name, value, 1, MAX_CONCURRENCY)
 
@@ -321,5 +333,6 @@ _CHECKS: Mapping[str, Callable[[str, object], str | None]] = {
     "commit": _commit_problem,
     "order_by": _order_problem,
     "enabled": _flag_problem,
+    "every": _every_problem,
     "idempotent": _idempotent_problem,
 }

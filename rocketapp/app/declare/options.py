@@ -67,8 +67,25 @@ class SubscribeOptions(InheritedOptions, total=False):
     """False checks the declaration and leaves it out."""
 
 
+class PollOptions(TypedDict, total=False):
+    """What one `poll` says beside its interval; each means what it means in `subscribe`."""
+
+    group: str | None
+    cluster: str | None
+    broadcast: bool
+    concurrency: int | None
+    """Queues for which the handler runs at once."""
+    start: Start
+    timeout: float | None
+    """Seconds that one call of an async handler may take; None is without a limit."""
+    tags: str
+    sql: str | None
+    enabled: bool
+
+
 INHERITED = frozenset(InheritedOptions.__annotations__)
 KNOWN = frozenset(SubscribeOptions.__annotations__)
+POLLED = frozenset(PollOptions.__annotations__)
 ABSENT_WHEN_NONE = frozenset({"group", "cluster", "concurrency", "sql"})
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from rocketapp.app.call.binding import Binding, bind
+from rocketapp.app.call.binding import Binding, bind, pull_problem
 from rocketapp.app.call.signature import Kind, Providers
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.payloads.payloads import Payloads, described
@@ -94,8 +94,7 @@ class Registry:
             payloads=self._payloads,
             names=declaration.names,
         )
-        _check_payload(declaration, binding)
-        _check_context(declaration, binding)
+        _check_arguments(declaration, binding)
         own = _complete(declaration, binding, self._app_name, _DEFAULTS)
         _check_alone(own)
         if declaration.enabled:
@@ -125,8 +124,7 @@ class Registry:
         """Raises SetupError for an argument that is still unknown when everything is imported."""
         for declaration, binding in self._entries:
             resolved = binding.resolved(self._providers, self._payloads)
-            _check_payload(declaration, resolved)
-            _check_context(declaration, resolved)
+            _check_arguments(declaration, resolved)
 
     def plans(self, subscriptions: Sequence[Subscription], *, version: int) -> list[GroupPlan]:
         """What is to be consumed, of `subscriptions()`; `version` is told to brokers (milliseconds since 1970)."""
@@ -155,6 +153,16 @@ class Registry:
             )
             for (cluster, name), topics in by_group.items()
         ]
+
+
+def _check_arguments(declaration: Declaration, binding: Binding) -> None:
+    """What its kind of handler can be given."""
+    _check_payload(declaration, binding)
+    _check_context(declaration, binding)
+    if binding.arguments is not None:
+        problem = pull_problem(binding, is_polled=declaration.is_polled)
+        if problem is not None:
+            raise SetupError(binding.place, problem)
 
 
 def _check_payload(declaration: Declaration, binding: Binding) -> None:
@@ -200,7 +208,8 @@ def _complete(declaration: Declaration, binding: Binding, group: str, consumer: 
         concurrency_most=consumer.concurrency_most,
         broadcast=broadcast,
         sql=options.get("sql", ""),
-        retries=0 if drops else options.get("retries", consumer.retries),
+        every=None if options.get("every") is None else float(options["every"]),
+        retries=-1 if declaration.is_polled else 0 if drops else options.get("retries", consumer.retries),
         retry=options.get("retry"),
         start=options.get("start", "last"),
         timeout=options.get("timeout"),
@@ -222,7 +231,7 @@ def _check_alone(one: Subscription) -> None:
         problem = f"{one.topic} is the group's own retry topic, which it consumes anyway: remove this subscription"
     if problem is None and one.topic.startswith(DLQ_PREFIX) and one.retries < 0:
         problem = f"{one.topic}: unlimited retries make no sense for dead letters"
-    is_concurrent = not one.orderly and one.order_by is None
+    is_concurrent = not one.orderly and one.order_by is None and one.every is None
     if problem is None and one.retries < 0 and is_concurrent:
         problem = (
             "retries=-1 (unlimited) needs orderly=True: a concurrent message would go round for ever behind the others"
@@ -286,12 +295,19 @@ class _Taken:
             raise SetupError(new.place, f"group {new.group!r}: {said}: {why}; {other}")
         owners = self._topics.setdefault((new.cluster, new.group, new.topic), {})
         if owners:
-            problem = _contradiction(owners, new)
+            problem = _beside_poll(owners, new) or _contradiction(owners, new)
             if problem is not None:
                 before, why = problem
                 where = f"topic {new.topic!r} of group {new.group!r}"
                 raise SetupError(new.place, f"{where}: {why}; the other is {before.handler_name} at {before.place}")
         owners.update(dict.fromkeys(new.tags or (_REST,), new))
+
+
+def _beside_poll(owners: Mapping[str, Subscription], new: Subscription) -> tuple[Subscription, str] | None:
+    first = next(iter(owners.values()))
+    if first.every is None and new.every is None:
+        return None
+    return first, "a polled topic has no other handler in its group: give this one a group= of its own"
 
 
 def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tuple[Subscription, str] | None:

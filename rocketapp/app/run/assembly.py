@@ -114,7 +114,7 @@ def assemble(
 def _consumed(plan: TopicPlan, plugins: Plugins, publishing: Publishing) -> ConsumedTopic:
     first = plan.bound[0].subscription
     handlers = tuple(handler_of(one, plugins, publishing) for one in plan.bound)
-    way = plugged_in(plugins, [one.subscription for one in plan.bound])
+    way = None if first.every is not None else plugged_in(plugins, [one.subscription for one in plan.bound])
     return ConsumedTopic(
         topic=plan.topic,
         orderly=first.orderly,
@@ -148,6 +148,8 @@ def handler_of(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handle
 
         refuse_circles(arguments, bound.subscription.place)
     call = bound.binding.call(bound.subscription, publishing)
+    if bound.subscription.every is not None:
+        return Handler(bound.subscription, call)
     # What is raised below the plugins' wrappers is not theirs, also where the function itself has returned.
     users = [call, bound.binding.function]
     if callable(bound.subscription.idempotent):

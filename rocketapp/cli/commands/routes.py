@@ -100,6 +100,7 @@ def route_of(one: Subscription, *, suspend: float) -> dict[str, Any]:
         "async": one.is_async,
         "orderly": one.orderly,
         "order_by": None if one.order_by is None else key_name(one),
+        "every": one.every,
         "batch": one.batch,
         "batch_wait": None if one.batch is None else one.batch_wait,
         "concurrency": one.concurrency,

@@ -9,6 +9,7 @@ a queue waits for the budget.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.names import is_retry_topic
@@ -140,6 +141,15 @@ class QueueFlow:
         """Other limits hold from now on."""
         self._whole, self._divided_by = limits, 0
         self.look_again()
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which the queue may wait before it is told."""
+        return self._whole.patience
+
+    def hold_at_most(self, messages: int, told: str, *, patience: float) -> None:
+        """Another limit of messages holds from now on; `told`: what it comes from, in words."""
+        self.change(replace(self._whole, max_messages=messages, limit_told=told, patience=patience))
 
     def look_again(self) -> None:
         """Topics were paused or resumed: perhaps the queue may pull now."""

@@ -42,8 +42,6 @@ class Decode(Protocol):
 
 _BUSY_DELAY = 0.02
 """Seconds to wait for a broker that is busy (Java: PULL_TIME_DELAY_MILLS_WHEN_BROKER_FLOW_CONTROL)."""
-_FLOW_PATIENCE = 5.0
-"""Seconds of flow control after which it is told: shorter pauses are its work."""
 _LOST_DELAY = 0.1
 """Seconds until a pull whose connection was lost is tried again: dialling has waits of its own."""
 _LOST_PATIENCE = 1.0
@@ -313,7 +311,7 @@ class Puller:
             elif self._flow.may_pull():
                 return
             else:
-                self._stops(self._flow.reason, CONSEQUENCE, _FLOW_PATIENCE)
+                self._stops(self._flow.reason, CONSEQUENCE, self._flow.patience)
                 await self._flow.room()
                 self._moves()
                 if self._resumed is None:

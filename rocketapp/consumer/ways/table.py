@@ -12,6 +12,7 @@ from rocketapp.consumer.ways.delivery import Way
 from rocketapp.consumer.ways.keyed import KeyedWay
 from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.consumer.ways.plugged import PluggedWay
+from rocketapp.consumer.ways.polled import PolledWay
 
 
 class Row(NamedTuple):
@@ -27,6 +28,7 @@ class Row(NamedTuple):
 
 _TABLE: tuple[Row, ...] = (
     Row(lambda topic: topic.plugged_in is not None, PluggedWay, is_own=True),
+    Row(lambda topic: topic.is_polled, PolledWay),
     Row(lambda topic: topic.is_keyed, KeyedWay),
     Row(lambda topic: topic.orderly, OrderlyWay),
 )
@@ -55,4 +57,4 @@ def ways_of(topics: Sequence[ConsumedTopic], context: WayContext) -> Ways:
         for share in [[topic] for topic in taken] if row.is_own else [taken] if taken else []:
             others.append(row.new(share, context))
             of_topics |= {topic.topic: others[-1] for topic in share}
-    return Ways(ConcurrentWay(topics, context), of_topics, tuple(others))
+    return Ways(ConcurrentWay([topic for topic in topics if not topic.is_polled], context), of_topics, tuple(others))

@@ -198,6 +198,7 @@ def test_routes_as_json_have_every_column() -> None:
         "async": True,
         "orderly": False,
         "order_by": "property customer",
+        "every": None,
         "batch": None,
         "batch_wait": None,
         "concurrency": 64,
