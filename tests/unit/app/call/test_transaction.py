@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -50,7 +50,10 @@ class Written(NotRunning):
     def leave_open(self, half: SendResult) -> None:
         self.lines.append("left open")
 
-    async def end(self, half: SendResult, *, commit: bool, timeout: float) -> None:
+    async def end(
+        self, half: SendResult, *, commit: bool, timeout: float, tag: str | None, keys: Sequence[str]
+    ) -> None:
+        assert (tag, keys) == (self.sent[-1].tag, self.sent[-1].keys)
         self.lines.append("commit" if commit else "rollback")
 
 
