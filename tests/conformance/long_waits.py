@@ -140,10 +140,14 @@ class LongWaits:
         """Java's own consumer with two failures, on our broker only: elsewhere it would test Apache against Apache."""
         self.app = RunningApp(directory, SOURCE.replace("{p}", self.prefix), cluster.name_server)
         self.restarted = RunningApp(directory / "restarted", RESTARTED.replace("{p}", self.prefix), cluster.name_server)
-        self._start_java_side(with_consumer=cluster.name == "embedded")
-        self._restart_between_the_attempts()
-        self._grow()
-        self.mixed = MixedWaits(cluster, self.java, self.prefix, directory)
+        try:
+            self._start_java_side(with_consumer=cluster.name == "embedded")
+            self._restart_between_the_attempts()
+            self._grow()
+            self.mixed = MixedWaits(cluster, self.java, self.prefix, directory)
+        except BaseException:
+            self._discard()  # what has started would stay, for its caller never gets it
+            raise
 
     def _start_java_side(self, *, with_consumer: bool) -> None:
         if with_consumer:
@@ -177,6 +181,9 @@ class LongWaits:
 
     def stop(self) -> None:
         self.mixed.stop()
+        self._discard()
+
+    def _discard(self) -> None:
         self.java.stop_consumers()
         self.app.discard()
         self.restarted.discard()
