@@ -22,6 +22,7 @@ from rocketapp.consumer.adjusting import Adjusting
 from rocketapp.consumer.assembly import Group
 from rocketapp.consumer.direct import message_of
 from rocketapp.consumer.group.filters import check_filters
+from rocketapp.consumer.group.pop_support import check_pop
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.idle import IdleReport
 from rocketapp.consumer.parts import ConsumerParts
@@ -169,6 +170,8 @@ class PushConsumer:
             # Some broker must know of us, to tell us when a topic is created: the one that would create it.
             await self._watch_route(DEFAULT_TOPIC)
         await check_filters(self._name, self._topics, self._client.client_id, self._group.brokers)
+        known = [DEFAULT_TOPIC, *self._group.subscriptions]
+        await check_pop(self._name, self._topics, self._client.client_id, self._group.brokers, known)
         await self._group.guard.compare()
         self._client.register_consumer(self._name, self)
         beating = self._tasks.start(self._client.heartbeat(), f"first heartbeat of {self._name}")

@@ -8,6 +8,7 @@ import itertools
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.errors import SetupError
 from rocketapp.model.event import LoopFailed, Retried, StandingStill
 from rocketapp.model.outcome import DeadLetter, Retry
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -76,10 +77,25 @@ async def test_a_mode_that_is_pop_already_is_left_as_it_is() -> None:
 
 
 @in_virtual_time
-async def test_a_broker_without_pop_is_named_and_nothing_is_pulled_instead() -> None:
-    cluster, seen = await started(sent=1), Seen()
+async def test_a_cluster_without_pop_is_named_at_the_start_also_before_the_topic_exists() -> None:
+    cluster = PopCluster()
+    await cluster.start()
+    cluster.create("%RETRY%group")
     cluster.refuse(RequestCode.QUERY_ASSIGNMENT, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
-    member = await cluster.member(popped(seen)).start()
+    member = cluster.member(popped(Seen()))
+    with pytest.raises(SetupError, match=r'mode="pop" of topic \'topic\': broker broker-a does not have it'):
+        await member.start()
+    await member.client.stop()
+
+
+@in_virtual_time
+async def test_a_broker_that_lost_pop_is_named_and_nothing_is_pulled_instead() -> None:
+    cluster, seen = await started(sent=1), Seen()
+    cluster.ignore(RequestCode.QUERY_ASSIGNMENT)
+    joining = asyncio.ensure_future(cluster.member(popped(seen)).start())
+    await asyncio.sleep(2)
+    cluster.refuse(RequestCode.QUERY_ASSIGNMENT, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    member = await joining
     await asyncio.sleep(5)
     assert 'it cannot be popped (mode="pop")' in member.consumer.snapshot("").unassigned
     assert seen == []
