@@ -15,7 +15,16 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-from tests.simulation.seeded import BROADCAST, GUARDED, KEYED_WORKLOADS, POLL, WORKLOADS, simulate, workload_of
+from tests.simulation.seeded import (
+    BROADCAST,
+    BY_HAND,
+    GUARDED,
+    KEYED_WORKLOADS,
+    POLL,
+    WORKLOADS,
+    simulate,
+    workload_of,
+)
 
 _CHUNK = 10
 """Runs that a process takes at once."""
@@ -25,7 +34,8 @@ Failure = tuple[int, str, list[str]]
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", nargs=2, type=int, default=(0, 1000), metavar=("FROM", "TO"))
-    parser.add_argument("--workload", choices=(*WORKLOADS, *KEYED_WORKLOADS, GUARDED, BROADCAST, POLL, "all"))
+    named = (*WORKLOADS, *KEYED_WORKLOADS, GUARDED, BROADCAST, POLL, BY_HAND, "all")
+    parser.add_argument("--workload", choices=named)
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
     parser.add_argument("--show", action="store_true", help="print every event")
     options = parser.parse_args()

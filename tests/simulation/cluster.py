@@ -22,6 +22,7 @@ from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.consumer.ways.polled import Round
 from rocketapp.errors import SendRefused, SendUnknown, TransportError
 from rocketapp.model import event as events
+from rocketapp.model.decisions import COMMIT, Decisions
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Subscription, SubscriptionData
@@ -233,12 +234,14 @@ class Member(_Client):
             handler_name=f"simulated:{topic.name}",
             place="",
             order_by="key" if topic.keyed else None,
+            commit="manual" if topic.by_hand else "auto",
             rate=topic.rate,
             every=topic.every,
             retry=None if topic.breaker is None else Policy(breaker=topic.breaker),
         )
         call = self._handle_sync if topic.sync else self._handle if topic.every is None else self._poll
-        handler = Handler(subscription, call)
+        decisions = Decisions() if topic.by_hand else None
+        handler = Handler(subscription, call if decisions is None else self._by_hand(decisions), decisions=decisions)
         return ConsumedTopic(
             topic=topic.name,
             orderly=topic.orderly,
@@ -248,6 +251,19 @@ class Member(_Client):
             data=SubscriptionData(topic.name),
             broadcast=topic.broadcast,
         )
+
+    def _by_hand(self, decisions: Decisions) -> Callable[[Message], Any]:
+        async def handle(message: Message) -> Any:
+            decisions.begin(message.queue)
+            result = await self._handle(message)
+            if result is not None or (said := self.world.decide(message)) is None:
+                return result
+            decisions.say(message.queue, said)
+            now, queue = self.world.loop.time(), _queue(message.queue)
+            self.world.history.append(facts.Decided(now, self.name, queue, said == COMMIT))
+            return None if said == COMMIT else said
+
+        return handle
 
     async def _handle(self, message: Message) -> Any:
         loop, history = self.world.loop, self.world.history

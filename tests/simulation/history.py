@@ -74,6 +74,15 @@ class Finished(NamedTuple):
     done: bool
 
 
+class Decided(NamedTuple):
+    """A handler that commits by hand said so, or that all is to be handled again; its call then ended well."""
+
+    at: float
+    member: str
+    queue: str
+    commits: bool
+
+
 class Dropped(NamedTuple):
     """A member of a broadcast group gave a message up."""
 
@@ -127,7 +136,7 @@ class Idle(NamedTuple):
     at: float
 
 
-Event = Sent | Stored | Started | Finished | Dropped | Committed | Assigned | Released | Fault | Calm | Idle
+Event = Sent | Stored | Started | Finished | Decided | Dropped | Committed | Assigned | Released | Fault | Calm | Idle
 History = Sequence[Event]
 
 

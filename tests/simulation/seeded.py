@@ -13,7 +13,7 @@ from typing import Any
 from rocketapp.model.outcome import DeadLetter, Retry, Skip
 from rocketapp.model.policy import Breaker
 from rocketapp.wire.record import Message
-from tests.simulation import everyone
+from tests.simulation import by_hand, everyone
 from tests.simulation.brokers import Broker, RouteServer
 from tests.simulation.checks import check
 from tests.simulation.cluster import Sender, catch_up
@@ -42,6 +42,9 @@ BROADCAST = "broadcast"
 
 POLL = "poll"
 """A polled topic beside a concurrent one. Its calls fail at times, and no message fails for ever."""
+
+BY_HAND = "by hand"
+"""Orderly handlers that commit by hand, beside plain ones."""
 
 CHARGES, BREAKER = "charges", Breaker(failures=5, within=30.0, pause=6.0)
 
@@ -74,6 +77,8 @@ def topics_of(workload: str, random: Random) -> tuple[Topic, ...]:
             name=CHARGES, orderly=random.random() < 0.4, rate=rate, concurrency=concurrency, breaker=BREAKER
         )
         return replace(charges, sync=random.random() < 0.4), concurrent
+    if workload == BY_HAND:
+        return Topic(name="ledgers", orderly=True, by_hand=True), Topic(name="moves", orderly=True)
     topics = {CONCURRENT: (concurrent,), ORDERLY: (orderly,)}.get(workload, (concurrent, orderly))
     if workload == POLL:
         return Topic(name="files", every=random.choice((0.5, 2.0, 5.0)), concurrency=random.choice((1, 64))), concurrent
@@ -84,6 +89,8 @@ def topics_of(workload: str, random: Random) -> tuple[Topic, ...]:
 
 
 def brokers_of(workload: str, random: Random) -> int:
+    if workload == BY_HAND:
+        return 1  # each key has one queue, which its last message closes
     return random.choice((2, 3) if workload in OUTAGES else (1, 1, 2, 3))
 
 
@@ -100,6 +107,7 @@ class Handlers:
         is_quick = workload in PEACES and Random(f"{seed}/quick").random() < 0.6
         self._slow, self._very_slow = (0.0, 0.0) if is_quick else long
         self.service_is_down = False
+        self.decisions = by_hand.Decisions(seed)
 
     async def call(self, message: Message) -> Any:
         seconds, result = self._plan(message)
@@ -117,6 +125,8 @@ class Handlers:
         """How long the call takes, and what it returns or raises."""
         if self.service_is_down and message.topic == CHARGES:
             return 0.05, ConnectionError("the service is down")
+        if self.decisions.is_closing:
+            return None, None
         random = Random(f"{self._seed}/{message.text()}/{message.attempt}")
         luck, seconds = random.random(), None
         if luck < self._very_slow:
@@ -160,6 +170,7 @@ class Run:
             topics=topics_of(workload, Random(f"{seed}/sync")),
             behave=handlers.call,
             block=handlers.block,
+            decide=handlers.decisions.of,
             # A peaceful hand-over waits 1 s for the commit of the member before, which has to hear of it first.
             latency=Random(f"{seed}/latency").choice((0.0, 0.002, 0.02, 0.02 if workload in PEACES else 0.2)),
             consumer=consumer,
@@ -192,11 +203,16 @@ class Run:
         await self._group.settled()  # a member that joined last is in, too
         if self._workload == BROADCAST:
             return await self._all_have_all()
+        if self._workload == BY_HAND:
+            await self._close_by_hand()
         await catch_up(world, CATCH_UP)
         await self._end()
         orderly = {topic.name for topic in world.topics if topic.orderly}
         keyed = {topic.name for topic in world.topics if topic.keyed}
         guarded = [topic for topic in world.topics if topic.is_guarded]
+        if self._workload == BY_HAND:
+            names = {topic.name for topic in world.topics if topic.by_hand}
+            return Result(world.history, by_hand.broken(world.history, names, orderly=orderly, within=CATCH_UP))
         polled = {topic.name for topic in world.topics if topic.every is not None}
         findings = check(world.history, orderly=orderly, keyed=keyed, guarded=guarded, polled=polled, within=CATCH_UP)
         if self._workload in PEACES:
@@ -209,6 +225,13 @@ class Run:
         present, orderly = list(members), {topic.name for topic in world.topics if topic.orderly}
         await self._end()
         return Result(world.history, everyone.broken(world.history, orderly=orderly, present=present, within=CATCH_UP))
+
+    async def _close_by_hand(self) -> None:
+        """The last message of each key commits what its queue has handled."""
+        self._handlers.decisions.is_closing = True
+        for topic in self._world.topics:
+            for key in range(KEYS if topic.by_hand else 0):
+                await self._sender.send(topic.name, f"{topic.name}-{key}")
 
     async def _lose_service(self) -> None:
         """Every call of the guarded handler fails for a while."""

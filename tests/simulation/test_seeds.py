@@ -21,6 +21,7 @@ import pytest
 from tests.simulation import history as facts
 from tests.simulation.seeded import (
     BROADCAST,
+    BY_HAND,
     CONCURRENT,
     GUARDED,
     KEYED,
@@ -34,7 +35,7 @@ from tests.simulation.seeded import (
     workload_of,
 )
 
-SEEDS, KEYED_SEEDS, GUARDED_SEEDS, BROADCAST_SEEDS, POLL_SEEDS = 200, 20, 20, 6, 6
+SEEDS, KEYED_SEEDS, GUARDED_SEEDS, BROADCAST_SEEDS, POLL_SEEDS, BY_HAND_SEEDS = 200, 20, 20, 6, 6, 5
 LESSONS = [
     (MIXED, 562),
     (MIXED, 662),
@@ -122,6 +123,14 @@ def test_each_member_of_a_broadcast_group_handles_all_whatever_happens(
     result = one_by_one.submit(simulate, seed, BROADCAST).result()
     assert result.findings == [], again
     assert any(isinstance(event, facts.Dropped) for event in result.history)
+
+
+@pytest.mark.parametrize("seed", range(BY_HAND_SEEDS))
+def test_what_is_committed_by_hand_was_said_to_be_whatever_happens(seed: int, one_by_one: ProcessPoolExecutor) -> None:
+    again = f"python -m tests.simulation --seeds {seed} {seed + 1} --workload '{BY_HAND}' --show"
+    result = one_by_one.submit(simulate, seed, BY_HAND).result()
+    assert result.findings == [], again
+    assert {event.commits for event in result.history if isinstance(event, facts.Decided)} == {True, False}
 
 
 def test_the_same_seed_is_the_same_history_in_every_process() -> None:

@@ -9,6 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.model import event as events
+from rocketapp.model.decisions import Decision
 from rocketapp.model.policy import Breaker
 from rocketapp.model.subscription import Start
 from rocketapp.transport.memory import MemoryNetwork
@@ -35,6 +36,8 @@ class Topic:
     """In order by the key with which messages are sent."""
     broadcast: bool = False
     """Each member gets every message; then all topics are so."""
+    by_hand: bool = False
+    """Its handlers commit by hand."""
     sync: bool = False
     retries: int = 2
     start: Start = "first"
@@ -59,6 +62,8 @@ class World:
     behave: Behave
     block: Behave | None = None
     """What the handlers of sync topics do."""
+    decide: Callable[[Message], Decision | None] = lambda message: None
+    """What handlers that commit by hand say."""
     latency: float = 0.01
     consumer: Mapping[str, Any] = field(default_factory=dict)
     """Options of ConsumerConfig that are not the defaults."""
