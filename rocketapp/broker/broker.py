@@ -60,15 +60,14 @@ class Pace:
     """Seconds between the rounds of those loops that have no option. A test in virtual time takes fewer rounds."""
 
     expiry: float = 10.0
-    """Scans for silent clients and expired locks (Java: scanNotActiveChannel)."""
+    """Scans for silent clients and expired locks (Java: scanNotActiveChannel), and for transactions that are left open
+    (Java: transactionCheckInterval, 30 s)."""
     traffic: float = 1.0
     """Samples of the traffic."""
     delays: float = 0.5
     """Scans of the delayed messages that wait, at most, so that a jump of the wall clock is noticed."""
     delay_offsets: float = 10.0
     """Writes of delayOffset.json (Java: flushDelayOffsetInterval)."""
-    transactions: float = 10.0
-    """Questions about half messages (Java: transactionCheckInterval, 30 s)."""
 
 
 USUAL_PACE = Pace()
@@ -195,7 +194,6 @@ class Broker:
         self._every(self._pace.expiry, "expiry", self._expire)
         self._every(self._pace.traffic, "traffic", self._sample)
         self._every(self._pace.delay_offsets, "delay offsets", self._save_delay_offsets)
-        self._every(self._pace.transactions, "transactions", self._transactions.check)
         self._tasks.start(self._deliver_delayed(), "broker delays")
 
     def drop_held_pulls(self) -> None:
@@ -232,6 +230,7 @@ class Broker:
     def _expire(self) -> None:
         self._clients.expire()
         self._core.locks.sweep(self._loop.time())
+        self._transactions.check()
 
     async def _flush(self) -> None:
         flush = self._core.store.begin_flush()
