@@ -190,6 +190,10 @@ class Brokers:
         if self._beating is None or self._beating.done():
             self._beating = self._tasks.start(self._client.heartbeat(), f"heartbeat {self._group}")
 
+    def is_new_stand_in(self, broker_name: str) -> bool:
+        """Whether the members of this broker are asked of a slave since the last call, or of another connection."""
+        return self._slaves.is_new_stand_in(broker_name)
+
     async def members(self, broker_name: str) -> list[str]:
         """The client ids of the group's members, as this broker knows them; an empty list when it knows none.
 

@@ -176,7 +176,11 @@ class Rebalancer:
         return self.is_complete
 
     def _is_settled(self, broker_name: str) -> bool:
-        return self._calm.is_over(broker_name, self._loop.time())
+        now = self._loop.time()
+        if self._brokers.is_new_stand_in(broker_name):
+            # Members reach it one by one, as they do a broker that is back.
+            self._calm.disturb(broker_name, now)
+        return self._calm.is_over(broker_name, now)
 
     async def _look(self, topic: str, lists: MemberLists) -> str | None:
         """Decide on one topic; otherwise why it was not possible, empty when it is too early."""

@@ -20,6 +20,8 @@ class Slaves:
     def __init__(self, *, group: str, client: ClientInstance, observe: Observe) -> None:
         self._group, self._client, self._observe = group, client, observe
         self._reading: dict[str, set[MessageQueue]] = {}
+        self._stand_ins: dict[str, Connection] = {}
+        """By broker what stood in for its master at the last look."""
 
     def __repr__(self) -> str:
         return f"<Slaves {self._group}: {', '.join(sorted(self._reading)) or 'not read'}>"
@@ -40,6 +42,14 @@ class Slaves:
             return None
         living = (self._client.living_connection(copies[one]) for one in self._ids(broker_name))
         return next((connection for connection in living if connection is not None), None)
+
+    def is_new_stand_in(self, broker_name: str) -> bool:
+        """Whether a slave stands in that did not at the last call: it may not know all members yet."""
+        connection, before = self.connection(broker_name), self._stand_ins.pop(broker_name, None)
+        if connection is None:
+            return False
+        self._stand_ins[broker_name] = connection
+        return connection is not before
 
     def of_lost_master(self, queue: MessageQueue) -> Connection | None:
         """The same, if the name server does not name the master any more either: it is away for longer."""

@@ -8,8 +8,11 @@ from collections import Counter
 import pytest
 
 from rocketapp.model.event import ReadFromSlave, StandingStill
+from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
+from rocketapp.wire.requests.clients import Heartbeat
 from tests.unit.consumer.fake_cluster import consumed
 from tests.unit.consumer.slave_cluster import SLAVE, SlaveCluster
 from tests.unit.scripted import eventually, in_virtual_time
@@ -212,4 +215,42 @@ async def test_what_a_survivor_handles_of_the_slave_is_not_handled_again_when_th
     assert again == [8, 9]  # of the queue that was taken over: what the slave did not know
     assert min(offset for _, queue, offset in cluster.commits if queue in queues and offset) >= 10
     assert await two.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_the_first_list_of_a_slave_that_was_started_anew_is_not_acted_on() -> None:
+    """It knows the member that reached it first, and no other one yet."""
+    cluster, taken = SlaveCluster(), Taken()
+    await cluster.start()
+    cluster.create("topic", queues=4)
+    one, two = cluster.member(consumed(taken)), cluster.member(consumed(taken))
+    await one.start()
+    await two.start()
+
+    def owned() -> list[int]:
+        return [sum(each.queue.topic == "topic" for each in m.consumer.snapshot("").queues) for m in (one, two)]
+
+    await eventually(lambda: owned() == [2, 2], 10)
+    await cluster.kill_master()
+    await asyncio.sleep(10)
+    cluster.network.cut(cluster.slave.address)
+    cluster.slave.members.clear()
+    serve = cluster._serve_slave
+
+    def late(connection: Connection, command: Command) -> Command | None:
+        if command.code == RequestCode.HEART_BEAT and Heartbeat.decode(command.body).client_id == two.client.client_id:
+            cluster.loop.call_later(1.0, lambda: connection.reply(serve(connection, command) or command))
+            return None
+        return serve(connection, command)
+
+    cluster._slave_listener._serve = late
+    seen = set[tuple[int, ...]]()
+    for _ in range(300):
+        await asyncio.sleep(0.1)
+        seen.add(tuple(owned()))
+    assert seen == {(2, 2)}
+    assert len(cluster.slave.members) == 2
+    await one.consumer.stop(drain_timeout=1.0, cut=asyncio.Event())
+    await two.consumer.stop(drain_timeout=1.0, cut=asyncio.Event())
     await cluster.stop()
