@@ -94,13 +94,15 @@ class HalfMessages:
         if request.decision == TRANSACTION_COMMIT:
             self.on_committed(half.message_id)
 
-    def due(self, now_ms: int) -> Iterator[tuple[OpenHalf, Record]]:
+    def due(self, now_ms: int, can_ask: Callable[[str], bool]) -> Iterator[tuple[OpenHalf, Record]]:
         """Those that their producer is to be asked about now, each with its message. Counts the question.
+
+        `can_ask`: whether this producer group has a member. A group without one is asked when it has one again.
 
         What was asked about too often goes to TRANS_CHECK_MAX_TIME_TOPIC.
         """
         latest = now_ms - int(FIRST_CHECK * 1000)
-        for half in [one for one in self._open.values() if one.stored_ms <= latest]:
+        for half in [one for one in self._open.values() if one.stored_ms <= latest and can_ask(one.group)]:
             record = self._real(half)
             if record is None:
                 self._close(half)

@@ -8,8 +8,9 @@ keeps a connection to the brokers of the topics that it can answer for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 from rocketapp.client.calls import transactions
 from rocketapp.client.instance import ClientInstance
@@ -36,6 +37,13 @@ MOST_WAITING = 2000
 """Questions that wait for one of them; brokers ask again what is dropped (Java: checkRequestHoldMax)."""
 
 
+class _Asked(NamedTuple):
+    """A broker's question, and where its answer goes."""
+
+    connection: Connection
+    question: CheckTransaction
+
+
 class Transactions:
     """The transactions of one producer group at one cluster."""
 
@@ -52,7 +60,7 @@ class Transactions:
         self._max_inflated_bytes = max_inflated_bytes
         self._tracing = tracing
         self._checks: dict[str, Check] = {}
-        self._open: OpenTransactions[CheckTransaction] = OpenTransactions()
+        self._open: OpenTransactions[_Asked] = OpenTransactions()
         self._tasks = Tasks(observe)
         self._turns = asyncio.Semaphore(AT_ONCE)
 
@@ -89,13 +97,7 @@ class Transactions:
 
         `tag`, `keys`: those of the message, for message trace.
         """
-        question = self._open.end(half.message_id)
-        problem: str | None
-        try:
-            request = self._request(half, question, decision_of(commit))
-            problem = await self._tell(half.queue.broker_name, request, timeout)
-        except ProtocolError as error:
-            problem = str(error)
+        problem = await self._tell(half, self._open.end(half.message_id), decision_of(commit), timeout)
         if problem is not None:
             said = "committed" if commit else "rolled back"
             self._report(half.message_id, f"{said}, but {problem}: the broker will ask")
@@ -104,10 +106,23 @@ class Transactions:
             topic, message_id = half.queue.topic, half.message_id
             self._tracing.ended(topic, message_id, commit=commit, store_host=host, tag=tag, keys=keys, was_asked=False)
 
-    def _request(self, half: SendResult, question: CheckTransaction | None, decision: int) -> EndTransaction:
+    async def _tell(self, half: SendResult, asked: Mapping[str, _Asked], decision: int, timeout: float) -> str | None:
+        broker_name = half.queue.broker_name
+        address = self._client.broker_address(broker_name)
+        if address is None:
+            return f"broker {broker_name} has no master"
+        try:
+            async with asyncio.timeout(timeout):
+                connection = await self._client.connection(address)
+                transactions.end(connection, self._request(half, asked.get(connection.peer), decision))
+        except (ProtocolError, TransportError, TimeoutError) as error:
+            return str(error) or f"{address} was not reached within {timeout:g} s"
+        return None
+
+    def _request(self, half: SendResult, asked: _Asked | None, decision: int) -> EndTransaction:
         """Raises ProtocolError when the broker did not say where the half message is."""
-        if question is not None:
-            return question.end(self._group, decision, half.message_id)
+        if asked is not None:
+            return asked.question.end(self._group, decision, half.message_id)
         return EndTransaction(
             group=self._group,
             topic=half.queue.topic,
@@ -118,17 +133,6 @@ class Transactions:
             transaction_id=half.message_id,
             broker_name=half.queue.broker_name,
         )
-
-    async def _tell(self, broker_name: str, request: EndTransaction, timeout: float) -> str | None:
-        address = self._client.broker_address(broker_name)
-        if address is None:
-            return f"broker {broker_name} has no master"
-        try:
-            async with asyncio.timeout(timeout):
-                transactions.end(await self._client.connection(address), request)
-        except (TransportError, TimeoutError) as error:
-            return str(error) or f"{address} was not reached within {timeout:g} s"
-        return None
 
     def _serve(self, connection: Connection, request: Command) -> Command | None:
         """A broker asks. It gets its answer when the check has ended; None of `Command` is a one-way request's."""
@@ -149,7 +153,8 @@ class Transactions:
             # Another member of the group may know it: the broker asks one after the other.
             self._report(message_id, f"a broker asks about topic {message.topic}, which has no transaction here")
             return
-        if not self._open.asked(message_id, question):
+        asked = _Asked(connection, question)
+        if not self._open.asked(message_id, connection.peer, asked):
             return
         committed: bool | None = None
         try:
@@ -158,20 +163,21 @@ class Transactions:
         except Exception as error:
             self._report(message_id, f"its check raised {type(error).__name__}: {error}")
         finally:
-            # Not the one that was asked first: the broker may have stored the half message again meanwhile.
-            newest = self._open.end(message_id) or question
+            # Not what was asked first: a broker may have stored the half message again meanwhile.
+            newest = self._open.end(message_id) or {connection.peer: asked}
         if committed is not None:
-            with suppress(ConnectionLostError):  # the broker asks again
-                transactions.end(connection, newest.end(self._group, decision_of(committed), message_id))
-                self._trace_answer(connection, message, commit=committed)
+            for place, (asking, about) in newest.items():
+                with suppress(ConnectionLostError):  # the broker asks again
+                    transactions.end(asking, about.end(self._group, decision_of(committed), message_id))
+                    self._trace_answer(place, message, commit=committed)
 
-    def _trace_answer(self, connection: Connection, message: Message, *, commit: bool) -> None:
+    def _trace_answer(self, store_host: str, message: Message, *, commit: bool) -> None:
         if self._tracing is not None:
             self._tracing.ended(
                 message.topic,
                 message.message_id,
                 commit=commit,
-                store_host=connection.peer,
+                store_host=store_host,
                 tag=message.tag,
                 keys=message.keys,
                 was_asked=True,

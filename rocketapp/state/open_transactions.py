@@ -2,11 +2,12 @@
 
 A broker stores a half message again each time it asks how the transaction ended. A decision about an older copy leaves
 the newest one open: it would be asked about again, and committed a second time. So a decision goes to the newest copy
-that is known.
+that is known. A send that was tried at two brokers may leave a copy at each: what one says does not hold for the other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Generic, TypeVar
 
 Q = TypeVar("Q")
@@ -16,7 +17,7 @@ class OpenTransactions(Generic[Q]):
     """Transactions by message id. `Q`: what a broker asks with."""
 
     def __init__(self) -> None:
-        self._latest: dict[str, Q | None] = {}
+        self._latest: dict[str, dict[str, Q]] = {}
 
     def __len__(self) -> int:
         return len(self._latest)
@@ -27,14 +28,14 @@ class OpenTransactions(Generic[Q]):
 
     def begin(self, message_id: str) -> None:
         """The function of the transaction runs from now on: it decides, and no check does."""
-        self._latest[message_id] = None
+        self._latest[message_id] = {}
 
-    def asked(self, message_id: str, question: Q) -> bool:
+    def asked(self, message_id: str, broker: str, question: Q) -> bool:
         """Note down a broker's question. Whether the check has to be called: not while something decides already."""
         is_new = message_id not in self._latest
-        self._latest[message_id] = question
+        self._latest.setdefault(message_id, {})[broker] = question
         return is_new
 
-    def end(self, message_id: str) -> Q | None:
-        """It is decided, or given up here. The newest question; None when no broker has asked."""
-        return self._latest.pop(message_id, None)
+    def end(self, message_id: str) -> Mapping[str, Q]:
+        """It is decided, or given up here. The newest question of each broker that has asked."""
+        return self._latest.pop(message_id, {})

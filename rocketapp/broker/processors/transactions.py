@@ -35,7 +35,8 @@ class TransactionProcessor:
     def check(self) -> None:
         """Ask one member of each producer group about what it has left open."""
         core = self._core
-        for half, record in core.halves.due(int(core.clock.now() * 1000)):
+        members = core.producers
+        for half, record in core.halves.due(int(core.clock.now() * 1000), lambda group: bool(members.channels(group))):
             question = CheckTransaction(
                 half_offset=half.offset,
                 physical_offset=half.physical,
@@ -45,9 +46,7 @@ class TransactionProcessor:
                 broker_name=core.config.name,
             )
             body = encode_record(record._replace(queue_offset=half.offset, physical_offset=half.physical))
-            channels = core.producers.channels(half.group)
-            if not channels:
-                continue  # a member may come later: it is asked in the next round
+            channels = members.channels(half.group)
             # In turn: one that does not know the topic leaves it to the next.
             channel = channels[half.checks % len(channels)]
             assert isinstance(channel, Connection)

@@ -101,3 +101,18 @@ async def test_what_is_never_decided_is_given_up() -> None:
             await client.heartbeat("billing", "orders")
         assert len(questions(client)) == MOST_CHECKS
         assert [one.body for one in await client.messages("TRANS_CHECK_MAX_TIME_TOPIC")] == [b"hello"]
+
+
+@in_virtual_time
+async def test_a_question_counts_when_somebody_was_asked() -> None:
+    """An app may be away for longer than all questions take."""
+    async with running() as broker:
+        client = await broker.client()
+        sent = await half(client)
+        await asyncio.sleep(3600)
+        client = await broker.client()
+        await client.heartbeat("billing", "orders")
+        await asyncio.sleep(11)
+        assert [one.half_offset for one in questions(client)] == [sent.queue_offset]
+        assert await end(client, sent, COMMIT) == ResponseCode.SUCCESS
+        assert [one.body for one in await client.messages("orders", queue_id=2)] == [b"hello"]

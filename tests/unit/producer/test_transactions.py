@@ -225,3 +225,42 @@ async def test_a_stop_names_what_is_open() -> None:
         (event,) = events.of(LoopFailed)
         assert isinstance(event, LoopFailed)
         assert event.loop == f"transaction {half.message_id}" and event.error.startswith("open at the stop")
+
+
+@in_virtual_time
+async def test_a_question_about_the_copy_of_another_broker_does_not_say_where_ours_is() -> None:
+    """A send that was tried twice may have left two half messages with one id."""
+    cluster = Cluster(brokers=2)
+    for broker in cluster.brokers:
+        store_half(broker)
+    async with producing(cluster) as producer:
+        producer.transactions.answer("t", Said())
+        await eventually(lambda: all(broker.beats() for broker in cluster.brokers))
+        half = await producer.send(HALF)
+        (there,) = [broker for broker in cluster.brokers if broker.name == half.queue.broker_name]
+        (other,) = [broker for broker in cluster.brokers if broker is not there]
+        producer.transactions.begin(half)
+        ask(other, message_id=half.message_id, half_offset=30)
+        await asyncio.sleep(1)
+        await producer.transactions.end(half, commit=True, timeout=3)
+        await eventually(lambda: bool(ends(there)))
+        assert [(end.half_offset, end.physical_offset) for end in ends(there)] == [(5, 777)]
+
+
+@in_virtual_time
+async def test_a_check_answers_the_broker_whose_question_is_the_newest() -> None:
+    cluster, check = Cluster(brokers=2), Said(True)
+    first, second = cluster.brokers
+    check.may_go.clear()
+    async with producing(cluster) as producer:
+        producer.transactions.answer("t", check)
+        await eventually(lambda: all(broker.beats() for broker in cluster.brokers))
+        ask(first, half_offset=20)
+        await eventually(lambda: bool(check.asked))
+        ask(second, half_offset=30)
+        await asyncio.sleep(1)
+        check.may_go.set()
+        await asyncio.sleep(1)
+        assert {end.half_offset for end in ends(first)} <= {20}
+        assert {end.half_offset for end in ends(second)} <= {30}
+        assert ends(first) or ends(second)
