@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -59,6 +60,8 @@ class TracedCalls:
     def around(self, handler: Handler) -> Handler:
         """The handler, whose calls leave notes."""
         call, subscription = handler.call, handler.subscription
+        if subscription.every is not None:
+            return replace(handler, call=self._polled(call, subscription))
         begin = self._begin_one if subscription.batch is None else self._begin_batch
         around = self._async if subscription.is_async else self._sync
         return replace(handler, call=around(call, subscription, begin))
@@ -93,15 +96,45 @@ class TracedCalls:
 
         return tracing
 
+    def _polled(self, call: Callable[[Any], Any], subscription: Subscription) -> Callable[[Any], Any]:
+        """A call that pulls its messages: they are known when it has ended, so both records are made then."""
+
+        async def tracing(pulled: Any) -> Any:
+            with self._pulling(pulled, subscription) as results:
+                results.append(await call(pulled))
+            return results[0]
+
+        def tracing_sync(pulled: Any) -> Any:
+            with self._pulling(pulled, subscription) as results:
+                results.append(call(pulled))
+            return results[0]
+
+        return tracing if subscription.is_async else tracing_sync
+
+    @contextmanager
+    def _pulling(self, pulled: Sequence[Message], subscription: Subscription) -> Iterator[list[object]]:
+        """Within, a call adds to `pulled`; what it returns is put into the list."""
+        at, results = self._now(), list[object]()
+        try:
+            yield results
+        except BaseException as error:
+            if pulled:
+                begun = self._begin_batch(pulled, at)
+                self._end(begun, self._codes_of_error(begun, error, subscription))
+            raise
+        if pulled:
+            self._end(self._begin_batch(pulled, at), [_code_of(results[0])] * len(pulled))
+
     def _begin_one(self, message: Message) -> _Begun:
         told = _Told(message.message_id, message.raw_properties, message.reconsume_times)
-        return self._begin((told,))
+        return self._begin((told,), self._now())
 
-    def _begin_batch(self, messages: Sequence[Message]) -> _Begun:
-        return self._begin(tuple(_Told(one.message_id, one.raw_properties, one.reconsume_times) for one in messages))
+    def _begin_batch(self, messages: Sequence[Message], at: float | None = None) -> _Begun:
+        told = tuple(_Told(one.message_id, one.raw_properties, one.reconsume_times) for one in messages)
+        return self._begin(told, self._now() if at is None else at)
 
-    def _begin(self, messages: tuple[_Told, ...]) -> _Begun:
-        begun = _Begun(self._now(), next(self._numbers), messages)
+    def _begin(self, messages: tuple[_Told, ...], at: float) -> _Begun:
+        begun = _Begun(at, next(self._numbers), messages)
         self._add(partial(self._before, begun))
         return begun
 

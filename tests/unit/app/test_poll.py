@@ -266,3 +266,20 @@ def test_a_queue_tells_why_it_stands_when_a_call_hangs_before_its_first_pull() -
         assert reasons
         assert all(text.endswith("work has been running for 30 s and has pulled nothing") for text in reasons)
         hang.set()
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_polled_handler_gets_its_messages_with_message_trace_too(is_async: bool) -> None:
+    app, seen = RocketApp("files", settings={"client": {"enable_msg_trace": True}}), list[str]()
+
+    async def on_loop(pull: Pull) -> None:
+        seen.extend(one.text() for one in await pull(10))
+
+    def in_thread(pull: SyncPull) -> None:
+        seen.extend(one.text() for one in pull(10))
+
+    app.poll("files", every=5.0, start="first")(on_loop if is_async else in_thread)
+    with TestApp(app) as t:
+        t.publish("files", "a")
+        t.advance(10)
+    assert seen == ["a"]

@@ -110,6 +110,29 @@ def test_a_call_that_is_cut_off_has_no_end_and_one_that_took_too_long_has() -> N
     story()
 
 
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [(lambda: None, 0), (lambda: Skip("no"), 0), (lambda: Retry, 4), (raising(LookupError("no")), 2)],
+)
+def test_each_message_that_a_polled_call_has_pulled_leaves_records_when_the_call_has_ended(
+    end: Callable[..., Any], code: int
+) -> None:
+    messages = [Message.make(), Message.make(attempt=2)]
+
+    def export(pulled: list[Message]) -> object:
+        pulled.extend(messages)
+        return end(pulled) if code == 2 else end()
+
+    found = records_of(export, [], every=5.0)
+    begun = [record for record in found if isinstance(record, SubBeforeRecord)]
+    ended = [record for record in found if isinstance(record, SubAfterRecord)]
+    assert [(record.message_id, record.retries) for record in begun] == [
+        (message.message_id, message.attempt - 1) for message in messages
+    ]
+    assert [(record.message_id, record.code) for record in ended] == [(one.message_id, code) for one in messages]
+    assert records_of(lambda _: None, [], every=5.0) == []
+
+
 def test_handlers_of_the_trace_topic_are_not_traced() -> None:
     def handler(_: Message) -> None: ...
 
