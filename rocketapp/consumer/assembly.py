@@ -221,7 +221,7 @@ class Group:
             stall_reasons=self.stall_reasons,
             random=parts.random,
             send_timeout=parts.config.send_back_timeout,
-            mixed=any(topic.needs_lock for topic in self._topics),
+            has_locks=any(topic.needs_lock for topic in self._topics),
             app_version=parts.app_version,
         )
 

@@ -89,8 +89,10 @@ class ConsumedTopic:
 
     @property
     def needs_lock(self) -> bool:
-        """Its queues are consumed under locks."""
-        return self.in_order and not self.broadcast
+        """Its queues are consumed under locks of their broker (`Way.needs_lock` of its way)."""
+        if self.plugged_in is not None:
+            return bool(self.plugged_in.way.locked)
+        return (self.in_order or self.is_polled) and not self.broadcast
 
 
 def subscriptions_of(topics: Sequence[ConsumedTopic], retry: str | None, version: int) -> dict[str, SubscriptionData]:

@@ -146,11 +146,11 @@ LONGEST_ATTEMPT = 60.0
 """Most seconds of one attempt."""
 
 
-def after_failure(path: Path, problem: Problem, *, first: Path, mixed: bool, unclear_for: float) -> After:
+def after_failure(path: Path, problem: Problem, *, first: Path, has_locks: bool, unclear_for: float) -> After:
     """What follows when an attempt by `path` met a problem, in a round that began with `first`.
 
-    `mixed`: the group has an orderly topic too. Its locks turn a copy that this client sends to the retry topic
-    into a dead letter, so only the broker can retry. `unclear_for`: seconds since the first unclear refusal
+    `has_locks`: the group locks queues of a topic. Then a copy that this client sends to the retry topic becomes
+    a dead letter, so only the broker can retry. `unclear_for`: seconds since the first unclear refusal
     of this message.
 
     After an unknown outcome no other path is tried in the same round: it could only store a second copy.
@@ -160,7 +160,7 @@ def after_failure(path: Path, problem: Problem, *, first: Path, mixed: bool, unc
         return After(first)
     is_lasting = problem is Problem.LASTING or (problem is Problem.UNCLEAR and unclear_for >= PATIENCE)
     match path:
-        case Path.SEND_BACK if mixed:
+        case Path.SEND_BACK if has_locks:
             return After(Path.DEAD_COPY, Path.DEAD_COPY) if is_lasting else After(first)
         case Path.SEND_BACK:
             return After(Path.RETRY_COPY if is_lasting else first, Path.RETRY_COPY)

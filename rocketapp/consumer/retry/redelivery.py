@@ -67,16 +67,16 @@ class Redelivery:
         stall_reasons: StallReasons,
         random: Random,
         send_timeout: float,
-        mixed: bool,
+        has_locks: bool,
         app_version: str,
     ) -> None:
         """`send_timeout`: seconds of a first attempt; each attempt with an unknown outcome doubles it, up to 60.
 
-        `mixed`: the group has an orderly topic, whose locks turn a send to the retry topic into a dead letter.
+        `has_locks`: the group locks queues; meanwhile brokers turn a send to its retry topic into a dead letter.
         """
         self._group, self._brokers, self._sender, self._observe = group, brokers, sender, observe
         self._random, self._send_timeout = random, send_timeout
-        self._mixed, self._app_version = mixed, app_version
+        self._has_locks, self._app_version = has_locks, app_version
         self._tasks = Tasks(observe)
         self._waiting = Waiting(stall_reasons)
         self._retry_queues: dict[str, RetryQueue] = {}
@@ -164,7 +164,7 @@ class Redelivery:
                 if problem is Problem.UNCLEAR and job.unclear_since is None:
                     job.unclear_since = self._loop.time()
                 unclear_for = 0.0 if job.unclear_since is None else self._loop.time() - job.unclear_since
-                after = after_failure(path, problem, first=job.path, mixed=self._mixed, unclear_for=unclear_for)
+                after = after_failure(path, problem, first=job.path, has_locks=self._has_locks, unclear_for=unclear_for)
                 self._turn_dead(job, after.first, error)
                 job.path = after.first
                 if after.at_once is not None:

@@ -141,7 +141,7 @@ def test_a_reason_is_short_and_can_stand_in_a_property(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "problem", "mixed", "expected"),
+    ("path", "problem", "has_locks", "expected"),
     [
         (Path.SEND_BACK, Problem.PASSING, False, After(Path.SEND_BACK, Path.RETRY_COPY)),
         (Path.SEND_BACK, Problem.UNCLEAR, False, After(Path.SEND_BACK, Path.RETRY_COPY)),
@@ -155,12 +155,12 @@ def test_a_reason_is_short_and_can_stand_in_a_property(text: str) -> None:
         (Path.DEAD_SEND_BACK, Problem.LASTING, True, After(Path.DEAD_COPY)),
     ],
 )
-def test_what_follows_a_failed_attempt(path: Path, problem: Problem, mixed: bool, expected: After) -> None:
-    assert after_failure(path, problem, first=path, mixed=mixed, unclear_for=PATIENCE - 1) == expected
+def test_what_follows_a_failed_attempt(path: Path, problem: Problem, has_locks: bool, expected: After) -> None:
+    assert after_failure(path, problem, first=path, has_locks=has_locks, unclear_for=PATIENCE - 1) == expected
 
 
 def test_an_unclear_refusal_is_not_met_in_the_same_way_for_ever() -> None:
-    after = after_failure(Path.SEND_BACK, Problem.UNCLEAR, first=Path.SEND_BACK, mixed=True, unclear_for=PATIENCE)
+    after = after_failure(Path.SEND_BACK, Problem.UNCLEAR, first=Path.SEND_BACK, has_locks=True, unclear_for=PATIENCE)
     assert after.first is Path.DEAD_COPY
 
 
@@ -170,11 +170,11 @@ def test_an_unclear_refusal_is_not_met_in_the_same_way_for_ever() -> None:
     st.lists(st.sampled_from(Problem), max_size=200),
 )
 def test_every_round_ends_and_makes_at_most_one_copy_whose_fate_is_unknown(
-    first: Path, mixed: bool, problems: list[Problem]
+    first: Path, has_locks: bool, problems: list[Problem]
 ) -> None:
     path, rounds, tried, has_refused = first, 0, [first], first is Path.DEAD_COPY
     for problem in problems:
-        after = after_failure(path, problem, first=first, mixed=mixed, unclear_for=10.0 * rounds)
+        after = after_failure(path, problem, first=first, has_locks=has_locks, unclear_for=10.0 * rounds)
         has_refused |= path is Path.SEND_BACK and problem is Problem.LASTING
         if after.at_once is None:
             path, rounds, tried = after.first, rounds + 1, [after.first]
@@ -183,7 +183,7 @@ def test_every_round_ends_and_makes_at_most_one_copy_whose_fate_is_unknown(
             assert after.at_once not in tried
             path = after.at_once
             tried.append(path)
-        assert not (mixed and path is Path.RETRY_COPY), "its lock would make that a dead letter"
+        assert not (has_locks and path is Path.RETRY_COPY), "its lock would make that a dead letter"
         assert not (has_refused and path is Path.SEND_BACK), "refused for good, and asked again"
         first = after.first
 

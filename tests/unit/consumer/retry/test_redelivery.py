@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.ways.intake import IntakeWay
+from rocketapp.consumer.ways.plugged import PluggedIn
 from rocketapp.model.event import DeadLettered, Moving, Retried, SendBackFailed, StandingStill
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.model.stats import HandlerStats
@@ -331,18 +336,40 @@ async def test_a_send_back_that_is_refused_for_good_is_not_repeated_and_the_copy
     await cluster.stop()
 
 
+async def nothing(_: Any) -> None: ...
+
+
+class Takes:
+    """A sink of a plugin that finishes nothing."""
+
+    def take(self, messages: Sequence[Message]) -> None: ...
+
+    async def drain(self) -> None: ...
+
+    def discard(self) -> None: ...
+
+
+SINK = PluggedIn("sinks", IntakeWay(new_intake=lambda _: Takes(), locked=True))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        consumed(nothing, topic="orders", orderly=True),
+        consumed(nothing, topic="orders", every=5.0),
+        replace(consumed(nothing, topic="orders"), plugged_in=SINK),
+    ],
+    ids=["orderly", "polled", "plugged in"],
+)
 @in_virtual_time
-async def test_in_a_mixed_group_a_message_that_is_not_taken_back_is_a_dead_letter_that_says_so_with_one_warning() -> (
-    None
-):
+async def test_in_a_group_with_locks_a_message_that_is_not_taken_back_is_a_dead_letter_that_says_so_with_one_warning(
+    other: ConsumedTopic,
+) -> None:
     cluster, queue = await one_message()
     cluster.create("orders")
     cluster.misbehave[SEND_BACK] = expired
-
-    async def orderly(_: Message) -> None: ...
-
     failing = consumed(Attempts(cluster, ValueError("first of all")))
-    member = await cluster.member(failing, consumed(orderly, topic="orders", orderly=True)).start()
+    member = await cluster.member(failing, other).start()
     await eventually(lambda: cluster.bodies("%DLQ%group") == [b"poison"])
     (dead,) = [record for at, record in cluster.records if at.topic == "%DLQ%group"]
     properties = names.decode(dead.raw_properties)

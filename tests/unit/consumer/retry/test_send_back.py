@@ -38,7 +38,7 @@ class ComesBackSoon:
 
 
 class NoSender:
-    """What it would do is forbidden to a mixed group."""
+    """What it would do is forbidden to a group with locks."""
 
 
 @in_virtual_time
@@ -51,7 +51,7 @@ async def test_many_failures_at_one_moment_count_as_one_outage_of_their_broker()
         stall_reasons=StallReasons("group", Events(), asyncio.get_running_loop().time),
         random=Random(1),
         send_timeout=1.0,
-        mixed=True,
+        has_locks=True,
         app_version="",
     )
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
