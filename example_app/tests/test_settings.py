@@ -29,7 +29,7 @@ def test_development_has_all_that_the_file_says() -> None:
     ("shop", "problem"),
     [
         ({"outside": "http"}, "set ROCKETAPP_SHOP__BANK_URL, ROCKETAPP_SHOP__BANK_KEY, ROCKETAPP_SHOP__CARRIER_URL"),
-        ({"outside": "post"}, "'post' is none of demo, http"),
+        ({"outside": "post"}, "'post' is not one of demo, http"),
         ({"timeout": 0}, "below the least"),
         ({"time_out": 5.0}, "did you mean timeout"),
     ],

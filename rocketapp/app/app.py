@@ -60,9 +60,9 @@ class RocketApp(Subscribing, TwoPhases):
     options: a table of settings of your own: a frozen dataclass whose fields are `rocketapp.plugin.option(...)`. Its
         table is named as the app, with underscores for dashes, or as in `("table", TheClass)`. `app.options(TheClass)`
         and an argument of this type give the values.
-    The other options (`group`, `cluster`, `orderly`, `concurrency`, `retries`, `retry`, `start`, `timeout`,
-    `idempotent`) are for subscriptions that neither say them nor are in a Router that does. They mean what they mean in
-    `subscribe`.
+    The other options (`group`, `cluster`, `broadcast`, `mode`, `orderly`, `concurrency`, `retries`, `retry`, `start`,
+    `timeout`, `idempotent`) are for subscriptions that neither say them nor are in a Router that does. They mean what
+    they mean in `subscribe`.
     """
 
     @called_as('RocketApp takes its name, and keywords: write RocketApp("shop", group="billing")')

@@ -37,7 +37,7 @@ def set_up_logging(config: AppConfig, *, file: str | None = None, process: str =
 
 
 def named_level(text: str) -> tuple[str, str]:
-    """Logger and level of `shop.db=DEBUG`; the logger is empty in `DEBUG`, and the level where it is none."""
+    """Logger and level of `shop.db=DEBUG`; the logger is empty in `DEBUG`, and the level where it names no level."""
     logger, _, level = text.rpartition("=")
     level = level.strip().upper()
     return logger.strip(), level if level in LEVELS else ""

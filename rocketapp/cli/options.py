@@ -91,7 +91,7 @@ def levels(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) 
     for text in values:
         logger, level = named_level(text)
         if not level or ("=" in text and not logger):
-            problem = f"{text!r} is none of {', '.join(LEVELS)}, alone or as LOGGER=LEVEL."
+            problem = f"{text!r} is not one of {', '.join(LEVELS)}, alone or as LOGGER=LEVEL."
             raise click.BadParameter(problem, ctx=ctx, param=param)
         found.append(f"{logger}={level}" if logger else level)
     return tuple(found)

@@ -53,7 +53,7 @@ def info_of(field: dataclasses.Field[Any]) -> OptionInfo:
 def bounds_problem(info: OptionInfo, value: Any) -> str | None:
     """Why this value is out of bounds; None when it is within them."""
     if info.choices and value not in info.choices:
-        return f"{value!r} is none of {', '.join(info.choices)}"
+        return f"{value!r} is not one of {', '.join(info.choices)}"
     if info.least is not None and value is not None and value < info.least:
         return f"{value!r} is below the least, {info.least:g}"
     if info.most is not None and value is not None and value > info.most:

@@ -1,4 +1,4 @@
-"""Numbers that users give: True and False are none, although Python counts with them."""
+"""Numbers that users give: True and False do not count, although they are numbers to Python."""
 
 from __future__ import annotations
 

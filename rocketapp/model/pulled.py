@@ -42,5 +42,5 @@ class Piece(Protocol):
         ...
 
     def since(self, offset: int) -> Self | None:
-        """Only the messages from this offset on; None when that is none of them."""
+        """Only the messages from this offset on; None without such messages."""
         ...

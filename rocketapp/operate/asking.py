@@ -26,7 +26,7 @@ class Said:
 
 
 def ask(address: str) -> Said:
-    """Raises ValueError for an address that is none and for an answer that no app gives, OSError when none comes."""
+    """Raises ValueError for what is not an address and for an answer that no app gives, OSError when none comes."""
     host, port = parse_address(address)
     host = _EVERYWHERE.get(host, host)
     connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT)

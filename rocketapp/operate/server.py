@@ -56,7 +56,7 @@ class OperatorServer:
     """Serves one desk."""
 
     def __init__(self, address: str, desk: Desk) -> None:
-        """Raises ValueError for an address that is none."""
+        """Raises ValueError for what is not an address."""
         self._host, self._port = parse_address(address)
         self._desk = desk
         self._server: _Server | None = None

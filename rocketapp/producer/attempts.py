@@ -94,7 +94,7 @@ class PreparedSend:
     reply: bool = False
     """Whether it answers a request: brokers hand it to the client that asked."""
     delay: float = 0.0
-    """Seconds that a broker's timer holds it back, counted from the first attempt; 0 is none."""
+    """Seconds that a broker's timer holds it back, counted from the first attempt; 0: not at all."""
 
 
 class Choose(Protocol):

@@ -38,7 +38,7 @@ def problem_of(message: Outgoing, max_message_bytes: int) -> str | None:
 def _delay_problem(message: Outgoing) -> str | None:
     level = message.delay_level
     if level != 0 and not (is_whole(level) and 1 <= level <= len(DELAY_SECONDS)):
-        return f"delay level {message.delay_level}: 1 to {len(DELAY_SECONDS)} are legal, 0 is none"
+        return f"delay level {message.delay_level}: 1 to {len(DELAY_SECONDS)} are legal, and 0 for no delay"
     if not 0 <= message.delay < inf:
         return f"a delay of {message.delay:g} s: give seconds above 0, or 0 for none"
     if message.half and (level or message.delay):

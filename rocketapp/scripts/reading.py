@@ -29,7 +29,7 @@ class ReadOptions(TypedDict, total=False):
     idle: float | None
     """Seconds without a message after which the loop ends; None (default) goes on for ever."""
     group: str | None
-    """The consumer group that reads; None (default) is none, and nothing is committed."""
+    """The consumer group that reads; None (default): no group takes part, and nothing is committed."""
 
 
 class Wanted(NamedTuple):

@@ -56,7 +56,7 @@ class SyncLocalPart(Protocol):
 def in_thread(function: Callable[..., Any], what: str, place: str) -> Callable[..., Any]:
     """The same as an async function. Raises SetupError for one that is async already."""
     if not callable(function) or is_async(function):
-        problem = f"{what} of a SyncClient is a plain function, and {function!r} is none: use Client"
+        problem = f"{what} of a SyncClient is a plain function: make {function!r} a `def`, or use Client"
         raise SetupError(place_of_function(function, place), problem)
 
     @functools.wraps(function)

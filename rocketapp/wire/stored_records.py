@@ -74,7 +74,7 @@ class StoredRecords:
         return decode_records(self.data[self.starts[0] :], self.queue, max_inflated_bytes=self.max_inflated_bytes)
 
     def since(self, offset: int) -> StoredRecords | None:
-        """Only the messages from this offset on; None when that is none of them."""
+        """Only the messages from this offset on; None without such messages."""
         if offset <= self.offset:
             return self
         if self._messages is not None:

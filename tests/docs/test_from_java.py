@@ -37,7 +37,6 @@ def test_the_members_of_a_message_exist() -> None:
     ("told", "options"),
     [
         ("the second form of namespaces", {one for one in OPTIONS if one.endswith("namespace_v2")}),
-        ("RocketMQ's own message trace", {one for one in OPTIONS if "message_trace" in one}),
     ],
 )
 def test_what_is_said_to_be_missing_is(told: str, options: set[str]) -> None:

@@ -63,7 +63,7 @@ def test_a_shown_command_is_one(place: str, line: str) -> None:
     elif program == "rocketapp":
         parse(words[1:], place)
     else:
-        assert program in {"python3", "pip", "pytest", ".", "activate"}, f"{place}: nobody checks {program}"
+        assert program in {"python3", "pip", "pytest", ".", "activate"}, f"{place}: {program} is not checked"
 
 
 def parse(words: list[str], place: str) -> None:

@@ -101,7 +101,7 @@ def told_to_brokers(history: History) -> list[str]:
 
 async def all_idle(world: World, members: Iterable[Member], within: float) -> None:
     """Wait until each member says that it has nothing left to do, or the time is over."""
-    await asyncio.sleep(ROUTES_HEARD)  # a queue of which a member has not heard yet is none of its own
+    await asyncio.sleep(ROUTES_HEARD)  # a queue of which a member has not heard yet is not its own
     began = world.loop.time()
     world.history.append(Calm(began))
     for member in members:

@@ -29,7 +29,7 @@ SERVICE_DOWN, SERVICE_UP = "service down", "service up"
 """What handlers call fails, so they raise; it answers again."""
 
 DISTURBING = frozenset({CRASH, FREEZE, THAW, CUT, HOLD, RELEASE, BROKER_STOP, BROKER_CRASH})
-"""Faults. Joins, clean leaves, changed routes and jumps of the clock are none."""
+"""Faults. Joins, clean leaves, changed routes and jumps of the clock do not count."""
 REBALANCING = frozenset({JOIN, LEAVE, HIDE, SHOW})
 
 

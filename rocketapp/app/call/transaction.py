@@ -35,7 +35,7 @@ class Transaction(Generic[T]):
         if problem is not None:
             raise SetupError(place, f"transaction: {problem}")
         if not callable(function) or not is_async(function):
-            raise SetupError(place, f"transaction decorates async functions, and {function!r} is none")
+            raise SetupError(place, f"transaction decorates async functions: make {function!r} an `async def`")
         self.topic: str | Topic[T] = topic
         self.cluster: str = cluster
         self.name: str = name_of_function(function)
@@ -98,8 +98,9 @@ class Transaction(Generic[T]):
         """Say how the transaction of a message has ended: True, False, or None when that is not known yet.
 
         An async function that takes the payload or the Message. Brokers ask it of any process of the app, some
-        seconds after they have heard nothing, and again as long as the answer is None or an exception: 15 times, once
-        a minute or so, then they give the message up. The function itself is returned.
+        seconds after they have heard nothing, and again every 30 s as long as the answer is None or an exception: 15
+        times, then they give the message up (Apache RocketMQ: transactionCheckInterval, transactionCheckMax). The
+        function itself is returned.
 
         Raises SetupError for a second one, and for a function that cannot be asked.
         """
@@ -107,7 +108,7 @@ class Transaction(Generic[T]):
         if self._check is not None:
             raise SetupError(place, f"{self.name} has a check already, at {self._check_place}: one answers for all")
         if not callable(function) or not is_async(function):
-            raise SetupError(place, f"a check is an async function, and {function!r} is none")
+            raise SetupError(place, f"a check is an async function: make {function!r} an `async def`")
         self._check, self._check_place = function, place
         return function
 

@@ -1,4 +1,4 @@
-"""Decoding a whole batch: a body that is none of the handler's type spoils only its own message.
+"""Decoding a whole batch: a body that is not of the handler's type spoils only its own message.
 
 The handler gets the messages that could be decoded; the others go to the dead letters
 in the same answer. When the handler then fails, only what it was given is retried.

@@ -112,7 +112,7 @@ class Payloads:
         if choice is not None:
             for one in choice.types.values():
                 if not self.takes(one):
-                    raise UnfitTypeError(f"{name_of_type(one)} is none of the types that a body can become")
+                    raise UnfitTypeError(f"{name_of_type(one)} is not one of the types that a body can become")
             return True
         if decoder_of(kind) is not None:
             return True
@@ -125,7 +125,7 @@ class Payloads:
         """
         try:
             if not self.takes(kind):
-                raise TypeError(f"{name_of_type(kind)} is none of the types that a body can become")
+                raise TypeError(f"{name_of_type(kind)} is not one of the types that a body can become")
         except UnfitTypeError as error:
             raise TypeError(str(error)) from error
         if content_type is not None:

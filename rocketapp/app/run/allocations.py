@@ -40,7 +40,7 @@ def allocation_of(config: ConsumerConfig, plugins: Plugins, surface: Surface) ->
     if wanted in theirs:
         return theirs[wanted]
     if (make := ours.get(wanted.upper())) is None:
-        raise ConfigError(_OPTION, f"{wanted!r} is none of {', '.join([*ours, *theirs])}")
+        raise ConfigError(_OPTION, f"{wanted!r} is not one of {', '.join([*ours, *theirs])}")
     return make()
 
 

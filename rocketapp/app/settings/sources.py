@@ -104,7 +104,7 @@ def settings_in_code(code: Mapping[str, Mapping[str, Any]], place: str) -> Setti
 def _made(
     given: Iterable[Given], known: Tables, skipped: Set[str]
 ) -> tuple[dict[str, Any], dict[tuple[str, str], str]]:
-    """Every table by name, and where its options come from. Later ones win; unknown tables in `skipped` are none."""
+    """Every table by name, and where its options come from. Later ones win; tables in `skipped` are passed over."""
     values: dict[str, dict[str, Any]] = {table: {} for table in known}
     sources: dict[tuple[str, str], str] = {}
     for one in given:

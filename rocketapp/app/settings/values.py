@@ -43,7 +43,7 @@ def fields_of(table: type[Any]) -> Mapping[str, OptionField]:
 
 
 def checked(option: OptionField, value: Any, as_text: str | None = None) -> tuple[Any, str | None]:
-    """The value for the option, and why it is none (or None).
+    """The value for the option, and why it cannot be one (or None).
 
     `as_text` is what a variable holds, when the value was read from one.
     """

@@ -45,7 +45,7 @@ class Served:
     """A desk that is served, from before the app starts until after it has stopped."""
 
     def __init__(self, settings: Settings, desk: Desk) -> None:
-        """Raises CommandError for an address that is none or is taken."""
+        """Raises CommandError for what is not an address, and for one that is taken."""
         address, source = settings.app.http, settings.source_of("app", "http")
         name = "--http" if source == "command line" else f"{source}: app.http"
         try:

@@ -39,7 +39,7 @@ class History:
         self.add(template)
 
     def read(self, bundle: Path) -> None:
-        """From a project's bundle. Raises CommandError for a file that is none."""
+        """From a project's bundle. Raises CommandError for a file of another kind."""
         _git(bundle.parent, "clone", "--quiet", f"--branch={_BRANCH}", bundle.name, str(self.folder))
 
     def add(self, template: Path) -> bool:

@@ -49,7 +49,7 @@ class Once:
         return self._store()
 
     def claim_for(self, message: Message) -> Claim:
-        """Raises what the user's key function raises, and TypeError or ValueError for a key that is none."""
+        """Raises what the user's key function raises, and TypeError or ValueError for what cannot be a key."""
         place = f"{message.queue.broker_name if message.queue else ''}:{message.physical_offset}"
         return self.store.claim_for(self._key(message), place)
 

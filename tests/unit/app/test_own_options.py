@@ -71,7 +71,7 @@ async def test_an_argument_of_its_type_gets_the_values() -> None:
 def test_a_value_that_does_not_fit_is_refused_as_everywhere(folder: Path) -> None:
     app = RocketApp("shop", options=("money", ShopOptions))
     for table, problem in [
-        ({"currency": "GBP"}, "'GBP' is none of EUR, USD"),
+        ({"currency": "GBP"}, "'GBP' is not one of EUR, USD"),
         ({"limit": "5"}, "not a number"),
         ({"curency": "EUR"}, "unknown key money.curency; did you mean currency?"),
     ]:

@@ -24,7 +24,7 @@ def _validator() -> jsonschema.Draft7Validator:
 
 
 def problems(document: Mapping[str, Any]) -> list[str]:
-    """What the schema refuses, references that lead nowhere, and schemas that are none; empty for a valid document."""
+    """What the schema refuses, references that lead nowhere, and what is not a schema; empty for a valid document."""
     found = [f"{error.json_path}: {error.message[:300]}" for error in _validator().iter_errors(document)]
     found += [f"{one} leads nowhere" for one in references(document) if not leads_somewhere(document, one)]
     return found

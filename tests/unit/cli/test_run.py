@@ -316,8 +316,8 @@ def test_a_second_run_joins_the_broker_and_takes_it_over(start: Start, write_app
     address = first.says(r"serves on (\S+),")[1]
     first.stops()
     second.says(rf"embedded broker serves on {address}")
-    start("send", "orders", "to whoever is left").ends(0)
-    second.says("settled to whoever is left")
+    start("send", "orders", "to the second run").ends(0)
+    second.says("settled to the second run")
     second.stops()
     assert not (folder / ".rocketapp/broker.json").exists()
 

@@ -111,7 +111,7 @@ def test_an_order_key_means_one_queue(send: Send) -> None:
 
 def test_each_line_of_stdin_is_a_message(folder: Path, address: str, topic: str, stored: Stored) -> None:
     lines = [f"line {number}" for number in range(600)]
-    text = "\n".join([*lines[:300], "", *lines[300:]])  # an empty line is none, and the last has no end
+    text = "\n".join([*lines[:300], "", *lines[300:]])  # an empty line is not sent, and the last has no end
     command = [sys.executable, "-m", "rocketapp", "send", topic, "-", "--name-server", address]
     sent = subprocess.run(command, input=text, text=True, capture_output=True, cwd=folder, check=True, timeout=20)
     assert len(SENT.findall(sent.stdout)) == 600

@@ -264,7 +264,7 @@ async def test_producers_alone_are_of_no_interest_to_slaves() -> None:
     client = make(cluster)
     await client.start()
     await client.routes.fetch("u")
-    assert not await client.heartbeat(), "nobody is here yet"
+    assert not await client.heartbeat(), "the broker has no member yet"
     client.register_producer("p")
     assert len(await client.heartbeat()) == 1
     client.register_consumer("g", Member())

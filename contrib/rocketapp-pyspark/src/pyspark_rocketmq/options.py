@@ -304,7 +304,7 @@ def _columns(found: Mapping[str, Any]) -> tuple[str, ...]:
     columns = tuple(name.lower() for name in found["columns"])
     unknown = [name for name in columns if name not in BY_NAME]
     if unknown:
-        raise OptionError(f"option columns: {unknown[0]!r} is none of {', '.join(BY_NAME)}")
+        raise OptionError(f"option columns: {unknown[0]!r} is not one of {', '.join(BY_NAME)}")
     if len(set(columns)) < len(columns):
         raise OptionError("option columns names a column twice")
     if found["includeProperties"] and PROPERTIES not in columns:

@@ -31,9 +31,7 @@ def check_schema(fields: Iterable[tuple[str, str]], *, has_topic: bool) -> None:
     for name, sql_type in given.items():
         if name not in COLUMNS:
             nearest = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.0)[0]
-            raise OptionError(
-                f"column {name!r} is none that can be written: the nearest is {nearest!r}; drop or rename it"
-            )
+            raise OptionError(f"column {name!r} cannot be written: the nearest is {nearest!r}; drop or rename it")
         if sql_type not in COLUMNS[name]:
             raise OptionError(f"column {name} is {sql_type}: cast it to {' or '.join(COLUMNS[name])}")
     if "body" not in given:

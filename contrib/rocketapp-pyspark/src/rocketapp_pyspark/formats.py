@@ -89,7 +89,7 @@ class Format:
 
 
 def _refused(name: str, names: Sequence[str]) -> str:
-    """What is wrong with a keyword that is none of `names`."""
+    """What is wrong with a keyword that is not one of `names`."""
     homes = [f"format={format!r}" for format, one in known().items() if name in one.keywords]
     if homes:
         return f"{name}= is for {' or '.join(homes)}"

@@ -148,7 +148,7 @@ class Rows:
         return pa.RecordBatch.from_arrays([*arrays, *places], schema=self.schema)
 
     def _values(self, messages: Sequence[Message], problems: dict[int, str]) -> list[Any]:
-        """The values of each row. Of what is none the reason is noted down by its number."""
+        """The values of each row. Of what cannot be a row the reason is noted down by its number."""
         read, values = self._reading(), list[Any]()
         empty = (None,) * len(self._own)
         for number, message in enumerate(messages):

@@ -37,7 +37,7 @@ def shown(table: str, name: str | None) -> list[Shown]:
 
 
 def meant(table: str, found: Sequence[Shown], name: str | None) -> list[Shown]:
-    """Those of this name, or all. Raises UsageError when that is none."""
+    """Those of this name, or all. Raises UsageError without any."""
     names = [one.name for one in found]
     if not names or (name is not None and name not in names):
         wanted = "a sink" if name is None else f"a sink named {name}"

@@ -77,7 +77,7 @@ def test_names_are_read_without_case() -> None:
         ("endingOffsets", "earliest", "nothing lies before"),
         ("startingOffsetsByTimestampStrategy", "first", "error or latest"),
         ("subscribePattern", "(", "subscribePattern"),
-        ("columns", "body,offset", "'offset' is none of topic, broker"),
+        ("columns", "body,offset", "'offset' is not one of topic, broker"),
         ("columns", "body,body", "twice"),
         ("tags", "||", "names no tag"),
     ],

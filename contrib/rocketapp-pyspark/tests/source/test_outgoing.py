@@ -9,7 +9,7 @@ from pyspark_rocketmq.problems import OptionError
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ([("bdy", "string")], "column 'bdy' is none that can be written: the nearest is 'body'"),
+        ([("bdy", "string")], "column 'bdy' cannot be written: the nearest is 'body'"),
         ([("body", "bigint")], "column body is bigint: cast it to binary or string"),
         ([("tags", "string")], "no column body"),
         ([("body", "binary")], "give the option topic or a column topic"),

@@ -204,7 +204,7 @@ def test_a_batch_of_several_types_spoils_only_what_has_none() -> None:
 
 
 def test_a_choice_with_a_type_that_no_body_becomes_is_refused() -> None:
-    with pytest.raises(SetupError, match="int is none of the types"):
+    with pytest.raises(SetupError, match="int is not one of the types"):
         returns(RocketApp("shop"), Annotated[Order | int, TypeByTag({"a": Order, "b": int})])
 
 
@@ -372,7 +372,7 @@ def test_a_plugin_is_told_why_a_body_is_no_payload() -> None:
 @pytest.mark.parametrize(
     ("kind", "usual", "error", "problem"),
     [
-        (int, None, TypeError, "int is none of the types that a body can become"),
+        (int, None, TypeError, "int is not one of the types that a body can become"),
         (Order, "application/avro", ValueError, "'application/avro' has no codec for it: known are application/json"),
     ],
 )

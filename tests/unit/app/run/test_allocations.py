@@ -73,7 +73,7 @@ def test_rooms_are_found_by_expressions_in_the_names_of_brokers_and_members() ->
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"allocation": "ROUND_ROBIN"}, "consumer.allocation: 'ROUND_ROBIN' is none of AVG, AVG_BY_CIRCLE"),
+        ({"allocation": "ROUND_ROBIN"}, "consumer.allocation: 'ROUND_ROBIN' is not one of AVG, AVG_BY_CIRCLE"),
         ({"allocation": "CONFIG"}, "CONFIG needs consumer.allocation_queues"),
         ({"allocation": "CONFIG", "allocation_queues": ("orders",)}, "consumer.allocation_queues: 'orders' is not"),
         ({"allocation": "MACHINE_ROOM"}, "MACHINE_ROOM needs consumer.machine_rooms"),
@@ -93,7 +93,7 @@ def test_a_plugins_strategy_is_used_when_the_settings_name_it() -> None:
     newest = Newest()
     assert chosen(Gives(newest), Gives(None), allocation="newest") is newest
     assert chosen(Gives(newest)).name == "AVG"
-    with pytest.raises(ConfigError, match=r"'oldest' is none of AVG, .*, newest"):
+    with pytest.raises(ConfigError, match=r"'oldest' is not one of AVG, .*, newest"):
         chosen(Gives(newest), allocation="oldest")
 
 

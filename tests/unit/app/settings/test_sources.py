@@ -171,7 +171,7 @@ def test_settings_tell_every_table_that_names_a_cluster(directory: Path) -> None
         ("[consumer]\npull_batch_size = 1025", "{size}: 1025 is above the most, 1024"),
         ("[consumer]\nsuspend = 'x'", "consumer.suspend: 'x' is text, not a number"),
         ("[consumer]\nsuspend = nan", "consumer.suspend: nan is not a finite number"),
-        ("[app]\nlog_format = 'xml'", "app.log_format: 'xml' is none of text, json"),
+        ("[app]\nlog_format = 'xml'", "app.log_format: 'xml' is not one of text, json"),
         ("[app]\ngroup = 7", "app.group: 7 is a whole number, not text"),
         ("[broker]\nauto_create_topics = 1", "broker.auto_create_topics: 1 is a whole number, not true or false"),
     ],
