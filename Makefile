@@ -5,8 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 ARGS ?=
-# More than two cores need: tests with brokers wait for most of their time.
-JOBS ?= 3
+JOBS ?= 2
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -15,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
-	@echo "make test    style, types, layers and every test, in three processes; JOBS=0 runs them in one"
+	@echo "make test    style, types, layers and every test, in two processes; JOBS=0 runs them in one"
 	@echo "make check   style, types and layers only"
 	@echo "make docs    the documentation as a site in .cache/docs"
 	@echo "make pipeline  orders, a table, a Spark stream and a picture, on this machine; ARGS='--orders 100000'"

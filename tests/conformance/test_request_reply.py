@@ -11,6 +11,9 @@ from tests.conftest import RunApp
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, JavaError
 
+JAVA_BEGINS = 45
+"""Seconds: a Java consumer that pulls before its first heartbeat is refused, and pulls again 30 s later."""
+
 
 def answering(group: str, topic: str) -> str:
     return f"""
@@ -40,7 +43,8 @@ def test_we_get_javas_answer(cluster: Cluster, java: JavaClient, topic: str, gro
 
     async def ask() -> list[str]:
         async with Client(cluster.name_server) as client:
-            return [(await client.request(topic, text, timeout=10)).text() for text in ("one", "x" * 10_000)]
+            texts = ("one", "x" * 10_000)
+            return [(await client.request(topic, text, timeout=JAVA_BEGINS)).text() for text in texts]
 
     assert asyncio.run(ask()) == ["java: one", "java: " + "x" * 10_000]
 
@@ -56,10 +60,10 @@ def test_a_sync_handler_asks_before_it_answers(java: JavaClient, run_app: RunApp
         @app.subscribe("{topic}", start="first")
         def answer(message: Message) -> str:
             note("done", message)
-            return "then " + app.request_sync("{topic}-next", message.text(), timeout=10).text()
+            return "then " + app.request_sync("{topic}-next", message.text(), timeout={JAVA_BEGINS}).text()
     """)
     app.wait_for(lambda: java.members(group)["ids"], within=20, what="the member")
-    assert java.request(topic, "one")["body"].decode() == "then java: one"
+    assert java.request(topic, "one", timeout=JAVA_BEGINS)["body"].decode() == "then java: one"
 
 
 @pytest.mark.parametrize("cluster", ["apache"], indirect=True)
