@@ -183,7 +183,10 @@ class PopQueue(ProcessQueue[M]):
         return own
 
     def changed(self, hand_out: HandOut, handle: Handle | None, at: float) -> None:
-        """The broker has answered; with None it has not, and the handle is as before, as far as we know."""
+        """The broker has answered; with None it has not, and the handle is as before, as far as we know.
+
+        `at`: when it was asked.
+        """
         hand_out.is_changing = False
         if handle is not None:
             hand_out.begin(handle, at)

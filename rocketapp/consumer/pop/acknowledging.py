@@ -74,10 +74,16 @@ class Acknowledging:
                 self._news.set()
 
     async def finally_(self, queue: PopQueue[Message], patience: float) -> bool:
-        """Acknowledge all that is left, within `patience` seconds; whether brokers have answered."""
+        """Acknowledge all that is left, within `patience` seconds; whether brokers have answered. `run` has ended.
+
+        What is being hidden anew is waited for: the broker's answer says by which handle it is acknowledged.
+        """
         try:
             async with asyncio.timeout(patience):
                 await self._send_all(queue)
+                while queue.has_acks:
+                    await self._news.wait()
+                    await self._send_all(queue)
         except TimeoutError:
             return False
         return True

@@ -162,7 +162,7 @@ class PopAssignment:
             await self._ended
             loops[0].cancel()
             loops[1].cancel()
-            await self._give_back(popper, delivery)
+            await self._give_back(popper, delivery, loops[3])
         except asyncio.CancelledError:
             # Not by us: the loop is being closed, and a handler must not keep it.
             delivery.discard()
@@ -192,7 +192,7 @@ class PopAssignment:
             pauses, stall_reasons = self._context.pausing.pauses, self._context.stall_reasons
             apply_pauses(pauses, self.queue, (), puller=popper, delivery=delivery, stall_reasons=stall_reasons)
 
-    async def _give_back(self, popper: Popper, delivery: PopDelivery) -> None:
+    async def _give_back(self, popper: Popper, delivery: PopDelivery, acknowledging: asyncio.Task[None]) -> None:
         """Finish and acknowledge what was started; the rest is hidden no longer."""
         self._hiding.end()
         delivery.end()
@@ -203,6 +203,8 @@ class PopAssignment:
         if not drained.done():
             drained.cancel()
             self.is_clean = False
+        acknowledging.cancel()
+        await asyncio.wait([acknowledging])
         self.is_clean = await self._acks.finally_(self._queue, _LAST_ACKS) and self.is_clean
         delivery.discard()
 

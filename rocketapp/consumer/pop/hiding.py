@@ -144,7 +144,7 @@ class Hiding:
     async def _make(self, change: _Change) -> None:
         while True:
             try:
-                handle = await self._ask(change)
+                handle, asked_at = await self._ask(change)
             except Exception as error:
                 if not isinstance(error, RocketAppError):
                     self._failed(error)
@@ -157,21 +157,24 @@ class Hiding:
                 self._queue.changed(change.hand_out, None, self._loop.time())
             else:
                 self._stall_reasons.moving(self._about, place=OF_RETRY)
-                self._queue.changed(change.hand_out, handle, self._loop.time())
+                # The broker counts from when it was asked, at the earliest: an answer may be late.
+                self._queue.changed(change.hand_out, handle, asked_at)
             break
         if change.is_last:
             if change.settled is not None:
                 change.settled()
             self._queue.forget(change.message)
 
-    async def _ask(self, change: _Change) -> Handle:
+    async def _ask(self, change: _Change) -> tuple[Handle, float]:
+        """The handle that counts from now on, and the loop's time at which the request left."""
         handle = change.hand_out.handle
         topic = pop_retry_topic(self._group, self._about.topic, handle.kind)
         request = AckRequest(self._group, topic, handle, round(change.seconds * 1000), change.is_untouched)
         connection = await self._brokers.connection(self._about.broker_name)
         # A broker that is asked twice makes two messages of one: a late answer is waited for while the message is
         # hidden. At the end there is time for an acknowledgement with the handle as it is.
-        timeout = max(REQUEST_TIMEOUT, change.hand_out.expires - self._loop.time() - _TO_ACK)
+        asked_at = self._loop.time()
+        timeout = max(REQUEST_TIMEOUT, change.hand_out.expires - asked_at - _TO_ACK)
         coming = pop.start_change(connection, request, timeout)
         either: list[asyncio.Future[Any]] = [coming, self._ending]
         try:
@@ -181,7 +184,7 @@ class Hiding:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             if not (await asyncio.wait([coming], timeout=REQUEST_TIMEOUT))[0]:
                 raise RequestTimeoutError(self._about.broker_name, f"no answer within {REQUEST_TIMEOUT:g} s of the end")
-            return pop.read_change(coming.result(), connection, request)
+            return pop.read_change(coming.result(), connection, request), asked_at
         finally:
             coming.cancel()
 

@@ -171,3 +171,33 @@ async def test_a_new_popped_group_starts_where_it_wants_also_with_the_offsets_of
     await eventually(lambda: bool(seen), seconds=20)
     assert [body for body, _ in seen] == [b"new"]
     assert await member.stop()
+
+
+@in_virtual_time
+async def test_a_stop_acknowledges_what_was_handled_while_it_was_being_hidden_anew() -> None:
+    cluster, seen = LateCluster(), Seen(takes=11.5)
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+    cluster.send(queue, b"slow")
+    cluster.late = 2.0
+    member = await cluster.member(popped(seen), config=replace(TIMES, pop_invisible_time=20.0)).start()
+    await eventually(lambda: bool(cluster.requests(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)), seconds=15)
+    assert seen.done == []
+    assert await member.stop()
+    assert (seen.done, left(cluster)) == ([b"slow"], 0)
+
+
+@in_virtual_time
+async def test_a_message_is_hidden_from_when_that_was_asked_for_not_from_a_late_answer() -> None:
+    cluster, slow, others = LateCluster(), Seen(takes=100.0), Seen()
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+    cluster.send(queue, b"slow")
+    cluster.late = 8.5
+    config = replace(TIMES, pop_invisible_time=20.0)
+    member = await cluster.member(popped(slow), config=config).start()
+    await eventually(lambda: bool(slow))
+    other = await cluster.member(popped(others), config=config).start()
+    await asyncio.sleep(90)
+    assert (len(slow), others) == (1, [])
+    assert await member.stop() and await other.stop()
