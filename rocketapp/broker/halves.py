@@ -123,7 +123,8 @@ class HalfMessages:
 
     def _close(self, half: OpenHalf) -> None:
         tag = names.encode({names.TAGS: _ENDED_TAG})
-        self._store.append(Record(topic=OP_TOPIC, body=b"%d," % half.offset, raw_properties=tag))
+        # Without the comma that RocketMQ 5 writes, and can do without: 4.x reads the text as one number.
+        self._store.append(Record(topic=OP_TOPIC, body=b"%d" % half.offset, raw_properties=tag))
         del self._open[half.offset]
 
     def _stored(self) -> Iterator[OpenHalf]:

@@ -116,3 +116,13 @@ async def test_a_question_counts_when_somebody_was_asked() -> None:
         assert [one.half_offset for one in questions(client)] == [sent.queue_offset]
         assert await end(client, sent, COMMIT) == ResponseCode.SUCCESS
         assert [one.body for one in await client.messages("orders", queue_id=2)] == [b"hello"]
+
+
+@in_virtual_time
+async def test_an_end_is_written_so_that_apache_rocketmq_4_reads_it() -> None:
+    """It reads the text of an end as one number; 5.x takes several with commas behind them, and one without."""
+    async with running() as broker:
+        client = await broker.client()
+        for _ in range(2):
+            await end(client, await half(client), COMMIT)
+        assert [one.body for one in await client.messages("RMQ_SYS_TRANS_OP_HALF_TOPIC")] == [b"0", b"1"]
