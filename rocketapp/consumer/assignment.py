@@ -1,10 +1,9 @@
 """One owned queue, from the moment it is acquired until it has been given back.
 
-An assignment lives in sessions. A session reads the committed offset (under the lock, for
-an orderly topic), pulls and delivers from there, and ends when the queue is released, its
-lock is lost, or the broker calls its offset illegal. Then a new session begins, or nothing.
-Each session has an epoch and a process queue of its own: what an earlier one still reports
-changes nothing. There is never more than one session, so never more than one pull loop.
+An assignment lives in sessions. A session reads the committed offset (under the lock, for an orderly topic), pulls and
+delivers from there, and ends when the queue is released, its lock is lost, or the broker calls its offset illegal.
+Then a new session begins, or nothing. Each session has an epoch and a process queue of its own: what an earlier one
+still reports changes nothing. There is never more than one session, so never more than one pull loop.
 """
 
 from __future__ import annotations
@@ -183,6 +182,8 @@ class Assignment:
         """Raises RocketAppError; it is tried again then, before anything else is pulled."""
         moved = self._moved
         if moved.done():
+            if not self.is_ending:
+                await self._context.store.take(self.queue)  # another member may have had it since our last session
             await self._context.store.commit(self.queue, moved.result().offset)
             if self._moved is moved:  # otherwise another one came meanwhile
                 self._moved = self._loop.create_future()

@@ -108,15 +108,14 @@ class Offsets:
     def _news_for_broker(self, session: Session) -> int | None:
         """What the store holds and the broker has not heard yet."""
         offset = self._table.confirmed(session.queue)
-        if offset is None or offset <= session.told_broker:
-            return None
-        session.told_broker = offset
-        return offset
+        return None if offset is None or offset <= session.told_broker else offset
 
     def arrived(self, process_queue: ProcessQueue[Message], offset: int | None) -> None:
         """The pull that carried this offset was answered, so the broker has stored it (0 does not travel)."""
         if offset and self._travels:
             self._table.confirm(process_queue.message_queue, process_queue.epoch, offset)
+        elif offset and (session := self._sessions.get(process_queue.epoch)) is not None:
+            session.told_broker = offset
 
     # When to commit.
 

@@ -20,7 +20,9 @@ class StoredOffsets:
     """Asks the store as the engine asks brokers."""
 
     def __init__(self, store: OffsetStore, *, group: str, brokers: Brokers, timeout: float) -> None:
-        """`timeout`: seconds that an answer may take where the caller names no other time."""
+        """`timeout`: seconds that any answer may take, as the contract says. The engine gives brokers less where an old
+        answer would mislead it; here epochs keep late writers out.
+        """
         self._store, self._group, self._brokers, self._timeout = store, group, brokers, timeout
         self._epochs: dict[MessageQueue, int] = {}
 
@@ -53,7 +55,7 @@ class StoredOffsets:
             raise OvertakenError(str(queue), epoch)
 
     async def _ask(self, answer: Awaitable[T], timeout: float | None) -> T:
-        timeout = self._timeout if timeout is None else timeout
+        timeout = max(self._timeout, timeout or 0.0)
         try:
             async with asyncio.timeout(timeout):
                 return await answer

@@ -12,7 +12,11 @@ from rocketapp.model.event import CommitFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.plugin import Taken
 from rocketapp.testing import check_offset_store
-from tests.unit.consumer.fake_cluster import FakeCluster, consumed
+from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.pull import FLAG_COMMIT
+from rocketapp.wire.requests.reset_offset import encode_reset
+from tests.unit.consumer.fake_cluster import Asked, FakeCluster, consumed
 from tests.unit.consumer.group.sqlite_offsets import SQLiteOffsets
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -81,6 +85,14 @@ async def test_the_check_names_the_sentence_that_does_not_hold(broken: dict[str,
 async def _done(message: Any) -> None: ...
 
 
+class SlowOffsets(MemoryOffsets):
+    """A store that answers late, but within `consumer.commit_timeout`."""
+
+    async def read(self, group: str, queue: MessageQueue) -> int | None:
+        await asyncio.sleep(2.0)
+        return await super().read(group, queue)
+
+
 async def one_queue(messages: int) -> tuple[FakeCluster, MessageQueue]:
     cluster = FakeCluster()
     await cluster.start()
@@ -147,5 +159,78 @@ async def test_what_an_overtaken_session_writes_is_refused_and_the_queue_begins_
     cluster.send_many(queue, 4)
     await eventually(lambda: rows.rows["group", queue] == (taken.epoch + 1, 4), 60)
     assert member.events.of(CommitFailed) == []
+    await member.stop()
+    await cluster.stop()
+
+
+def _reset(cluster: FakeCluster, queue: MessageQueue, offset: int) -> None:
+    """What an operator's reset has the broker send to the members."""
+    fields = {"topic": queue.topic, "group": "group", "timestamp": "0"}
+    command = Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, encode_reset({queue: offset}))
+    for member in cluster.brokers[queue.broker_name].members:
+        member.send_one_way(command)
+
+
+@in_virtual_time
+async def test_an_operator_moves_a_queue_that_another_member_has_had_meanwhile() -> None:
+    cluster, queue = await one_queue(10)
+    rows = Rows()
+    member = await cluster.member(consumed(_done), offset_store=MemoryOffsets(rows)).start()
+    await eventually(lambda: rows.rows.get(("group", queue)) == (1, 10), 20)
+    await MemoryOffsets(rows).take("group", queue)
+    _reset(cluster, queue, 4)
+    await eventually(lambda: member.consumer.counters.handled == 16, 20)
+    await member.stop()
+    assert rows.rows["group", queue] == (4, 10)
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_an_operator_moves_a_queue_before_its_first_session_could_begin() -> None:
+    cluster, queue = await one_queue(10)
+    rows = Rows()
+    rows.rows["group", queue] = 5, 10
+    rows.problem = ConnectionError("the table is away")
+    member = await cluster.member(consumed(_done), offset_store=MemoryOffsets(rows)).start()
+    await asyncio.sleep(5)
+    _reset(cluster, queue, 4)
+    await asyncio.sleep(5)
+    rows.problem = None
+    await eventually(lambda: member.consumer.counters.handled > 0, 20)
+    await member.stop()
+    assert member.consumer.counters.handled == 6
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_brokers_hear_what_is_stored_although_the_pull_that_told_them_has_failed() -> None:
+    cluster, queue = await one_queue(10)
+    failed: list[Asked] = []
+
+    def fail_once(asked: Asked) -> Command | bool:
+        if failed or not int(asked.fields["sysFlag"]) & FLAG_COMMIT:
+            return True
+        failed.append(asked)
+        return Command(ResponseCode.SYSTEM_ERROR, remark="as the test wants it")
+
+    cluster.misbehave[RequestCode.PULL_MESSAGE] = fail_once
+    member = await cluster.member(consumed(_done), offset_store=MemoryOffsets(Rows())).start()
+    await eventually(lambda: bool(failed), 60)
+    await asyncio.sleep(60)
+    assert cluster.committed(queue) == 10
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_slow_store_is_written_to_after_a_broker_was_lost() -> None:
+    cluster, queue = await one_queue(10)
+    rows = Rows()
+    member = await cluster.member(consumed(_done), offset_store=SlowOffsets(rows)).start()
+    await eventually(lambda: rows.rows.get(("group", queue)) == (1, 10), 60)
+    cluster.network.cut(cluster.brokers[queue.broker_name].address)
+    cluster.send_many(queue, 4)
+    await asyncio.sleep(60)
+    assert rows.rows["group", queue] == (1, 14)
     await member.stop()
     await cluster.stop()
