@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.names import is_retry_topic
@@ -120,6 +121,8 @@ class QueueFlow:
         self._queue, self._limits, self._account, self._unpaused = queue, limits, account, unpaused
         self._whole = limits
         """Before they were divided among the queues of the topic."""
+        self._own: dict[str, Any] = {}
+        """What `hold_at_most` has said, which another change leaves alone."""
         self._divided_by = 1
         self._loop = asyncio.get_running_loop()
         self._reopened: asyncio.Future[None] | None = None
@@ -138,8 +141,8 @@ class QueueFlow:
         return reason if held is None else f"{reason}; {held}"
 
     def change(self, limits: QueueLimits) -> None:
-        """Other limits hold from now on."""
-        self._whole, self._divided_by = limits, 0
+        """Other limits hold from now on, but for what `hold_at_most` has said."""
+        self._whole, self._divided_by = replace(limits, **self._own), 0
         self.look_again()
 
     @property
@@ -149,7 +152,8 @@ class QueueFlow:
 
     def hold_at_most(self, messages: int, told: str, *, patience: float) -> None:
         """Another limit of messages holds from now on; `told`: what it comes from, in words."""
-        self.change(replace(self._whole, max_messages=messages, limit_told=told, patience=patience))
+        self._own = {"max_messages": messages, "limit_told": told, "patience": patience}
+        self.change(self._whole)
 
     def look_again(self) -> None:
         """Topics were paused or resumed: perhaps the queue may pull now."""

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any
 
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.retry.releasing import Releasing
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.suspect_line import Suspected, SuspectLine
@@ -28,11 +28,14 @@ from rocketapp.consumer.workers.batches import Batches
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Completion, Work, Workers
 from rocketapp.model.names import is_retry_topic
+from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.hand_over import RUN_ON
 from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
 from rocketapp.wire.record import Message
+
+_POLLED = "it came back for a retry, and its topic is polled by now"
 
 
 class ConcurrentWay(WayByWorkers):
@@ -42,7 +45,13 @@ class ConcurrentWay(WayByWorkers):
     run_on: float | None = RUN_ON
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
-        """Orderly topics are here too: a message that comes back through the retry topic has lost its order anyway."""
+        """Orderly topics are here too: a message that comes back through the retry topic has lost its order anyway.
+
+        So are polled ones, whose messages may come back from a time when the group subscribed them.
+        """
+        topics = list(topics)
+        self.polled: dict[str, Handler] = {one.topic: one.handlers[0] for one in topics if one.is_polled}
+        """Handlers that are not called with messages."""
         self.stats: GroupStats = context.stats
         self.new_completion: NewCompletion = context.new_completion
         self.releasing: Releasing | None = context.releasing
@@ -50,7 +59,7 @@ class ConcurrentWay(WayByWorkers):
         self.crashes: Crashes | None = context.crashes
         self.suspects: SuspectLine = SuspectLine() if self.crashes is None else self.crashes.line
         super().__init__(WorkersOfHandlers(context.observe, context.threads, self.crashes), context.elsewhere)
-        self.tables: dict[str, TagTable[Workers]] = self._workers.tables(topics)
+        self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if not one.is_polled)
         """Which workers take which message, by topic."""
 
     def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None = None) -> ConcurrentDelivery:
@@ -81,6 +90,7 @@ class ConcurrentDelivery:
         """None: a retry queue, whose messages belong to any topic."""
         self._new_completion, self._stats, self._unmatched_of = way.new_completion, way.stats, way.unmatched
         self._tables: Mapping[str, TagTable[Workers]] = way.tables
+        self._polled: Mapping[str, Handler] = way.polled
         self._releasing = way.releasing
         self._suspicion, self._line = way.suspicion(process_queue), way.suspects
         self._record = None if way.crashes is None else partial(way.record, process_queue)
@@ -219,6 +229,9 @@ class ConcurrentDelivery:
         return self._trials.get(None if self._all_held else workers.handler.subscription.topic)
 
     def _give(self, topic: str, messages: Sequence[Message]) -> None:
+        if topic in self._polled:
+            self._refuse(self._polled[topic], messages)
+            return
         table = self._tables.get(topic)
         shares = [(None, messages)] if table is None else table.split(messages)
         for workers, taken in shares:
@@ -232,6 +245,12 @@ class ConcurrentDelivery:
                 self._batches_of(workers, *workers.batch).add(share)
             else:
                 self._submit(workers, list(share))
+
+    def _refuse(self, handler: Handler, messages: Sequence[Message]) -> None:
+        """What came back for a retry has no handler any more that it could be given to."""
+        completion = self._new_completion(self._process_queue, handler, lambda _: None)
+        for message in messages:
+            completion.judge(message, DeadLetter(_POLLED), True)
 
     def _without_dead(self, workers: Workers | None, messages: Sequence[Message]) -> Sequence[Message]:
         """The messages that a handler may be called with."""

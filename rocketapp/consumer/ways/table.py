@@ -57,4 +57,4 @@ def ways_of(topics: Sequence[ConsumedTopic], context: WayContext) -> Ways:
         for share in [[topic] for topic in taken] if row.is_own else [taken] if taken else []:
             others.append(row.new(share, context))
             of_topics |= {topic.topic: others[-1] for topic in share}
-    return Ways(ConcurrentWay([topic for topic in topics if not topic.is_polled], context), of_topics, tuple(others))
+    return Ways(ConcurrentWay(topics, context), of_topics, tuple(others))

@@ -1,0 +1,56 @@
+"""Polled handlers in one process: what a change of limits leaves alone, and what comes back of an earlier version."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from rocketapp.model.event import StandingStill
+from rocketapp.model.names import dlq_topic
+from rocketapp.wire import properties as names
+from tests.unit.consumer.fake_cluster import FakeCluster, consumed
+from tests.unit.scripted import eventually, in_virtual_time
+
+
+async def _fails(message: Any) -> None:
+    raise ValueError("not yet")
+
+
+async def _pulls(one: Any) -> None:
+    await one.take(32)
+
+
+async def _pulls_nothing(one: Any) -> None: ...
+
+
+@in_virtual_time
+async def test_a_queue_that_waits_for_its_next_call_does_not_stand_still_after_a_change_of_limits() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    member = await cluster.member(consumed(_pulls_nothing, every=600.0)).start()
+    await asyncio.sleep(1)
+    member.consumer.adjust(["topic"], {"pull_batch_size": 16}, with_retries=False)
+    cluster.send_many(queue, 50)
+    await asyncio.sleep(60)
+    assert member.events.of(StandingStill) == []
+    assert "which wait for the next call of handler" in member.consumer.standing_still()[queue]
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_what_comes_back_for_a_retry_when_its_topic_is_polled_by_now_becomes_a_dead_letter() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send(queue, b"failed")
+    old = await cluster.member(consumed(_fails)).start()
+    await eventually(lambda: cluster.committed(queue) == 1, 20)
+    await old.stop()
+    new = await cluster.member(consumed(_pulls, every=5.0)).start()
+    await eventually(lambda: cluster.bodies(dlq_topic("group")) == [b"failed"], 60)
+    (properties,) = [names.decode(one.raw_properties) for at, one in cluster.records if at.topic == dlq_topic("group")]
+    assert properties["rocketapp.reason"] == "it came back for a retry, and its topic is polled by now"
+    await new.stop()
+    await cluster.stop()
