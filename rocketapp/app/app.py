@@ -304,6 +304,9 @@ class RocketApp(Subscribing, TwoPhases):
 
     def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
         self._refuse_when_running("transaction")
+        problem = self._declared.registry.cluster_problem(transaction.cluster)
+        if problem is not None:
+            raise SetupError(transaction.place, f"transaction: {problem}")
         transaction.join(self._publishing, self._declared.payloads, prefix=prefix)
         refuse_twice(transaction, self._declared.transactions)
         self._declared.transactions.append(transaction)

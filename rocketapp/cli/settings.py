@@ -59,15 +59,16 @@ def code_of(app: RocketApp) -> dict[str, Any]:
 def needs_cluster(app: RocketApp, settings: Settings, *, may_embed: bool = True) -> bool:
     """Whether an embedded broker has to stand in for the unnamed cluster, which is used and has no name server.
 
-    An app with named clusters alone, all of whose subscriptions name one, uses no other. Raises CommandError where an
-    embedded broker would hide a mistake: `may_embed` is False, or the settings file names a cluster after all.
+    An app with named clusters alone, all of whose subscriptions and transactions name one, uses no other. Raises
+    CommandError where an embedded broker would hide a mistake: `may_embed` is False, or the settings file names a
+    cluster after all.
     """
     from rocketapp.app.declare.phases import declared_of
 
     subscriptions = subscriptions_of(app, settings)  # what is wrong with them is told before anything is started
     if settings.client.name_server:
         return False
-    if not declared_of(app).uses_unnamed_cluster(subscriptions):
+    if not declared_of(app).uses_unnamed_cluster(one.cluster for one in subscriptions):
         return False
     _refuse_hidden_mistake(settings, may_embed=may_embed)
     return True

@@ -14,6 +14,7 @@ from rocketapp.app.publish.messages import PLAIN
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.app.settings.settings import Settings
 from rocketapp.app.settings.sources import settings_in_code
+from rocketapp.app.settings.values import check_tables
 from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import trace_topic_of
 from rocketapp.clock import SystemClock
@@ -30,6 +31,7 @@ from rocketapp.transport.web import shown_url
 from rocketapp.wire.record import Message
 
 T = TypeVar("T")
+_ONE_CLUSTER: Final = "a Client talks to one cluster: leave it out"
 GROUP: Final = "rocketapp_client"
 """The producer group of clients, unless the settings name one."""
 
@@ -47,7 +49,9 @@ class Client(Transacting):
         place = place_of_call()
         if not isinstance(name_server, str) or not name_server.strip():
             raise SetupError(place, f'Client({name_server!r}): give the name server, Client("host:port")')
-        given = dict(settings or {})
+        tables: Mapping[str, Mapping[str, Any]] = {} if settings is None else settings
+        check_tables(tables, place)
+        given = dict(tables)
         given["client"] = {**given.get("client", {}), "name_server": name_server}
         self._shown = shown_url(name_server)
         self._settings = settings_in_code(given, place)
@@ -136,6 +140,8 @@ class Client(Transacting):
     def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
         if self._run is not None:
             raise SetupError(transaction.place, f"{self!r}: declare transactions before `async with`")
+        if transaction.cluster:
+            raise SetupError(transaction.place, f"cluster={transaction.cluster!r}: {_ONE_CLUSTER}")
         if not self._settings.producer.group:
             mend = 'Client(..., settings={"producer": {"group": "a-name"}})'
             problem = f"brokers ask the producer group how a transaction has ended: give the client its own, {mend}"
@@ -213,7 +219,7 @@ class _Run:
     def producer(self, cluster: str) -> Producer:
         """Raises SetupError for any other cluster than this one, which has no name."""
         if cluster:
-            raise SetupError("", f"cluster={cluster!r}: a Client talks to one cluster: leave it out")
+            raise SetupError("", f"cluster={cluster!r}: {_ONE_CLUSTER}")
         return self._producer
 
     def options(self, kind: type[Any]) -> Any:

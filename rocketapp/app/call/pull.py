@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import TYPE_CHECKING
 
 from rocketapp.model.message_queue import MessageQueue
@@ -34,7 +35,7 @@ class _OfOneCall:
 
         seconds: 0 or more; otherwise ValueError.
         """
-        if not is_number(seconds) or seconds < 0:
+        if not is_number(seconds) or not 0 <= seconds < inf:
             raise ValueError(f"next_in({seconds!r}): give seconds, 0 or more")
         self._round.next_after = float(seconds)
 

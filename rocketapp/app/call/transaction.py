@@ -34,6 +34,8 @@ class Transaction(Generic[T]):
         problem = topic_problem(named) if isinstance(named, str) else f"give a topic, not {named!r}"
         if problem is not None:
             raise SetupError(place, f"transaction: {problem}")
+        if not isinstance(cluster, str):
+            raise SetupError(place, f"transaction: cluster={cluster!r} is not a name: give a string")
         if not callable(function) or not is_async(function):
             raise SetupError(place, f"transaction decorates async functions: make {function!r} an `async def`")
         self.topic: str | Topic[T] = topic

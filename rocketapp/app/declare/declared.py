@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -14,14 +14,13 @@ from rocketapp.app.inject.arguments import ArgumentSources
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.places import place_of_call
 from rocketapp.app.settings.settings import TABLES, Settings
-from rocketapp.app.settings.values import fields_of
+from rocketapp.app.settings.values import check_tables, fields_of
 from rocketapp.config.app import AppConfig
 from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.codec import Codec
 from rocketapp.hooks.finding import Found, choose, find
 from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.model.names import group_problem
-from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
 
 T = TypeVar("T")
@@ -129,8 +128,7 @@ class Declared:
         if problem is not None:
             raise SetupError(place, f"the app's name is a group's name as well: {problem}")
         _check_clusters(clusters, place)
-        if not isinstance(settings, Mapping) or not all(isinstance(table, Mapping) for table in settings.values()):
-            raise SetupError(place, f"settings={settings!r}: give options by table, {{'consumer': {{'threads': 40}}}}")
+        check_tables(settings, place)
         self.name: str = name
         self.place: str = place
         self.clusters: dict[str, str] = dict(clusters)
@@ -189,9 +187,12 @@ class Declared:
         """Names of plugins that the settings leave out."""
         return frozenset(self._plugins_chosen_by.disabled_plugins)
 
-    def uses_unnamed_cluster(self, subscriptions: Sequence[Subscription]) -> bool:
-        """An app with named clusters alone, all of whose subscriptions name one, uses no other."""
-        return not self.clusters or not all(one.cluster for one in subscriptions)
+    def uses_unnamed_cluster(self, subscribed: Iterable[str]) -> bool:
+        """An app with named clusters alone, all of whose subscriptions and transactions name one, uses no other.
+
+        `subscribed`: the clusters of its subscriptions.
+        """
+        return not self.clusters or not all((*subscribed, *(one.cluster for one in self.transactions)))
 
     @cached_property
     def plugins(self) -> Plugins:

@@ -79,11 +79,11 @@ class Registry:
     def add(self, declaration: Declaration) -> None:
         """Raises SetupError for what cannot work, alone or beside the others; then nothing was added."""
         declaration.check()
-        problem = self._cluster_problem(declaration.options.get("cluster"))
+        problem = self.cluster_problem(declaration.options.get("cluster"))
         if problem is not None:
             declaration.refuse(problem)
         publication = declaration.publication
-        problem = None if publication is None else self._cluster_problem(publication.options.get("cluster"))
+        problem = None if publication is None else self.cluster_problem(publication.options.get("cluster"))
         if publication is not None and problem is not None:
             raise SetupError(publication.place, f"publishes: {problem}")
         binding = bind(
@@ -102,7 +102,8 @@ class Registry:
             # The user's local objects are not kept alive.
             self._entries.append((replace(declaration, names={}), binding))
 
-    def _cluster_problem(self, cluster: str | None) -> str | None:
+    def cluster_problem(self, cluster: str | None) -> str | None:
+        """Why this is not a cluster of the app, or None."""
         if not cluster or cluster in self._clusters:
             return None
         known = ", ".join(sorted(self._clusters)) or "none"

@@ -33,7 +33,7 @@ async def start(app: TwoPhases) -> Lifecycle:
     declared, settings = declared_of(app), read_settings(app, os.environ)
     declared.registry.check_bindings()
     subscriptions = declared.registry.subscriptions(settings.app.group or app.name, settings.consumer)
-    if not settings.client.name_server and declared.uses_unnamed_cluster(subscriptions):
+    if not settings.client.name_server and declared.uses_unnamed_cluster(one.cluster for one in subscriptions):
         settings = with_name_server(settings, await _embedded_broker(settings))
     lifecycle = Lifecycle(app, settings, dial=dial_tcp, clock=SystemClock(), random=Random(), worker=1)
     await lifecycle.start()

@@ -291,11 +291,11 @@ class Lifecycle:
 
     def _clusters(self, assembly: Assembly) -> dict[str, str]:
         """Name servers by cluster: every named one, and the unnamed one if anything may use it."""
-        declared = declared_of(self._app).clusters
-        clusters = dict(declared)
+        declared = declared_of(self._app)
+        clusters = dict(declared.clusters)
         if self._settings.client.name_server:
             clusters[UNNAMED] = self._settings.client.name_server
-        elif not declared or any(plan.cluster == UNNAMED for plan, _ in assembly.groups):
+        elif declared.uses_unnamed_cluster(plan.cluster for plan, _ in assembly.groups):
             raise ConfigError(
                 "client.name_server", "is not set: give the cluster's name servers, host:port[;host:port]"
             )

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rocketapp.config.option import OptionInfo, bounds_problem, info_of
+from rocketapp.errors import SetupError
 
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text", tuple: "a list of texts"}
 
@@ -146,3 +147,9 @@ def _named(value: Any) -> str:
     return {bool: "true or false", int: "a whole number", float: "a number", str: "text"}.get(
         type(value), f"a {type(value).__name__}"
     )
+
+
+def check_tables(settings: object, place: str) -> None:
+    """Raises SetupError for settings in code that are something else than tables of options."""
+    if not isinstance(settings, Mapping) or not all(isinstance(table, Mapping) for table in settings.values()):
+        raise SetupError(place, f"settings={settings!r}: give options by table, {{'consumer': {{'threads': 40}}}}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -176,8 +177,9 @@ def test_a_pull_is_for_its_call_alone() -> None:
         for wrong in (0, 1.5, True):
             with pytest.raises(ValueError, match="whole number"):
                 await pull(wrong)  # type: ignore[arg-type]
-        with pytest.raises(ValueError, match="next_in"):
-            pull.next_in(-1)
+        for not_a_time in (-1, math.nan, math.inf):
+            with pytest.raises(ValueError, match="next_in"):
+                pull.next_in(not_a_time)
         kept.append(pull)
 
     with TestApp(app) as t:

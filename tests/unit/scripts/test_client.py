@@ -89,6 +89,8 @@ async def test_transactions_of_a_client_are_declared_before_it_is_entered(broker
 
     with pytest.raises(SetupError, match="give the client its own"):
         Client(broker).transaction("script-n")(place)
+    with pytest.raises(SetupError, match=r"test_client\.py:\d+: cluster='eu': a Client talks to one cluster"):
+        Client(broker).transaction("script-n", cluster="eu")(place)
     client = Client(broker, settings={"producer": {"group": "script-owner"}})
     made = client.transaction("script-n")(place)
     with pytest.raises(SetupError, match="has no check"):
@@ -145,6 +147,9 @@ async def test_a_wrong_name_server_is_told(arguments: tuple[str, ...], error: ty
 def test_settings_are_checked_where_the_client_is_made() -> None:
     with pytest.raises(ConfigError, match=r"test_client\.py:\d+: unknown key producer\.retris.*retries"):
         Client("h:1", settings={"producer": {"retris": 1}})
+    for no_tables in (5, {"client": None}):
+        with pytest.raises(SetupError, match=r"test_client\.py:\d+: settings=.*give options by table"):
+            SyncClient("h:1", settings=no_tables)  # type: ignore[arg-type]
 
 
 async def test_a_cluster_that_is_away_is_told_at_once_and_leaves_nothing() -> None:

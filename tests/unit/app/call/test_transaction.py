@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from rocketapp import Message, RocketApp, Router, SendRefused, SendResult, SendUnknown, SetupError
+from rocketapp import ConfigError, Message, RocketApp, Router, SendRefused, SendResult, SendUnknown, SetupError
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.payloads.payloads import Payloads
 from rocketapp.app.publish.publishing import Publishing
@@ -191,6 +192,9 @@ def test_declarations_that_cannot_work_are_refused_with_their_line() -> None:
         app.transaction("no topic")(by_payload)  # type: ignore[arg-type]
     with pytest.raises(SetupError, match="takes a topic"):
         app.transaction()  # type: ignore[call-arg]
+    for cluster, problem in (("eu", "is unknown: RocketApp"), ([], "is not a name")):
+        with pytest.raises(SetupError, match=rf"test_transaction\.py:\d+: transaction: cluster=.* {problem}"):
+            app.transaction("other", cluster=cluster)(by_payload)  # type: ignore[arg-type]
     with pytest.raises(SetupError, match="a check is an async function"):
         place.check(lambda order: True)  # type: ignore[arg-type]
     place.check(by_payload)
@@ -206,6 +210,22 @@ async def test_an_app_does_not_start_with_a_transaction_that_cannot_be_asked_abo
         return True
 
     with pytest.raises(SetupError, match=r"has no check: write @place\.check"):
+        async with app:
+            raise AssertionError("it started")
+
+
+async def test_a_transaction_on_the_unnamed_cluster_needs_that_one(tmp_path: Path) -> None:
+    app = RocketApp("shop", clusters={"eu": "127.0.0.1:1"}, settings={"broker": {"dir": str(tmp_path)}})
+
+    @app.subscribe("orders", cluster="eu")
+    async def settle(message: Message) -> None: ...
+
+    @app.transaction("orders")
+    async def place(order: Order) -> bool:
+        return True
+
+    place.check(by_payload)
+    with pytest.raises(ConfigError, match="embedded broker"):
         async with app:
             raise AssertionError("it started")
 
