@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from rocketapp.wire.trace import PubRecord, SubAfterRecord, TraceRecord, decode
 from tests.conftest import RunApp
 from tests.golden.traces import GOLDEN, RECORDS, asked
@@ -92,4 +94,64 @@ def test_the_admin_tool_shows_java_and_us_together(java: JavaClient, run_app: Ru
         ("Pub", group, "success"),
         ("Sub", group, "success"),
         ("Sub", f"{group}-java", "success"),
+    ]
+
+
+OTHER_WAYS = """
+app = RocketApp("{group}")
+
+@app.transaction("{topic}")
+async def place(body: str) -> bool:
+    return True
+
+@place.check
+async def placed(message: Message) -> bool:
+    return True
+
+@app.subscribe("{topic}", orderly=True, start="first")
+async def take(message: Message) -> None:
+    note("orderly", message)
+
+@app.subscribe("{topic}-popped", mode="pop", start="first")
+async def pop(message: Message) -> None:
+    note("popped", message)
+
+@app.on_startup
+async def begin() -> None:
+    await place("committed", tag="new")
+    await app.publish("{topic}-popped", "popped")
+    late = await app.publish("{topic}", "late", delay=60, recallable=True)
+    await app.recall("{topic}", late.recall_handle or "")
+    mark("recalled", text=late.message_id)
+"""
+
+
+@pytest.mark.parametrize("cluster", ["apache"], indirect=True)
+def test_transactions_recalls_and_what_is_popped_or_orderly_are_shown(
+    java: JavaClient, peer: Peer, run_app: RunApp, topic: str, group: str
+) -> None:
+    for name in (topic, f"{topic}-popped", f"{topic}-traces"):
+        java.create_topic(name, 1)
+    environment = {**TRACED, "ROCKETAPP_CLIENT__TRACE_TOPIC": f"{topic}-traces"}
+    app = run_app(OTHER_WAYS.format(topic=topic, group=group), environment=environment)
+    (orderly,) = app.wait_for_count(1, "orderly", within=40)
+    (popped,) = app.wait_for_count(1, "popped", within=40)
+    (recalled,) = app.texts("recalled")
+    app.stop()
+
+    def shown(message_id: str, rows: int) -> list[tuple[str, str, str]] | None:
+        said = java.admin("queryMsgTraceById", "-i", message_id, "-t", f"{topic}-traces")
+        found = [line.split() for line in said.splitlines() if line.startswith(("Pub", "Sub"))]
+        return sorted((row[0], row[1], row[-1]) for row in found) if len(found) >= rows else None
+
+    sent, handled = ("Pub", group, "success"), ("Sub", group, "success")
+    for message_id, rows in ((orderly["id"], [sent, handled]), (popped["id"], [sent, handled]), (recalled, [sent])):
+        what = f"{rows} of {message_id}"
+        assert wait_until(lambda: shown(message_id, len(rows)), within=30, what=what, every=1.0) == rows  # noqa: B023
+    # The tool prints sends and handlings alone; Java's own reader knows the rest.
+    records = "".join(record.encode() for record in traces(java, f"{topic}-traces"))
+    told = [(one["type"], one["message_id"], one["success"]) for one in peer.call("trace_decode", text=records)]
+    assert [one for one in told if one[0] not in ("Pub", "SubBefore", "SubAfter")] == [
+        ("EndTransaction", orderly["id"], True),
+        ("Recall", recalled, True),
     ]

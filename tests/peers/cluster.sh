@@ -6,6 +6,7 @@
 #   cluster.sh join   DIR LIB NS_PORT BROKER_PORT NAME   one more broker at the name server of another directory
 #   cluster.sh kill   DIR                           ends the broker alone, by kill -9
 #   cluster.sh bounce DIR LIB [SECONDS]             stops the broker alone, waits, starts it again; the name server stays
+#   cluster.sh forget DIR LIB                       restarts the broker; deletes its commit log but the file it writes and the next one, which is empty
 #   cluster.sh stop   DIR                           ends what was started in DIR, by process id and at once: its data is done with
 #
 # DIR is the home of one cluster: its settings, store, logs and process ids. LIB holds the jars and is shared.
@@ -99,6 +100,10 @@ kill)
   pid=$(cat "$dir/broker.pid"); rm "$dir/broker.pid"; kill -9 "$pid" ;;
 bounce)
   lib=$(cd "$3" && pwd); halt broker; sleep "${4:-1}"; broker ;;
+forget)
+  lib=$(cd "$3" && pwd); halt broker
+  find "${STORE:-$dir/store}/commitlog" -type f | sort | head -n -2 | xargs rm
+  broker ;;
 stop)
   for name in broker namesrv; do
     if [ -f "$dir/$name.pid" ]; then kill -9 "$(cat "$dir/$name.pid")" 2>/dev/null || true; rm "$dir/$name.pid"; fi

@@ -148,6 +148,10 @@ class Apache:
         """Stop the broker politely, leave it away for so long, start it again."""
         self._script("bounce", str(self._lib), f"{seconds:g}")
 
+    def forget_old_files(self) -> None:
+        """Restart the broker without its older files of messages, which it deletes by itself after hours."""
+        self._script("forget", str(self._lib))
+
     def freeze(self) -> None:
         """The broker's process is there and answers nothing: its connections stay open."""
         os.kill(self.broker_pid, signal.SIGSTOP)
