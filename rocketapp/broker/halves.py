@@ -102,7 +102,9 @@ class HalfMessages:
         What was asked about too often goes to TRANS_CHECK_MAX_TIME_TOPIC.
         """
         latest = now_ms - int(FIRST_CHECK * 1000)
-        for half in [one for one in self._open.values() if one.stored_ms <= latest and can_ask(one.group)]:
+        # One of the future was stored before the clock went back: its age is not known.
+        waiting = [one for one in self._open.values() if not latest < one.stored_ms <= now_ms]
+        for half in [one for one in waiting if can_ask(one.group)]:
             record = self._real(half)
             if record is None:
                 self._close(half)

@@ -126,3 +126,14 @@ async def test_an_end_is_written_so_that_apache_rocketmq_4_reads_it() -> None:
         for _ in range(2):
             await end(client, await half(client), COMMIT)
         assert [one.body for one in await client.messages("RMQ_SYS_TRANS_OP_HALF_TOPIC")] == [b"0", b"1"]
+
+
+@in_virtual_time
+async def test_a_clock_that_goes_back_keeps_no_question_waiting() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await client.heartbeat("billing", "orders")
+        await half(client)
+        broker.clock.epoch -= 3600
+        await asyncio.sleep(30)
+        assert questions(client)
