@@ -223,7 +223,7 @@ class Assignment:
         puller, delivery = self._consuming
         pauses, topics = self._context.pausing.pauses, self._context.topics
         stall_reasons = self._context.pull.stall_reasons
-        apply_pauses(pauses, self.queue, topics, puller=puller, delivery=delivery, stall_reasons=stall_reasons)
+        apply_pauses(pauses, self.queue, topics, gate=puller.gate, delivery=delivery, stall_reasons=stall_reasons)
 
     async def run(self) -> None:
         """Until it has been given back."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
+from rocketapp.consumer.pull.gate import Gate
 from rocketapp.consumer.stall_reasons import OF_TRIAL, StallReasons
 from rocketapp.consumer.ways.delivery import Delivery
 from rocketapp.model.message_queue import MessageQueue
@@ -12,24 +12,12 @@ from rocketapp.model.names import is_retry_topic
 from rocketapp.state.pauses import Pauses
 
 
-class Pullable(Protocol):
-    """What asks a broker for messages."""
-
-    def pause(self, reason: str, /) -> None:
-        """Ask for nothing more until `resume`."""
-        ...
-
-    def resume(self) -> None:
-        """Ask again, if it was paused."""
-        ...
-
-
 def apply_pauses(
     pauses: Pauses,
     queue: MessageQueue,
     topics: Sequence[str],
     *,
-    puller: Pullable,
+    gate: Gate,
     delivery: Delivery,
     stall_reasons: StallReasons,
 ) -> None:
@@ -44,12 +32,12 @@ def apply_pauses(
     if reason is not None and any(trials):
         # It is pulled, and stands still all the same.
         stall_reasons.still(queue, reason, place=OF_TRIAL)
-        puller.resume()
+        gate.resume()
         return
     if reason is None:
-        puller.resume()
+        gate.resume()
     else:
-        puller.pause(reason)
+        gate.pause(reason)
     stall_reasons.moving(queue, place=OF_TRIAL)
 
 

@@ -190,7 +190,7 @@ class PopAssignment:
         if self._consuming is not None:
             popper, delivery = self._consuming
             pauses, stall_reasons = self._context.pausing.pauses, self._context.stall_reasons
-            apply_pauses(pauses, self.queue, (), puller=popper, delivery=delivery, stall_reasons=stall_reasons)
+            apply_pauses(pauses, self.queue, (), gate=popper.gate, delivery=delivery, stall_reasons=stall_reasons)
 
     async def _give_back(self, popper: Popper, delivery: PopDelivery, acknowledging: asyncio.Task[None]) -> None:
         """Finish and acknowledge what was started; the rest is hidden no longer."""

@@ -14,7 +14,7 @@ from rocketapp.client.calls import pop
 from rocketapp.consumer.pop.context import PopContext
 from rocketapp.consumer.pop.handed_out import hand_outs
 from rocketapp.consumer.pull.flow_control import QueueFlow
-from rocketapp.consumer.stall_reasons import CONSEQUENCE, Text
+from rocketapp.consumer.pull.gate import Gate
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.subscription import SubscriptionData
@@ -28,8 +28,6 @@ from rocketapp.wire.requests.pop import FROM_FIRST, OF_TOPIC, PopRequest
 
 _BUSY_DELAY, _FULL_DELAY = 0.02, 1.0
 """Seconds to wait for a broker that is busy, and for one that holds too many requests (Java: the same)."""
-_FLOW_PATIENCE = 5.0
-"""Seconds of flow control after which it is told: shorter pauses are its work."""
 _LOST_DELAY, _LOST_PATIENCE = 0.1, 1.0
 """Seconds until a request whose connection was lost is sent again, and until it is told that the broker is away."""
 _ANSWER_TIME = 1.0
@@ -60,35 +58,15 @@ class Popper:
         self._flow, self._context, self._retries = flow, context, retries
         self._about = queue.message_queue
         self._loop = asyncio.get_running_loop()
-        self._resumed: asyncio.Future[None] | None = None
-        """Done when the topic is resumed; None while it is not paused."""
+        self.gate: Gate = Gate(self._about, flow, context.stall_reasons)
         self.coming: _Coming | None = None
         """The request under way, and its connection."""
         self.looking: _Coming | None = None
         """The same of a request for messages that come again."""
-        self._stopped: tuple[Text, str, float] | None = None
         self._new_retry = asyncio.Event()
-        self._waits_for_room = False
 
     def __repr__(self) -> str:
         return f"<Popper {self._about}>"
-
-    def pause(self, reason: str) -> None:
-        """Ask for nothing more until `resume`."""
-        if self._resumed is None:
-            self._resumed = self._loop.create_future()
-        self._context.stall_reasons.still(self._about, reason, kind=reason)
-
-    def resume(self) -> None:
-        """Ask again, if it was paused."""
-        self._flow.look_again()
-        if self._resumed is not None:
-            self._resumed.set_result(None)
-            self._resumed = None
-            if self._stopped is None:
-                self._moves()
-            else:
-                self._stops(*self._stopped)
 
     async def run(self) -> None:
         """Until cancelled; then `coming` may still be answered."""
@@ -96,7 +74,7 @@ class Popper:
             try:
                 await self._pop_on()
             except RocketAppError as error:
-                self._stops(f"pop failed: {error}", "pop failed", self._patience(error))
+                self.gate.stops(f"pop failed: {error}", "pop failed", self._patience(error))
                 await asyncio.sleep(self._delay(error))
             except Exception as error:
                 # A bug must not stop the topic for good without a report.
@@ -116,7 +94,7 @@ class Popper:
                 async with asyncio.timeout(pause):
                     await self._new_retry.wait()
                 continue
-            if self._resumed is None and not self._waits_for_room and not self._flow.is_full():
+            if not (self.gate.is_paused or self.gate.waits_for_room or self._flow.is_full()):
                 try:
                     self.looking = future, connection = await self._start(hold=0.0)
                     await asyncio.wait([future])
@@ -151,7 +129,7 @@ class Popper:
     async def _pop_on(self) -> None:
         while True:
             if self.coming is None:
-                await self._allowed()
+                await self.gate.passed()
                 self.coming = await self._start(self._context.config.long_poll)
             future, connection = self.coming
             if not (await asyncio.wait([future], timeout=_ANSWER_TIME))[0]:
@@ -162,14 +140,14 @@ class Popper:
             self._flow.release()
             result = pop.read(future.result(), connection)
             self._context.counters.pulls += 1
-            self._moves()
+            self.gate.moves()
             if not result.body:
                 self._is_empty()
                 continue
             messages = self._take_in_hand(result)
             # What was just taken counts: the next request is sent before handlers have their turn.
             try:
-                if self._resumed is None and self._flow.may_pull():
+                if not self.gate.is_paused and self._flow.may_pull():
                     self.coming = await self._start(self._context.config.long_poll)
             finally:
                 self._deliver(messages)
@@ -200,25 +178,7 @@ class Popper:
         queue.rest = 0
         if queue.is_empty_since is None:
             queue.is_empty_since = self._loop.time()
-        self._moves()
-
-    async def _allowed(self) -> None:
-        """Wait until neither a pause nor flow control forbids the next request."""
-        while True:
-            if self._resumed is not None:
-                await asyncio.shield(self._resumed)
-            elif self._flow.may_pull():
-                return
-            else:
-                self._stops(self._flow.reason, CONSEQUENCE, _FLOW_PATIENCE)
-                self._waits_for_room = True
-                try:
-                    await self._flow.room()
-                finally:
-                    self._waits_for_room = False
-                self._moves()
-                if self._resumed is None:
-                    return
+        self.gate.moves()
 
     async def _start(self, hold: float) -> _Coming:
         """`hold`: seconds that the broker may hold the request while there is nothing."""
@@ -238,13 +198,3 @@ class Popper:
             expression_type=wanted.expression_type,
         )
         return pop.start(connection, request, hold + _ANSWER_LATE), connection
-
-    def _stops(self, reason: Text, kind: str, patience: float) -> None:
-        self._stopped = reason, kind, patience
-        if self._resumed is None:
-            self._context.stall_reasons.still(self._about, reason, kind=kind, patience=patience)
-
-    def _moves(self) -> None:
-        self._stopped = None
-        if self._resumed is None:
-            self._context.stall_reasons.moving(self._about)

@@ -18,8 +18,9 @@ from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
 from rocketapp.consumer.pull.copies import Copies, CopyRead
 from rocketapp.consumer.pull.flow_control import QueueFlow
+from rocketapp.consumer.pull.gate import Gate
 from rocketapp.consumer.pull.sources import Commits, PullSource
-from rocketapp.consumer.stall_reasons import CONSEQUENCE, StallReasons, Text
+from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -116,10 +117,8 @@ class Puller:
         """The offset that travels with the pull under way."""
         self._coming: asyncio.Future[Command] | None = None
         """The pull under way."""
-        self._resumed: asyncio.Future[None] | None = None
-        """Done when the queue is resumed; None while it is not paused."""
-        self._stopped: tuple[Text, str, float] | None = None
-        """Why it does not pull, apart from a pause: text, kind, patience."""
+        self.gate: Gate = Gate(process_queue.message_queue, flow, context.stall_reasons)
+        """A pause discards the answer of the pull under way."""
         self._is_outdated = False
         """The pull under way was cancelled by us, not the loop."""
         self._pulled_at = self._now()
@@ -136,23 +135,6 @@ class Puller:
         is_under_way = self._coming is not None and not self._coming.done()
         return not is_under_way and not self._is_resting and self._now() > self._pulled_at + PULL_EXPIRES
 
-    def pause(self, reason: str) -> None:
-        """Pull no more until `resume`; the answer of the pull under way is discarded."""
-        if self._resumed is None:
-            self._resumed = asyncio.get_running_loop().create_future()
-        self._context.stall_reasons.still(self._queue.message_queue, reason, kind=reason)
-
-    def resume(self) -> None:
-        """Pull again, if it was paused. Of a retry queue some topics may still be."""
-        self._flow.look_again()
-        if self._resumed is not None:
-            self._resumed.set_result(None)
-            self._resumed = None
-            if self._stopped is None:
-                self._moves()
-            else:
-                self._stops(*self._stopped)
-
     def start_over(self) -> None:
         """Discard the pull under way: it asks for less than is wanted by now."""
         if self._coming is not None and self._coming.cancel():
@@ -167,7 +149,7 @@ class Puller:
 
     async def _pull_for_ever(self) -> Correction:
         context, queue = self._context, self._queue.message_queue
-        self._moves()
+        self.gate.moves()
         while True:
             try:
                 return await self._pull_on()
@@ -180,7 +162,7 @@ class Puller:
                 is_instead = self._copy.is_instead
                 patience = _LOST_PATIENCE if is_instead or isinstance(error, TransportError) else 0.0
                 also = "its master cannot be reached, and its slave says: " if is_instead else ""
-                self._stops(f"pull failed: {also}{error}", "pull failed", patience)
+                self.gate.stops(f"pull failed: {also}{error}", "pull failed", patience)
                 await asyncio.sleep(self._delay(error))
             except Exception as error:
                 # A bug must not stop the queue for good without a report.
@@ -197,9 +179,9 @@ class Puller:
             process_queue.answered_at = self._now()
         if not is_master and result.min_offset > process_queue.end_offset:
             reason = f"pull failed: the slave of {queue.broker_name} has no messages before offset {result.min_offset}"
-            self._stops(reason, "slave", _LOST_PATIENCE)
+            self.gate.stops(reason, "slave", _LOST_PATIENCE)
         else:
-            self._moves()
+            self.gate.moves()
         self._copy.answered(result)
 
     def _delay(self, error: RocketAppError) -> float:
@@ -223,7 +205,7 @@ class Puller:
             self._coming = await self._start(self._queue.end_offset)
             if not (await asyncio.wait([self._coming], timeout=_ANSWER_TIME))[0]:
                 # Neither answered nor refused: the broker holds the pull until there is a message.
-                self._moves()
+                self.gate.moves()
             while True:
                 correction = await self._take(pull.read(await self._under_way()))
                 if correction is not None:
@@ -257,7 +239,7 @@ class Puller:
             # A slave may be behind, or hold less than its master: its bounds are not ours.
             if is_master or (result.status != "illegal" and result.min_offset <= queue.end_offset):
                 queue.advance(result.next_offset)
-        elif self._resumed is None and flow.answered(len(result.body), is_at_end=is_at_end):
+        elif not self.gate.is_paused and flow.answered(len(result.body), is_at_end=is_at_end):
             is_early = not interval and flow.may_pull()
             if is_early:
                 self._coming = await self._start(result.next_offset)
@@ -299,33 +281,9 @@ class Puller:
         """Wait until neither a pause nor flow control forbids the next pull."""
         self._is_resting = True
         try:
-            await self._unforbidden()
+            await self.gate.passed()
         finally:
             self._is_resting, self._pulled_at = False, self._now()
-
-    async def _unforbidden(self) -> None:
-        while True:
-            if self._resumed is not None:
-                self._flow.release()
-                await asyncio.shield(self._resumed)
-            elif self._flow.may_pull():
-                return
-            else:
-                self._stops(self._flow.reason, CONSEQUENCE, self._flow.patience)
-                await self._flow.room()
-                self._moves()
-                if self._resumed is None:
-                    return
-
-    def _stops(self, reason: Text, kind: str, patience: float) -> None:
-        self._stopped = reason, kind, patience
-        if self._resumed is None:
-            self._context.stall_reasons.still(self._queue.message_queue, reason, kind=kind, patience=patience)
-
-    def _moves(self) -> None:
-        self._stopped = None
-        if self._resumed is None:
-            self._context.stall_reasons.moving(self._queue.message_queue)
 
     async def _start(self, offset: int) -> asyncio.Future[Command]:
         commits, queue = self._context.commits, self._queue.message_queue

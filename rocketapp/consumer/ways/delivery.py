@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.flow_control import QueueFlow
+from rocketapp.consumer.pull.gate import Gate
 from rocketapp.consumer.pull.puller import Deliver, PullContext
 from rocketapp.consumer.workers.work import Completion
 from rocketapp.model.message_queue import MessageQueue
@@ -114,16 +115,11 @@ class NewQueue(Protocol):
 class Filling(Protocol):
     """What fills the process queue of one session, and hands what came to its delivery."""
 
+    gate: Gate
+    """What it passes before each request."""
+
     async def run(self) -> Correction:
         """Until cancelled, or until the broker has nothing at our offset: where to go on instead."""
-        ...
-
-    def pause(self, reason: str, /) -> None:
-        """Ask for nothing more until `resume`."""
-        ...
-
-    def resume(self) -> None:
-        """Ask again, if it was paused."""
         ...
 
     def start_over(self) -> None:
