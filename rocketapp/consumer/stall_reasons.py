@@ -26,11 +26,11 @@ class _Reason:
 
 
 OF_QUEUE, OF_LOCK, OF_RETRY, OF_TRIAL, OF_INTAKE = "queue", "lock", "retry", "trial", "intake"
-OF_ELSEWHERE, OF_TURN, OF_ACK = "elsewhere", "turn", "ack"
+OF_ELSEWHERE, OF_TURN, OF_ACK, OF_HIDING = "elsewhere", "turn", "ack", "hiding"
 """The places: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
 that wait to be sent back, of a paused topic of which one message is tried, what a plugin's intake says, what is
-said of messages that wait for another member, of those that wait while suspects have their turn, and of those that
-are handled and cannot be acknowledged.
+said of messages that wait for another member, of those that wait while suspects have their turn, of those that
+are handled and cannot be acknowledged, and of failed ones that cannot be hidden until their retry.
 """
 
 CONSEQUENCE = "flow control"

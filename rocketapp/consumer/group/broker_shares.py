@@ -49,7 +49,7 @@ class BrokerShares:
     async def of(
         self, topic: str, connected: Iterable[str], present: Collection[MessageQueue]
     ) -> tuple[frozenset[MessageQueue], str | None]:
-        names = list(connected)
+        names = sorted(connected)
         answers = dict(zip(names, await asyncio.gather(*(self._try(topic, name) for name in names)), strict=True))
         told = {name: answer for name, answer in answers.items() if not isinstance(answer, RocketAppError)}
         problem = next((str(answer) for answer in answers.values() if isinstance(answer, RocketAppError)), None)

@@ -37,6 +37,10 @@ _PASSING = frozenset(
 """Refusals that may pass. Others say that the message is gone, or comes again whatever we do."""
 
 
+def _is_final(error: BaseException) -> bool:
+    return isinstance(error, BrokerError) and error.code not in _PASSING
+
+
 class Acknowledging:
     """The acknowledgements of one popped queue."""
 
@@ -101,7 +105,7 @@ class Acknowledging:
             try:
                 await self._send(queue, part)
             except RocketAppError as error:
-                if isinstance(error, BrokerError) and error.code not in _PASSING:
+                if _is_final(error):
                     self._observe(LoopFailed(f"acknowledge {queue.message_queue}", str(error)))
                 elif self._loop.time() - began < part[0].handle.invisible_ms / 1000:
                     count = sum(len(each.offsets) for each in self._sending)
@@ -124,9 +128,10 @@ class Acknowledging:
                 await pop.ack_all(connection, self._group, about.topic, acks, REQUEST_TIMEOUT)
                 return
             except BrokerError as error:
-                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                if error.code in _PASSING:
                     raise
-                self._takes_batches = False  # RocketMQ 5.0
+                # It may be about one of them alone. RocketMQ 5.0 knows no batches.
+                self._takes_batches = error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         await self._send_single(connection, about.topic, acks)
 
     async def _send_single(self, connection: Connection, topic: str, acks: Sequence[Acks]) -> None:
@@ -137,4 +142,9 @@ class Acknowledging:
             for handle, offsets in acks
             for offset in offsets
         ]
-        await asyncio.gather(*(pop.ack(connection, request, REQUEST_TIMEOUT) for request in requests))
+        asked = (pop.ack(connection, request, REQUEST_TIMEOUT) for request in requests)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        refused = [answer for answer in answers if isinstance(answer, BaseException)]
+        if refused:
+            # One that may pass comes first: then all are sent again.
+            raise min(refused, key=_is_final)

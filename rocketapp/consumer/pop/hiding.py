@@ -14,7 +14,7 @@ from typing import Any
 
 from rocketapp.client.calls import pop
 from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.consumer.stall_reasons import OF_RETRY, StallReasons
+from rocketapp.consumer.stall_reasons import OF_HIDING, StallReasons
 from rocketapp.errors import RequestTimeoutError, RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -156,7 +156,7 @@ class Hiding:
                     continue
                 self._queue.changed(change.hand_out, None, self._loop.time())
             else:
-                self._stall_reasons.moving(self._about, place=OF_RETRY)
+                self._stall_reasons.moving(self._about, place=OF_HIDING)
                 # The broker counts from when it was asked, at the earliest: an answer may be late.
                 self._queue.changed(change.hand_out, handle, asked_at)
             break
@@ -202,4 +202,4 @@ class Hiding:
 
     def _still(self, problem: str) -> None:
         text = f"failed messages wait to be hidden until their retry: {problem}"
-        self._stall_reasons.still(self._about, text, kind="hide", patience=5.0, place=OF_RETRY)
+        self._stall_reasons.still(self._about, text, kind="hide", patience=5.0, place=OF_HIDING)

@@ -77,7 +77,7 @@ class PopCluster(FakeCluster):
 
     def _pop_message(self, name: str, connection: Connection, command: Command) -> Command | None:
         request = PopRequest.from_fields(command.fields)
-        answer = self._pop(name, request, command)
+        answer = self._pop(name, connection, request, command)
         if answer is not None:
             return answer
         is_over = [False]
@@ -85,7 +85,7 @@ class PopCluster(FakeCluster):
         def look(at_end: bool = False) -> None:
             if is_over[0] or connection.is_closed:
                 return
-            found = self._pop(name, request, command)
+            found = self._pop(name, connection, request, command)
             if found is None and at_end:
                 nothing = PopResponse(0, 0, 0, 0).to_fields()
                 found = Command.response(command, ResponseCode.POLLING_TIMEOUT, fields=nothing)
@@ -105,7 +105,7 @@ class PopCluster(FakeCluster):
                 self.loop.call_soon(look)
         return offset
 
-    def _pop(self, name: str, request: PopRequest, command: Command) -> Command | None:
+    def _pop(self, name: str, connection: Connection, request: PopRequest, command: Command) -> Command | None:
         found: list[bytes] = []
         starts: dict[tuple[int, int], int] = {}
         offsets: dict[tuple[int, int], list[int]] = {}
@@ -122,7 +122,7 @@ class PopCluster(FakeCluster):
                 self.offsets[request.group, queue] = at + len(share)
                 starts[kind, queue_id], offsets[kind, queue_id] = at, [one.queue_offset for one in share]
                 out = HandedOut(request.group, request.topic, kind, name, queue_id, at, popped_ms)
-                self._hide(out, offsets[kind, queue_id], request.invisible_ms)
+                self._hide(connection, out, offsets[kind, queue_id], request.invisible_ms)
                 for record in share:
                     handle = Handle(at, popped_ms, request.invisible_ms, 0, kind, name, queue_id, record.queue_offset)
                     found.append(encode_record(record if kind == OF_TOPIC else _with_handle(record, request, handle)))
@@ -138,7 +138,9 @@ class PopCluster(FakeCluster):
 
     # What is hidden.
 
-    def _hide(self, out: HandedOut, offsets: Iterable[int], invisible_ms: int, *, counts: bool = True) -> None:
+    def _hide(
+        self, _: Connection, out: HandedOut, offsets: Iterable[int], invisible_ms: int, *, counts: bool = True
+    ) -> None:
         self.hidden[out] = set(offsets)
         self.loop.call_later(invisible_ms / 1000, self._revive, out, counts)
 
@@ -151,24 +153,27 @@ class PopCluster(FakeCluster):
             again = record._replace(reconsume_times=record.reconsume_times + counts)
             self.store(MessageQueue(retry, out.broker_name, 0), again)
 
+    def _acked(self, _: Connection, out: HandedOut, offsets: Iterable[int]) -> None:
+        self._done(out, offsets)
+
     def _done(self, out: HandedOut, offsets: Iterable[int]) -> None:
         self.hidden.get(out, set()).difference_update(offsets)
 
-    def _ack_message(self, name: str, _: Connection, command: Command) -> Command:
+    def _ack_message(self, name: str, connection: Connection, command: Command) -> Command:
         out, request = self._named(name, command)
         self.acks.append((self.loop.time(), 1))
-        self._done(out, [request.handle.offset])
+        self._acked(connection, out, [request.handle.offset])
         return Command.response(command, 0)
 
-    def _batch_ack_message(self, name: str, _: Connection, command: Command) -> Command:
+    def _batch_ack_message(self, name: str, connection: Connection, command: Command) -> Command:
         entries = decode_acks(command.body)
         self.acks.append((self.loop.time(), sum(len(acks.offsets) for _, _, acks in entries)))
         for group, topic, (handle, offsets) in entries:
             out = HandedOut(group, topic, handle.kind, name, handle.queue_id, handle.start, handle.popped_ms)
-            self._done(out, offsets)
+            self._acked(connection, out, offsets)
         return Command.response(command, 0)
 
-    def _change_message_invisibletime(self, name: str, _: Connection, command: Command) -> Command:
+    def _change_message_invisibletime(self, name: str, connection: Connection, command: Command) -> Command:
         out, request = self._named(name, command)
         assert request.invisible_ms is not None
         self._ticks += 1
@@ -176,7 +181,8 @@ class PopCluster(FakeCluster):
         offset = request.handle.offset
         self._done(out, [offset])
         counts = not request.suspend
-        self._hide(out._replace(start=offset, popped_ms=popped_ms), [offset], request.invisible_ms, counts=counts)
+        anew = out._replace(start=offset, popped_ms=popped_ms)
+        self._hide(connection, anew, [offset], request.invisible_ms, counts=counts)
         fields = PopResponse(popped_ms, request.invisible_ms, 0, 0).to_fields()
         return Command.response(command, 0, fields=fields)
 

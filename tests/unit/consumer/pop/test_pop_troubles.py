@@ -10,15 +10,17 @@ import pytest
 
 from rocketapp.client.calls import pop
 from rocketapp.consumer.pop.popper import Popper
-from rocketapp.model.event import LoopFailed
+from rocketapp.model.event import LoopFailed, StandingStill
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record
+from rocketapp.wire.requests.pop import decode_acks
 from tests.unit.consumer.group.test_offset_store import MemoryOffsets, Rows
-from tests.unit.consumer.pop.pop_cluster import PopCluster, popped
+from tests.unit.consumer.pop.pop_cluster import HandedOut, PopCluster, popped
 from tests.unit.consumer.pop.test_pop import TIMES, Seen, left, started
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -201,3 +203,103 @@ async def test_a_message_is_hidden_from_when_that_was_asked_for_not_from_a_late_
     await asyncio.sleep(90)
     assert (len(slow), others) == (1, [])
     assert await member.stop() and await other.stop()
+
+
+@in_virtual_time
+async def test_it_is_said_all_the_time_why_a_dead_letter_cannot_be_stored() -> None:
+    cluster = await started(queues=1, sent=1)
+
+    async def refuse(message: Message) -> None:
+        raise DeadLetter("no")
+
+    cluster.refuse(RequestCode.SEND_MESSAGE_V2)
+    cluster.refuse(RequestCode.CONSUMER_SEND_MSG_BACK)
+    member = await cluster.member(popped(refuse), config=TIMES).start()
+    await asyncio.sleep(20)
+    for _ in range(300):  # it is hidden anew every 5 s meanwhile
+        (reason,) = member.consumer.standing_still().values()
+        assert reason.startswith("1 failed message waits to be sent back: "), reason
+        await asyncio.sleep(0.1)
+    assert len(member.events.of(StandingStill)) == 1
+    cluster.behave()
+    await eventually(lambda: left(cluster) == 0, seconds=60)
+    assert member.consumer.standing_still() == {}
+    assert await member.stop()
+
+
+class PartlyDeaf(PopCluster):
+    """Of a batch it takes what comes before a message of which it does not want to hear, and answers with `code`."""
+
+    code = ResponseCode.SYSTEM_ERROR
+    refuses: frozenset[int] = frozenset()
+    """Offsets."""
+
+    def _batch_ack_message(self, name: str, connection: Connection, command: Command) -> Command:
+        for group, topic, (handle, offsets) in decode_acks(command.body):
+            if not self.refuses.isdisjoint(offsets):
+                return Command.response(command, self.code, remark="of a part of them")
+            out = HandedOut(group, topic, handle.kind, name, handle.queue_id, handle.start, handle.popped_ms)
+            self._acked(connection, out, offsets)
+        return Command.response(command, 0)
+
+    def _ack_message(self, name: str, connection: Connection, command: Command) -> Command:
+        _, request = self._named(name, command)
+        if request.handle.offset in self.refuses:
+            return Command.response(command, self.code, remark=f"of offset {request.handle.offset}")
+        return super()._ack_message(name, connection, command)
+
+
+@in_virtual_time
+async def test_one_message_that_cannot_be_acknowledged_keeps_no_other_from_it() -> None:
+    cluster, seen = PartlyDeaf(), Seen()
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+    cluster.send_many(queue, 20)
+    cluster.code, cluster.refuses = ResponseCode.MESSAGE_ILLEGAL, frozenset({7})
+    member = await cluster.member(popped(seen), config=replace(TIMES, pop_batch_size=4)).start()
+    await eventually(lambda: len(seen) == 20)
+    await eventually(lambda: left(cluster) == 1)
+    (error,) = [one.error for one in member.events if isinstance(one, LoopFailed)]
+    assert error.endswith("of offset 7")
+    cluster.refuses = frozenset()
+    await eventually(lambda: len(seen) == 21, seconds=30)
+    await eventually(lambda: left(cluster) == 0)
+    assert seen[20:] == [(b"7", 2)], "what was not acknowledged comes again, and nothing else"
+    assert await member.stop()
+
+
+@in_virtual_time
+async def test_a_batch_of_which_the_broker_has_taken_a_part_is_sent_again() -> None:
+    cluster, seen = PartlyDeaf(), Seen()
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+    cluster.send_many(queue, 20)
+    cluster.refuses = frozenset({7})
+    member = await cluster.member(popped(seen), config=replace(TIMES, pop_batch_size=4)).start()
+    await eventually(lambda: len(seen) == 20)
+    await eventually(lambda: bool(member.consumer.standing_still()))
+    cluster.refuses = frozenset()
+    await eventually(lambda: left(cluster) == 0, seconds=3)
+    await asyncio.sleep(30)
+    assert len(seen) == 20
+    assert await member.stop()
+
+
+@in_virtual_time
+async def test_two_members_with_one_client_id_share_the_messages() -> None:
+    cluster, one, other = await started(), Seen(takes=1.0), Seen(takes=1.0)
+    first = cluster.member(popped(one, concurrency=2), config=replace(TIMES, pop_max_messages=4, pop_batch_size=4))
+    second = cluster.member(popped(other, concurrency=2), config=replace(TIMES, pop_max_messages=4, pop_batch_size=4))
+    for member in (first, second):
+        member.client.client_id = "10.0.0.1@1#1"
+        member.client._members._client_id = "10.0.0.1@1#1"
+        await member.start()
+    for queue in [MessageQueue("topic", "broker-a", number) for number in (0, 1)]:
+        cluster.send_many(queue, 20)
+    await eventually(lambda: len(one.done) + len(other.done) == 40, seconds=60)
+    assert min(len(one), len(other)) >= 10
+    assert len(one) + len(other) == 40
+    assert await first.stop()
+    cluster.send(MessageQueue("topic", "broker-a", 0), b"later")
+    await eventually(lambda: b"later" in other.done, seconds=20)
+    assert await second.stop()
