@@ -21,6 +21,7 @@ from tests.simulation.seeded import (
     GUARDED,
     KEYED_WORKLOADS,
     POLL,
+    POP,
     WORKLOADS,
     simulate,
     workload_of,
@@ -34,7 +35,7 @@ Failure = tuple[int, str, list[str]]
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", nargs=2, type=int, default=(0, 1000), metavar=("FROM", "TO"))
-    named = (*WORKLOADS, *KEYED_WORKLOADS, GUARDED, BROADCAST, POLL, BY_HAND, "all")
+    named = (*WORKLOADS, *KEYED_WORKLOADS, GUARDED, BROADCAST, POLL, BY_HAND, POP, "all")
     parser.add_argument("--workload", choices=named)
     parser.add_argument("--jobs", type=int, default=1, help="processes that share the work")
     parser.add_argument("--show", action="store_true", help="print every event")

@@ -5,6 +5,7 @@ Every broker is a process with a disk, which it finds again when it starts anew.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -31,20 +32,17 @@ QUEUES = 4
 """Queues of every topic on every broker."""
 
 
-class Broker:
-    """An embedded broker, which can be stopped, killed, frozen and started again on what it left."""
+class NamedBroker(ABC):
+    """A broker of the simulated cluster, as its name server and its disturbers know it."""
 
-    def __init__(self, world: World, **options: Any) -> None:
+    clock: VirtualClock
+    process: Process
+
+    def __init__(self, world: World) -> None:
         number = len(world.brokers)
         world.brokers.append(self)
-        self._world, self._options = world, options
+        self._world = world
         self.name, self.address = f"broker-{'abc'[number]}", f"10.0.0.{number + 1}:9876"
-        self._files, self._starts = MemoryFiles(), 0
-        self._dead: list[Process] = []
-        self.process: Process
-        self.clock: VirtualClock
-        self._embedded: EmbeddedBroker
-        self._engine: Any = None
         self.is_running = False
         self.listed_until = float("-inf")
         """While it is down: until when the name server still names it."""
@@ -54,7 +52,86 @@ class Broker:
         """Whether the history says that the name server names it."""
 
     def __repr__(self) -> str:
-        return f"<Broker {self.name}>"
+        return f"<{type(self).__name__} {self.name}>"
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin, or come again."""
+
+    @abstractmethod
+    async def stop(self, *, listed: float = 0.0) -> None:
+        """A clean end; the name server goes on naming it for `listed` seconds."""
+
+    @abstractmethod
+    def crash(self, *, listed: float = 0.0) -> None:
+        """kill -9."""
+
+    @abstractmethod
+    def bury(self) -> None:
+        """Leave nothing behind."""
+
+    @abstractmethod
+    def route(self, topic: str) -> TopicRoute | None:
+        """What the name server heard of it last."""
+
+    @abstractmethod
+    def data(self) -> tuple[BrokerData, ...]:
+        """Where it is."""
+
+    @abstractmethod
+    def topic_names(self) -> list[str]:
+        """The topics that it has."""
+
+    @abstractmethod
+    def lag(self) -> dict[str, int]:
+        """What the group has left to do, by queue."""
+
+    def _ends(self, listed: float) -> None:
+        self.is_running = False
+        now = self._world.loop.time()
+        self.listed_until = now + listed
+        if self._is_told:
+            self._world.loop.call_at(self.listed_until, self._tell_routes)
+            self._tell_routes()
+
+    def hide(self, is_hidden: bool) -> None:
+        """Whether the name server has not heard of it yet, although it runs."""
+        self.is_hidden = is_hidden
+        self._tell_routes()
+
+    def _tell_routes(self) -> None:
+        """Write down when the name server begins, or ceases, to name it."""
+        if len(self._world.brokers) > 1 and self._is_told != self.is_listed:
+            self._is_told = self.is_listed
+            self._world.fault(facts.SHOW if self._is_told else facts.HIDE, self.name)
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the name server names it."""
+        if self.is_running:
+            return not self.is_hidden
+        return self._world.loop.time() < self.listed_until
+
+    def freeze(self) -> None:
+        """SIGSTOP: it hears and says nothing, and its connections stay."""
+        self._world.fault(facts.FREEZE, self.name)
+        self.process.freeze()
+
+    def thaw(self) -> None:
+        self._world.fault(facts.THAW, self.name)
+        self.process.thaw()
+
+
+class Broker(NamedBroker):
+    """An embedded broker, which can be stopped, killed, frozen and started again on what it left."""
+
+    def __init__(self, world: World, **options: Any) -> None:
+        super().__init__(world)
+        self._options = options
+        self._files, self._starts = MemoryFiles(), 0
+        self._dead: list[Process] = []
+        self._embedded: EmbeddedBroker
+        self._engine: Any = None
 
     async def start(self) -> None:
         self._starts += 1
@@ -151,44 +228,9 @@ class Broker:
         world.network.unlisten(self.address)
         world.network.cut(self.address)
 
-    def _ends(self, listed: float) -> None:
-        self.is_running = False
-        now = self._world.loop.time()
-        self.listed_until = now + listed
-        if self._is_told:
-            self._world.loop.call_at(self.listed_until, self._tell_routes)
-            self._tell_routes()
-
-    def hide(self, is_hidden: bool) -> None:
-        """Whether the name server has not heard of it yet, although it runs."""
-        self.is_hidden = is_hidden
-        self._tell_routes()
-
-    def _tell_routes(self) -> None:
-        """Write down when the name server begins, or ceases, to name it."""
-        if len(self._world.brokers) > 1 and self._is_told != self.is_listed:
-            self._is_told = self.is_listed
-            self._world.fault(facts.SHOW if self._is_told else facts.HIDE, self.name)
-
-    def freeze(self) -> None:
-        """SIGSTOP: it hears and says nothing, and its connections stay."""
-        self._world.fault(facts.FREEZE, self.name)
-        self.process.freeze()
-
-    def thaw(self) -> None:
-        self._world.fault(facts.THAW, self.name)
-        self.process.thaw()
-
     def bury(self) -> None:
         for process in self._dead:
             process.bury()
-
-    @property
-    def is_listed(self) -> bool:
-        """Whether the name server names it."""
-        if self.is_running:
-            return not self.is_hidden
-        return self._engine is not None and self._world.loop.time() < self.listed_until
 
     def route(self, topic: str) -> TopicRoute | None:
         """What the name server heard of it last."""
@@ -196,6 +238,9 @@ class Broker:
 
     def data(self) -> tuple[BrokerData, ...]:
         return self._engine.brokers(self.address)  # type: ignore[no-any-return]
+
+    def topic_names(self) -> list[str]:
+        return [config.name for config in self.core.topics]
 
     def lag(self) -> dict[str, int]:
         """Queues of the group that are not committed to their end, and of delayed messages that wait."""
@@ -235,7 +280,7 @@ class RouteServer:
 
     # What NameServer asks.
 
-    def _listed(self) -> list[Broker]:
+    def _listed(self) -> list[NamedBroker]:
         return [broker for broker in self._world.brokers if broker.is_listed]
 
     def route(self, topic: str, local: str) -> TopicRoute | None:
@@ -251,4 +296,4 @@ class RouteServer:
         return tuple(data for broker in self._listed() for data in broker.data())
 
     def topics(self) -> list[str]:
-        return sorted({config.name for broker in self._listed() for config in broker.core.topics})
+        return sorted({name for broker in self._listed() for name in broker.topic_names()})

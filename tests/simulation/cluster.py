@@ -250,6 +250,7 @@ class Member(_Client):
             handlers=(handler,),
             data=SubscriptionData(topic.name),
             broadcast=topic.broadcast,
+            is_popped=topic.popped,
         )
 
     def _by_hand(self, decisions: Decisions) -> Callable[[Message], Any]:

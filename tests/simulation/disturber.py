@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from tests.simulation import history as facts
-from tests.simulation.brokers import Broker
+from tests.simulation.brokers import NamedBroker
 from tests.simulation.cluster import Member, Sender
 from tests.simulation.world import World
 
@@ -169,6 +169,23 @@ class Disturber:
         await asyncio.sleep(self._random.choice((0.0, 0.2, 2.0)))
         await self._join()
 
+    async def pause(self) -> None:
+        """A topic is paused in one member, and goes on there later. No other member is told."""
+        if member := self._some():
+            topic = self._random.choice(self._world.topics).name
+            self._later(self._paused(member, topic, self._random.choice((0.5, 5.0, 60.0))))
+
+    async def _paused(self, member: Member, topic: str, seconds: float) -> None:
+        async def set_paused(is_paused: bool) -> None:
+            if is_paused:
+                member.consumer.pause(topic, "for a while")
+            else:
+                member.consumer.resume(topic)
+
+        member.process.start(set_paused(True))
+        await asyncio.sleep(seconds)
+        member.process.start(set_paused(False))
+
     # Faults of members.
 
     async def _crash(self) -> None:
@@ -181,7 +198,7 @@ class Disturber:
         if member := self._some():
             self._later(self._frozen(member, self._random.choice((1, 10, 40, 70, 130))))
 
-    async def _frozen(self, who: Member | Broker, seconds: float) -> None:
+    async def _frozen(self, who: Member | NamedBroker, seconds: float) -> None:
         who.freeze()
         await asyncio.sleep(seconds)
         who.thaw()
@@ -223,11 +240,11 @@ class Disturber:
 
     # Faults of brokers, and of what is known of them.
 
-    def _a_broker(self) -> Broker | None:
+    def _a_broker(self) -> NamedBroker | None:
         able = [broker for broker in self._world.brokers if broker.name not in self._touched]
         return self._random.choice(able) if able else None
 
-    def _touch(self, broker: Broker, work: Coroutine[Any, Any, None]) -> None:
+    def _touch(self, broker: NamedBroker, work: Coroutine[Any, Any, None]) -> None:
         async def touching() -> None:
             await work
             self._touched.discard(broker.name)
@@ -241,7 +258,7 @@ class Disturber:
             seconds, is_crash = self._random.choice((0.0, 0.5, 10.0)), self._random.random() < 0.5
             self._touch(broker, self._bounced(broker, seconds, is_crash=is_crash))
 
-    async def _bounced(self, broker: Broker, seconds: float, *, is_crash: bool) -> None:
+    async def _bounced(self, broker: NamedBroker, seconds: float, *, is_crash: bool) -> None:
         # A name server forgets a broker that stops at once, and one that is gone after some time.
         listed = self._random.choice((0.0, 1.0, 30.0, 120.0))
         if is_crash:
@@ -260,7 +277,7 @@ class Disturber:
         if broker := self._a_broker():
             self._touch(broker, self._hidden(broker, self._random.choice((0.1, 5.0, 35.0))))
 
-    async def _hidden(self, broker: Broker, seconds: float) -> None:
+    async def _hidden(self, broker: NamedBroker, seconds: float) -> None:
         broker.hide(True)
         await asyncio.sleep(seconds)
         broker.hide(False)

@@ -25,6 +25,9 @@ HIDE, SHOW = "hide", "show"
 UNANSWERED = "unanswered"
 """A member had no answer in time to the commit of a queue, which stands for `who`: slow networks take so long."""
 
+POPPED, RENEWED, RETRY, GIVEN_BACK = "popped", "renewed", "retry", "given back"
+"""Why a broker hides a message: a member got it, keeps it, failed on it, or has not started it."""
+
 SERVICE_DOWN, SERVICE_UP = "service down", "service up"
 """What handlers call fails, so they raise; it answers again."""
 
@@ -100,6 +103,40 @@ class Committed(NamedTuple):
     offset: int
 
 
+class Hidden(NamedTuple):
+    """A broker hid one message, for it was popped by a member, or as that member asked."""
+
+    at: float
+    member: str
+    broker: str
+    handle: str
+    """Names this hiding."""
+    queue: str
+    offset: int
+    number: int
+    attempt: int
+    seconds: float
+    why: str
+    """POPPED, RENEWED, RETRY or GIVEN_BACK."""
+    instead: str = ""
+    """The handle with which the member asked; when it is void, the broker has one copy more from now on."""
+
+
+class Shown(NamedTuple):
+    """The time of a hiding is over, so the message comes again."""
+
+    at: float
+    handle: str
+
+
+class Acked(NamedTuple):
+    """A member acknowledged what was hidden: it comes no more."""
+
+    at: float
+    member: str
+    handle: str
+
+
 class Assigned(NamedTuple):
     """A member begins to consume a queue."""
 
@@ -136,7 +173,23 @@ class Idle(NamedTuple):
     at: float
 
 
-Event = Sent | Stored | Started | Finished | Decided | Dropped | Committed | Assigned | Released | Fault | Calm | Idle
+Event = (
+    Sent
+    | Stored
+    | Started
+    | Finished
+    | Decided
+    | Dropped
+    | Committed
+    | Assigned
+    | Released
+    | Fault
+    | Calm
+    | Idle
+    | Hidden
+    | Shown
+    | Acked
+)
 History = Sequence[Event]
 
 

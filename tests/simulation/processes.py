@@ -50,6 +50,10 @@ class Process:
             self._tasks = [task for task in self._tasks if not task.done()]
             self._prune_at = 2 * len(self._tasks) + 1000
 
+    def unended(self) -> list[asyncio.Task[Any]]:
+        """Its tasks that have not ended."""
+        return [task for task in self._tasks if not task.done()]
+
     def freeze(self) -> None:
         self.is_frozen = True
 

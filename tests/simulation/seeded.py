@@ -13,16 +13,17 @@ from typing import Any
 from rocketapp.model.outcome import DeadLetter, Retry, Skip
 from rocketapp.model.policy import Breaker
 from rocketapp.wire.record import Message
-from tests.simulation import by_hand, everyone
-from tests.simulation.brokers import Broker, RouteServer
+from tests.simulation import by_hand, everyone, pop_checks
+from tests.simulation.brokers import Broker, NamedBroker, RouteServer
 from tests.simulation.checks import check
 from tests.simulation.cluster import Sender, catch_up
 from tests.simulation.disturber import Disturber, Group
 from tests.simulation.excuses import UNDER_WAY
 from tests.simulation.history import REBALANCING, SERVICE_DOWN, SERVICE_UP, Fault, History
-from tests.simulation.processes import run_simulated
+from tests.simulation.pop_brokers import PopBroker
+from tests.simulation.processes import ProcessLoop, run_simulated
 from tests.simulation.threads import block
-from tests.simulation.world import Topic, World
+from tests.simulation.world import Topic, World, number_of
 
 CONCURRENT, ORDERLY, MIXED, PEACEFUL, OUTAGE = "concurrent", "orderly", "mixed", "peaceful", "outage"
 KEYED, KEYED_PEACEFUL, KEYED_OUTAGE = "keyed", "keyed peaceful", "keyed outage"
@@ -45,6 +46,9 @@ POLL = "poll"
 
 BY_HAND = "by hand"
 """Orderly handlers that commit by hand, beside plain ones."""
+
+POP = "pop"
+"""Two popped topics, one with few calls at once, which are paused at times."""
 
 CHARGES, BREAKER = "charges", Breaker(failures=5, within=30.0, pause=6.0)
 
@@ -79,6 +83,9 @@ def topics_of(workload: str, random: Random) -> tuple[Topic, ...]:
         return replace(charges, sync=random.random() < 0.4), concurrent
     if workload == BY_HAND:
         return Topic(name="ledgers", orderly=True, by_hand=True), Topic(name="moves", orderly=True)
+    if workload == POP:
+        few = Topic(name="moves", popped=True, concurrency=random.choice((1, 4)), sync=random.random() < 0.4)
+        return Topic(name="orders", popped=True), few
     topics = {CONCURRENT: (concurrent,), ORDERLY: (orderly,)}.get(workload, (concurrent, orderly))
     if workload == POLL:
         return Topic(name="files", every=random.choice((0.5, 2.0, 5.0)), concurrency=random.choice((1, 64))), concurrent
@@ -86,6 +93,16 @@ def topics_of(workload: str, random: Random) -> tuple[Topic, ...]:
         topics = Topic(name="accounts", keyed=True, concurrency=random.choice((20, 64))), concurrent
     is_broadcast = workload == BROADCAST
     return tuple(replace(topic, sync=random.random() < 0.4, broadcast=is_broadcast) for topic in topics)
+
+
+def pop_options(random: Random) -> dict[str, Any]:
+    """What a popped group may set."""
+    return {
+        "pop_invisible_time": random.choice((8.0, 12.0, 25.0)),
+        "pop_batch_size": random.choice((1, 8, 32)),
+        "pop_max_messages": random.choice((4, 96)),
+        "subscription_guard": "off",  # the brokers of these runs are not asked for members
+    }
 
 
 def brokers_of(workload: str, random: Random) -> int:
@@ -107,6 +124,8 @@ class Handlers:
         is_quick = workload in PEACES and Random(f"{seed}/quick").random() < 0.6
         self._slow, self._very_slow = (0.0, 0.0) if is_quick else long
         self.service_is_down = False
+        self.refused: set[tuple[int, int]] = set()
+        """Numbers and attempts of which they have made dead letters."""
         self.decisions = by_hand.Decisions(seed)
 
     async def call(self, message: Message) -> Any:
@@ -137,7 +156,10 @@ class Handlers:
             seconds = random.uniform(0, 0.08)
         if not self._fails or (message.topic == "files" and message.attempt > 2):
             return seconds, None
-        return seconds, _outcome(Random(f"{self._seed}/{message.text()}").random(), random)
+        outcome = _outcome(Random(f"{self._seed}/{message.text()}").random(), random)
+        if isinstance(outcome, DeadLetter):
+            self.refused.add((number_of(message.body), message.attempt))
+        return seconds, outcome
 
 
 def _outcome(of_message: float, random: Random) -> Any:
@@ -165,6 +187,8 @@ class Run:
     def __init__(self, seed: int, workload: str, **consumer: Any) -> None:
         self._workload = workload
         self._handlers = handlers = Handlers(seed, workload)
+        if workload == POP:
+            consumer = {**pop_options(Random(f"{seed}/options")), **consumer}
         self._world = world = World(
             seed=seed,
             topics=topics_of(workload, Random(f"{seed}/sync")),
@@ -176,8 +200,12 @@ class Run:
             consumer=consumer,
         )
         self._random = world.random("faults")
-        self._brokers = [Broker(world) for _ in range(brokers_of(workload, Random(f"{seed}/count")))]
-        self._routes = RouteServer(world) if len(self._brokers) > 1 else None
+        count = brokers_of(workload, Random(f"{seed}/count"))
+        self._brokers: list[NamedBroker] = [
+            Broker(world) if workload != POP else PopBroker(world, invisible=consumer["pop_invisible_time"])
+            for _ in range(count)
+        ]
+        self._routes = RouteServer(world) if count > 1 or workload == POP else None
         self._sender = Sender(world)
         self._group = Group(world)
         self._disturber = Disturber(world, self._group, self._sender, self._random)
@@ -207,6 +235,10 @@ class Run:
             await self._close_by_hand()
         await catch_up(world, CATCH_UP)
         await self._end()
+        if self._workload == POP:
+            retries, refused = world.topics[0].retries, self._handlers.refused
+            findings = pop_checks.broken(world.history, retries=retries, refused=refused, within=CATCH_UP)
+            return Result(world.history, findings + self._unended())
         orderly = {topic.name for topic in world.topics if topic.orderly}
         keyed = {topic.name for topic in world.topics if topic.keyed}
         guarded = [topic for topic in world.topics if topic.is_guarded]
@@ -255,6 +287,13 @@ class Run:
             if not any(began - UNDER_WAY < at < began for at in moved)
         ]
 
+    def _unended(self) -> list[str]:
+        """A member that has left leaves no task behind."""
+        loop = self._world.loop
+        assert isinstance(loop, ProcessLoop)
+        alive = [each for each in loop.processes if each.name.startswith("member") and not each.is_dead]
+        return [f"{each.name} has left {task}" for each in alive for task in each.unended()]
+
     def _send(self, about: Topic) -> list[asyncio.Task[None]]:
         random, topic, keys = self._random, about.name, KEYS_SIDE_BY_SIDE if about.keyed else KEYS
         if self._workload in OUTAGES:
@@ -282,7 +321,8 @@ class Run:
         elif self._workload in PEACES:
             await disturber.disturb(disturber.peaceful)
         else:
-            await disturber.disturb(disturber.some_kinds())
+            pauses = [disturber.pause] if self._workload == POP else []
+            await disturber.disturb([*disturber.some_kinds(), *pauses])
 
     async def _end(self) -> None:
         await self._group.end()

@@ -28,6 +28,7 @@ from tests.simulation.seeded import (
     KEYED_WORKLOADS,
     MIXED,
     POLL,
+    POP,
     Result,
     brokers_of,
     simulate,
@@ -35,7 +36,7 @@ from tests.simulation.seeded import (
     workload_of,
 )
 
-SEEDS, KEYED_SEEDS, GUARDED_SEEDS, BROADCAST_SEEDS, POLL_SEEDS, BY_HAND_SEEDS = 200, 20, 20, 6, 6, 5
+SEEDS, KEYED_SEEDS, GUARDED_SEEDS, BROADCAST_SEEDS, POLL_SEEDS, BY_HAND_SEEDS, POP_SEEDS = 200, 20, 20, 6, 6, 5, 6
 LESSONS = [
     (MIXED, 562),
     (MIXED, 662),
@@ -133,9 +134,19 @@ def test_what_is_committed_by_hand_was_said_to_be_whatever_happens(seed: int, on
     assert {event.commits for event in result.history if isinstance(event, facts.Decided)} == {True, False}
 
 
+def test_popped_messages_are_handled_or_dead_whatever_happens(one_by_one: ProcessPoolExecutor) -> None:
+    results = [one_by_one.submit(simulate, seed, POP) for seed in range(POP_SEEDS)]
+    found = {seed: result.result().findings for seed, result in enumerate(results) if result.result().findings}
+    assert found == {}, "again: python -m tests.simulation --workload pop --seeds SEED SEED+1 --show"
+    events = [event for result in results for event in result.result().history]
+    reasons = {event.why for event in events if isinstance(event, facts.Hidden)}
+    assert reasons == {facts.POPPED, facts.RENEWED, facts.RETRY, facts.GIVEN_BACK}
+
+
 def test_the_same_seed_is_the_same_history_in_every_process() -> None:
     """Also with other hashes of strings, which order sets differently."""
-    program = "from tests.simulation.seeded import simulate; print([hash_of(simulate(n, 'mixed')) for n in (7, 12)])"
+    runs = (7, "mixed"), (12, "mixed"), (11, "pop")
+    program = f"from tests.simulation.seeded import simulate; print([hash_of(simulate(*run)) for run in {runs}])"
     helper = "import hashlib\ndef hash_of(result): return hashlib.sha256(repr(result.history).encode()).hexdigest()\n"
     seen = {
         subprocess.run(

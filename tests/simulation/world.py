@@ -17,7 +17,7 @@ from rocketapp.wire.record import Message
 from tests.simulation.history import Event, Fault
 
 if TYPE_CHECKING:
-    from tests.simulation.brokers import Broker
+    from tests.simulation.brokers import NamedBroker
 
 ADDRESS, GROUP = "10.0.0.1:9876", "group"
 NAME_SERVER = "10.0.0.9:9876"
@@ -44,6 +44,7 @@ class Topic:
     concurrency: int = 64
     rate: float | None = None
     breaker: Breaker | None = None
+    popped: bool = False
     every: float | None = None
     """Polled: seconds between the calls for a queue."""
 
@@ -70,7 +71,7 @@ class World:
     history: list[Event] = field(default_factory=list)
     observed: list[tuple[float, str, events.Event]] = field(default_factory=list)
     """What the engine told, with the time and the name of the process."""
-    brokers: list[Broker] = field(default_factory=list)
+    brokers: list[NamedBroker] = field(default_factory=list)
     name_server: str = ADDRESS
     """Where clients ask for routes: the one broker, or the name server of several."""
 

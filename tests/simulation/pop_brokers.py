@@ -1,0 +1,176 @@
+"""The brokers of a simulated cluster that hand out messages one by one.
+
+They are the ones of the unit tests, each in a process of its own. What they have stored and hidden outlives their end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import is_retry_topic
+from rocketapp.model.route import BrokerData, QueueData, TopicRoute
+from rocketapp.transport.connection import Connection
+from rocketapp.transport.listener import Listener
+from rocketapp.transport.stream import split_address
+from rocketapp.wire.command import Command
+from rocketapp.wire.record import Record
+from rocketapp.wire.requests.pop import pop_retry_topic
+from rocketapp.wire.requests.send import SendRequest, SendResponse
+from tests.simulation import history as facts
+from tests.simulation.brokers import QUEUES, NamedBroker
+from tests.simulation.processes import Process
+from tests.simulation.world import GROUP, World, number_of
+from tests.unit.consumer.fake_cluster import Broker as Listening
+from tests.unit.consumer.pop.pop_cluster import HandedOut, PopCluster
+
+_POPPED = facts.POPPED, ""
+
+
+class PopBroker(NamedBroker, PopCluster):
+    """One broker with the popped topics of the world."""
+
+    def __init__(self, world: World, *, invisible: float) -> None:
+        """`invisible`: seconds for which members want messages in hand to be hidden."""
+        NamedBroker.__init__(self, world)
+        PopCluster.__init__(self, network=world.network)
+        self._invisible, self._why = invisible, _POPPED
+        self.process = Process(self.name)
+        self.topics = {topic.name: {self.name: QUEUES} for topic in world.topics}
+
+    # What is done to it.
+
+    async def start(self) -> None:
+        await self.process.start(self._listen())
+        if self.listed_until > float("-inf"):
+            self._world.fault(facts.BROKER_START, self.name)
+        self.is_running = True
+        self._tell_routes()
+
+    async def _listen(self) -> None:
+        listener = Listener(
+            serve=lambda connection, command: self._serve(self.name, connection, command),
+            max_frame_bytes=1 << 24,
+            on_lost=lambda connection, _: self._leave(self.name, connection, None),
+        )
+        await self.network.listen(*split_address(self.address), listener.accept)
+        self.brokers[self.name] = Listening(self.name, self.address, listener)
+
+    async def stop(self, *, listed: float = 0.0) -> None:
+        self._world.fault(facts.BROKER_STOP, self.name)
+        self._ends(listed)
+        self.network.unlisten(self.address)
+        await self.process.start(self.brokers[self.name].listener.close())
+
+    def crash(self, *, listed: float = 0.0) -> None:
+        self._world.fault(facts.BROKER_CRASH, self.name)
+        self._ends(listed)
+        self.network.unlisten(self.address)
+        self.network.cut(self.address)
+
+    def bury(self) -> None:
+        self.process.kill()
+        self.process.bury()
+
+    # What is known of it.
+
+    def route(self, topic: str) -> TopicRoute | None:
+        if topic not in self.topics:
+            return None
+        queues = self.topics[topic][self.name]
+        return TopicRoute((QueueData(self.name, queues, queues, 6),), self.data())
+
+    def data(self) -> tuple[BrokerData, ...]:
+        return (BrokerData("c", self.name, {0: self.address}),)
+
+    def topic_names(self) -> list[str]:
+        return list(self.topics)
+
+    def lag(self) -> dict[str, int]:
+        """What was not handed out, and what is hidden."""
+        names = {topic.name for topic in self._world.topics}
+        names |= {name for name in self.topics if is_retry_topic(name) and name != f"%RETRY%{GROUP}"}
+        lag = {
+            str(queue): behind
+            for queue, records in self.log.items()
+            if queue.topic in names and (behind := len(records) - self.offsets.get((GROUP, queue), 0))
+        }
+        if hidden := sum(map(len, self.hidden.values())):
+            lag[f"hidden@{self.name}"] = hidden
+        return lag
+
+    # What it writes down.
+
+    def _send_message_v2(self, name: str, connection: Connection, command: Command) -> Command:
+        request = SendRequest.from_command(command)
+        if all(topic.name != request.topic for topic in self._world.topics):
+            return super()._send_message_v2(name, connection, command)
+        queue = MessageQueue(request.topic, name, request.queue_id)
+        offset = self.store(
+            queue, Record(topic=queue.topic, body=command.body, raw_properties=request.properties.encode())
+        )
+        answer = SendResponse("7F00000100002A9F0000000000000000", request.queue_id, offset)
+        return Command.response(command, 0, fields=answer.to_fields())
+
+    def store(self, queue: MessageQueue, record: Record) -> int:
+        offset = super().store(queue, record)
+        if not is_retry_topic(queue.topic):
+            self._tell(facts.Stored(self.loop.time(), _told(queue), offset, number_of(record.body)))
+        return offset
+
+    def _hide(
+        self, connection: Connection, out: HandedOut, offsets: Iterable[int], invisible_ms: int, *, counts: bool = True
+    ) -> None:
+        offsets = list(offsets)
+        for offset in offsets:
+            record = self._record(out, offset)
+            about = self.loop.time(), _member(connection), self.name, _handle(out, offset)
+            place = _told(MessageQueue(out.topic, out.broker_name, out.queue_id)), offset
+            what = number_of(record.body), record.reconsume_times + 1, invisible_ms / 1000
+            self._tell(facts.Hidden(*about, *place, *what, *self._why))
+        super()._hide(connection, out, offsets, invisible_ms, counts=counts)
+
+    def _change_message_invisibletime(self, name: str, connection: Connection, command: Command) -> Command:
+        out, request = self._named(name, command)
+        assert request.invisible_ms is not None
+        is_renewed = request.invisible_ms == round(1000 * self._invisible)
+        why = facts.GIVEN_BACK if request.suspend else facts.RENEWED if is_renewed else facts.RETRY
+        self._why = why, _handle(out, request.handle.offset)
+        try:
+            return super()._change_message_invisibletime(name, connection, command)
+        finally:
+            self._why = _POPPED
+
+    def _revive(self, out: HandedOut, counts: bool) -> None:
+        for offset in sorted(self.hidden.get(out, ())):
+            self._tell(facts.Shown(self.loop.time(), _handle(out, offset)))
+        super()._revive(out, counts)
+
+    def _acked(self, connection: Connection, out: HandedOut, offsets: Iterable[int]) -> None:
+        offsets = list(offsets)
+        for offset in offsets:
+            if offset in self.hidden.get(out, ()):
+                self._tell(facts.Acked(self.loop.time(), _member(connection), _handle(out, offset)))
+        super()._acked(connection, out, offsets)
+
+    def _record(self, out: HandedOut, offset: int) -> Record:
+        topic = pop_retry_topic(out.group, out.topic, out.kind)
+        return self.log[MessageQueue(topic, out.broker_name, out.queue_id)][offset]
+
+    def _tell(self, event: facts.Event) -> None:
+        self._world.history.append(event)
+
+
+def _member(connection: Connection) -> str:
+    """Whose connection it is."""
+    stream: Any = connection._stream
+    return next(name for name in sorted(stream.names) if ":" not in name)
+
+
+def _handle(out: HandedOut, offset: int) -> str:
+    return f"{out.topic}@{out.broker_name} {out.kind}:{out.queue_id} #{offset} {out.popped_ms}"
+
+
+def _told(queue: MessageQueue) -> str:
+    return f"{queue.topic}@{queue.broker_name}:{queue.queue_id}"
