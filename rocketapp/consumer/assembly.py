@@ -153,7 +153,6 @@ class Group:
             observe=self._parts.observe,
             interval=self._parts.config.commit_interval,
             trust=self.trust,
-            travels=not isinstance(self.store, StoredOffsets),
         )
 
     def _new_starts(self) -> StartOffsets:

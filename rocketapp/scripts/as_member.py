@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+from rocketapp.app.run.allocations import named
 from rocketapp.app.settings.settings import Settings
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import Clock
@@ -54,6 +55,8 @@ class AsMember:
                 random=random,
                 observe=tell,
                 flow_control=FlowControl(settings.consumer.cache_max_bytes),
+                allocation=named(settings.consumer),
+                traces=producer.traces,
                 max_inflated_bytes=settings.client.max_inflated_bytes,
             ),
         )

@@ -37,6 +37,8 @@ class Limits(TypedDict, total=False):
 
 
 _OF_HANDLERS = frozenset({"concurrency", "rate"})
+_NOT_POLLED = frozenset({"queue_max_messages", "queue_max_span", "topic_max_messages", "topic_max_bytes"})
+"""What limits no polled topic: its queues hold what their next call gets."""
 NAMES: frozenset[str] = frozenset(Limits.__annotations__)
 
 
@@ -82,6 +84,11 @@ class LimitChange:
                 self.refuse(f"{problem}: {one.handler_name} of {one.topic}")
         if "rate" in self.values and all(one.rate is None for one in subscriptions):
             self.refuse(f"rate={self.values['rate']!r}: no handler of {_named(topics)} has a rate: declare one")
+        if not _NOT_POLLED.isdisjoint(self.values) and all(one.every is not None for one in subscriptions):
+            names = ", ".join(sorted(self.values.keys() & _NOT_POLLED))
+            self.refuse(
+                f"{names}: {_named(topics)} is polled, and holds what its next call gets: change queue_max_bytes"
+            )
         if not _OF_HANDLERS.issuperset(self.values) and all(one.mode == "pop" for one in subscriptions):
             names = ", ".join(sorted(self.values.keys() - _OF_HANDLERS))
             self.refuse(f'{names}: {_named(topics)} has mode="pop": its limits are the settings consumer.pop_*')

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from rocketapp.config.consumer import ConsumerConfig
@@ -36,7 +36,12 @@ def allocation_of(config: ConsumerConfig, plugins: Plugins, surface: Surface) ->
         if name.upper() in ours or name in theirs:
             raise PluginError(answer.plugin, f"allocation_strategy: another strategy is named {name!r} already")
         theirs[name] = answer.value
-    wanted = config.allocation.strip()
+    return named(config, theirs)
+
+
+def named(config: ConsumerConfig, theirs: Mapping[str, Allocation] | None = None) -> Allocation:
+    """The one that the settings name, of ours and those of plugins. Raises ConfigError."""
+    theirs, ours, wanted = theirs or {}, _ours(config), config.allocation.strip()
     if wanted in theirs:
         return theirs[wanted]
     if (make := ours.get(wanted.upper())) is None:

@@ -33,6 +33,8 @@ _MEMBERS_TIMEOUT = 1.0
 class Brokers:
     """The brokers of a cluster, as one group sees them."""
 
+    travels: bool = True
+
     def __init__(
         self,
         *,

@@ -11,6 +11,9 @@ from rocketapp.model.message_queue import MessageQueue
 class GroupOffsets(Protocol):
     """Keeps how far each queue is done. Every question raises RocketAppError without an answer."""
 
+    travels: bool
+    """What a pull carries to its broker is a commit. Otherwise it carries what is committed already."""
+
     def is_connected(self, broker_name: str) -> bool:
         """Whether the offsets of this broker's queues can be reached at once."""
         ...

@@ -48,6 +48,8 @@ def _folder(name: str) -> str:
 class LocalOffsets:
     """The offsets of a group (`group.group_offsets`) in one file, or in memory alone."""
 
+    travels: bool = True
+
     def __init__(self, folder: Path, worker: int | None, *, group: str, observe: Observe, tasks: Tasks) -> None:
         """`worker`: the number that its file has if it is free; None keeps offsets for the life of the process.
 

@@ -24,14 +24,8 @@ from rocketapp.wire.record import Message
 class Offsets:
     """Tells brokers how far each queue is done."""
 
-    def __init__(
-        self, *, group: str, store: GroupOffsets, observe: Observe, interval: float, trust: Trust, travels: bool = True
-    ) -> None:
-        """`interval`: seconds between two rounds of commits.
-
-        `travels`: what a pull carries to its broker is a commit. Otherwise it carries what is committed already.
-        """
-        self._travels = travels
+    def __init__(self, *, group: str, store: GroupOffsets, observe: Observe, interval: float, trust: Trust) -> None:
+        """`interval`: seconds between two rounds of commits."""
         self._group, self._store, self._observe, self._interval = group, store, observe, interval
         self._trust = trust
         self._table = OffsetTable()
@@ -95,7 +89,7 @@ class Offsets:
         if session is None:
             return None
         queue = process_queue.message_queue
-        if not self._travels:
+        if not self._store.travels:
             return self._news_for_broker(session)
         committer = self._committers[queue.broker_name]
         offset = committer.news_of(session)
@@ -112,7 +106,7 @@ class Offsets:
 
     def arrived(self, process_queue: ProcessQueue[Message], offset: int | None) -> None:
         """The pull that carried this offset was answered, so the broker has stored it (0 does not travel)."""
-        if offset and self._travels:
+        if offset and self._store.travels:
             self._table.confirm(process_queue.message_queue, process_queue.epoch, offset)
         elif offset and (session := self._sessions.get(process_queue.epoch)) is not None:
             session.told_broker = offset

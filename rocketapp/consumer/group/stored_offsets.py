@@ -19,6 +19,8 @@ _WHO = "offset store"
 class StoredOffsets:
     """Asks the store as the engine asks brokers."""
 
+    travels: bool = False
+
     def __init__(self, store: OffsetStore, *, group: str, brokers: Brokers, timeout: float) -> None:
         """`timeout`: seconds that any answer may take, as the contract says. The engine gives brokers less where an old
         answer would mislead it; here epochs keep late writers out.

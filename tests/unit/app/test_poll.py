@@ -285,3 +285,19 @@ def test_a_polled_handler_gets_its_messages_with_message_trace_too(is_async: boo
         t.publish("files", "a")
         t.advance(10)
     assert seen == ["a"]
+
+
+def test_limits_that_a_polled_topic_does_not_have_cannot_be_changed() -> None:
+    app, refused = RocketApp("files"), list[str]()
+
+    @app.poll("files", every=5.0)
+    async def work(pull: Pull) -> None:
+        app.adjust("files", queue_max_bytes=2048, concurrency=2)
+        with pytest.raises(SetupError) as caught:
+            app.adjust("files", queue_max_messages=5)
+        refused.append(str(caught.value))
+
+    with TestApp(app) as t:
+        t.publish("files", "a")
+        t.advance(6)
+    assert "queue_max_messages: files is polled, and holds what its next call gets" in refused[0]

@@ -58,6 +58,23 @@ async def test_reading_begins_at_a_time(broker: str) -> None:
             assert sorted(found) == expected
 
 
+async def test_a_member_shares_queues_as_the_settings_say_and_its_messages_are_traced(broker: str) -> None:
+    async with Client(broker, settings=QUICK) as client:
+        sent = [await client.publish("script-shared", f"{number}") for number in range(2)]
+    assert sent[0].queue != sent[1].queue
+    ours = sent[0].queue
+    chosen = {"allocation": "CONFIG", "allocation_queues": [f"{ours.topic}@{ours.broker_name}:{ours.queue_id}"]}
+    settings = {"client": {**QUICK["client"], "enable_msg_trace": True}, "consumer": {**QUICK["consumer"], **chosen}}
+    async with Client(broker, settings=settings) as client:
+        found = [
+            one.text() async for one in client.messages("script-shared", group="script-own", start="first", idle=1.0)
+        ]
+    assert found == ["0"]
+    async with Client(broker, settings=QUICK) as client:
+        trace = client.messages("RMQ_SYS_TRACE_TOPIC", start="first", idle=1.0)
+        assert [one for one in [one.text() async for one in trace] if "SubAfter" in one and sent[0].message_id in one]
+
+
 async def test_a_group_goes_on_at_the_message_at_which_a_loop_was_left(broker: str) -> None:
     async with Client(broker, settings=QUICK) as client:
         for number in range(5):
