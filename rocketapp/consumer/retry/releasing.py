@@ -63,6 +63,10 @@ class Releasing:
         self._failed, self._group = failed, group
         self._running: dict[int, _Running] = {}
         """By the id of the item that the call works on."""
+        self._named: dict[str, dict[int, _Running]] = {}
+        """The same by the names of released messages: every message that is about to start is looked up."""
+        self._released: dict[int, Message] = {}
+        """Released messages by their id."""
 
     def __repr__(self) -> str:
         return f"<Releasing: {len(self._running)} running>"
@@ -87,9 +91,26 @@ class Releasing:
                 if self.is_released(message) or counts[queue] >= _AT_ONCE:
                     continue
                 counts[queue] += 1
-                self._running.setdefault(id(item), _Running(item)).released.append(message)
+                self._add(item, message)
                 text = f"its handler has been running for {seconds:.0f} s"
                 self._failed.fail(handler, process_queue, message, Failure("TimeoutError", text, after=_DELAY))
+
+    def _add(self, item: Item, message: Message) -> None:
+        running = self._running.setdefault(id(item), _Running(item))
+        running.released.append(message)
+        self._released[id(message)] = message
+        for name in _names(message):
+            self._named.setdefault(name, {})[id(item)] = running
+
+    def _remove(self, key: int) -> _Running:
+        running = self._running.pop(key)
+        for message in running.released:
+            del self._released[id(message)]
+            for name in _names(message):
+                self._named.get(name, {}).pop(key, None)
+                if not self._named.get(name, True):
+                    del self._named[name]
+        return running
 
     def look(self) -> None:
         """Once a second: let the copies go on whose first call has ended."""
@@ -98,29 +119,29 @@ class Releasing:
         hand = {id(item): item for _, item in self._group.concurrently.in_hand()}
         for key, running in list(self._running.items()):
             if hand.get(key) is not running.item:
-                del self._running[key]
-                for go_on in running.waiting:
+                for go_on in self._remove(key).waiting:
                     go_on()
 
     def is_released(self, message: Message) -> bool:
         """This message was sent back, and its call still runs or has just ended."""
-        return any(message is one for running in self._running.values() for one in running.released)
+        return id(message) in self._released
 
     def waits(self, item: Item, go_on: Callable[[], None]) -> bool:
         """Whether a call still runs for a message of this item; `go_on` is called when that has ended."""
         if not self._running:
             return False
-        known = {name for message in messages_of(item) for name in _names(message)}
-        for running in self._running.values():
-            if running.item is not item and any(_names(one) & known for one in running.released):
-                if go_on not in running.waiting:
-                    running.waiting.append(go_on)
-                return True
+        named = (self._named.get(name) for message in messages_of(item) for name in _names(message))
+        for found in filter(None, named):
+            for running in found.values():
+                if running.item is not item:
+                    if go_on not in running.waiting:
+                        running.waiting.append(go_on)
+                    return True
         return False
 
 
-def _names(message: Message) -> set[str]:
+def _names(message: Message) -> tuple[str, ...]:
     """What a message and its copy have at least one of in common: a producer may have given it no id."""
     origin = message.properties.get(names.ORIGIN_MESSAGE_ID)
-    found = {message.message_id, message.offset_message_id}
-    return {*found, origin} if origin else found
+    found = (message.message_id, message.offset_message_id)
+    return (*found, origin) if origin else found
