@@ -31,6 +31,8 @@ _UNNAMED = "unnamed"
 """Stands for the cluster of `--name-server`."""
 _BEGINS = "queues begin by their start rule"
 _VERSION = 1
+_LARGEST_OFFSET, _LARGEST_QUEUE_ID = 2**63 - 1, 2**31 - 1
+"""What RocketMQ's long and int hold."""
 _PATIENCE = 5.0
 """Seconds that a disk may take when the caller names no other time."""
 
@@ -220,7 +222,10 @@ def decode(text: bytes) -> dict[MessageQueue, int]:
         found = {}
         for row in data["offsets"]:
             offset, queue_id = row["offset"], row["queue"]
-            if type(offset) is not int or type(queue_id) is not int or offset < 0 or queue_id < 0:
+            if type(offset) is not int or type(queue_id) is not int:
+                raise ValueError(f"{row!r} is not an offset")
+            # A larger one is refused by the broker at every pull: its queue would stand still for ever.
+            if not (0 <= offset <= _LARGEST_OFFSET and 0 <= queue_id <= _LARGEST_QUEUE_ID):
                 raise ValueError(f"{row!r} is not an offset")
             found[MessageQueue(str(row["topic"]), str(row["broker"]), queue_id)] = offset
     except (KeyError, TypeError, RecursionError) as error:

@@ -68,6 +68,8 @@ def test_what_is_written_is_read(offsets: dict[MessageQueue, int]) -> None:
         b'{"version": 1, "offsets": [{"topic": "t", "broker": "b", "queue": 0, "offset": -1}]}',
         b'{"version": 1, "offsets": [{"topic": "t", "broker": "b", "queue": 0, "offset": "5"}]}',
         b'{"version": 1, "offsets": [{"topic": "t", "broker": "b", "queue": 0}]}',
+        b'{"version": 1, "offsets": [{"topic": "t", "broker": "b", "queue": 0, "offset": 9223372036854775808}]}',
+        b'{"version": 1, "offsets": [{"topic": "t", "broker": "b", "queue": 2147483648, "offset": 5}]}',
         encode({ONE: 5})[:-10],
     ],
 )
