@@ -41,6 +41,23 @@ async def move(message: Message) -> None:
 """
 
 
+POPPED = """
+app = RocketApp("{group}", mode="pop", start="first")
+
+@app.on_startup
+async def fill() -> None:
+    for number in range(20):
+        await app.publish("{topic}", str(number))
+
+@app.subscribe("{topic}", retries=1)
+async def take(message: Message) -> None:
+    if message.text() == "7":
+        note("attempt", message)
+        raise Retry(after=1)
+    note("done", message)
+"""
+
+
 READING = """
 app = RocketApp("readers")
 
@@ -141,6 +158,29 @@ def test_an_app_with_tls_and_keys_does_its_whole_job_and_its_secret_is_in_no_out
     environment = {**keys, "ROCKETAPP_APP__LOG_LEVEL": "DEBUG"}
     app = check_job(secured.apache.name_server, tmp_path, topic, environment, monkeypatch)
     assert keys["ROCKETAPP_CLIENT__SECRET_KEY"] not in app.stderr
+
+
+@pytest.mark.timeout(300)
+def test_a_popped_topic_of_a_namespace_is_handled_with_keys(
+    secured: Secured, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {**secured.environment(), "ROCKETAPP_CLIENT__NAMESPACE": "shop"}
+    group = f"group-of-{topic}"
+    source = POPPED.format(group=group, topic=topic)
+    app = RunningApp(tmp_path, source, secured.apache.name_server, environment=environment)
+    try:
+        app.wait_for_count(19, within=60)
+        app.wait_for_count(2, "attempt", within=60)
+        counts = app.stop()
+    finally:
+        app.discard()
+    assert (counts.handled, counts.retried, counts.dead_lettered) == (19, 1, 1)
+    assert {event["topic"] for event in app.events()} == {topic}
+    for name, value in secured.environment().items():
+        monkeypatch.setenv(name, value)
+    commands = Commands(secured.apache.name_server)
+    assert commands.json("topic", "show", f"shop%{topic}")["messages"] == 20
+    assert len(commands.json("dlq", "list", f"shop%{group}")) == 1
 
 
 @pytest.mark.timeout(300)
