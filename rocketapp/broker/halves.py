@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rocketapp.broker.delays import restored
+from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES
 from rocketapp.broker.store.store import Appended, MessageStore
 from rocketapp.errors import BrokerError
 from rocketapp.model.event import Observe, RecordDamaged
@@ -20,7 +21,7 @@ from rocketapp.model.names import CHECKS_OVER_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.layout import TRANSACTION_COMMIT, TRANSACTION_MASK
-from rocketapp.wire.record import Record, decode_record
+from rocketapp.wire.record import Record, decode_record, decode_records
 from rocketapp.wire.requests.transactions import EndTransaction
 
 FIRST_CHECK = 6.0
@@ -130,19 +131,25 @@ class HalfMessages:
         del self._open[half.offset]
 
     def _stored(self) -> Iterator[OpenHalf]:
-        """What a run before this one has left open."""
-        ended = {
-            int(offset) for op in self._records(OP_TOPIC) for offset in op.body.split(b",") if offset.strip().isdigit()
-        }
-        for record in self._records(HALF_TOPIC):
-            if record.queue_offset not in ended:
+        """What a run before this one has left open. Messages that have ended are not read."""
+        store, ended = self._store, self._ended()
+        for offset in range(store.min_offset(HALF_TOPIC, 0), store.max_offset(HALF_TOPIC, 0)):
+            entry = None if offset in ended else store.entry(HALF_TOPIC, 0, offset)
+            data = None if entry is None else store.record_at(entry[0])
+            if data is not None:
+                record = decode_record(data)
                 found = names.decode(record.raw_properties)
                 group, unique_key = found.get(names.PGROUP, ""), found.get(names.UNIQ_KEY, "")
-                yield OpenHalf(record.queue_offset, record.physical_offset, group, unique_key, record.stored_ms)
+                yield OpenHalf(offset, record.physical_offset, group, unique_key, record.stored_ms)
 
-    def _records(self, topic: str) -> Iterator[Record]:
-        for offset in range(self._store.min_offset(topic, 0), self._store.max_offset(topic, 0)):
-            entry = self._store.entry(topic, 0, offset)
-            data = None if entry is None else self._store.record_at(entry[0])
-            if data is not None:
-                yield decode_record(data)
+    def _ended(self) -> set[int]:
+        """The half messages that were committed or rolled back, by their offsets."""
+        store, found = self._store, set[int]()
+        offset, end = store.min_offset(OP_TOPIC, 0), store.max_offset(OP_TOPIC, 0)
+        while offset < end:
+            # Many with one read: a store may have millions of them, and a start waits for all.
+            several = store.read(OP_TOPIC, 0, offset, max_messages=MOST_MESSAGES, max_bytes=MOST_BYTES)
+            for op in decode_records(several.body, None):
+                found.update(int(each) for each in op.stored_body.split(b",") if each.strip().isdigit())
+            offset = max(several.next_offset, offset + 1)
+        return found

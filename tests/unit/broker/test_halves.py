@@ -1,0 +1,53 @@
+"""What a start reads of transactions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rocketapp.broker.halves import HalfMessages
+from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.broker.store.store import MessageStore
+from rocketapp.model.names import OP_TOPIC
+from rocketapp.wire.layout import TRANSACTION_COMMIT
+from rocketapp.wire.requests.transactions import EndTransaction
+from tests.unit.broker.store.stores import Events, open_store, record
+
+SENT = 100
+
+
+def ended_but_one(store: MessageStore) -> None:
+    """Half messages of which all but the 50th were committed."""
+    halves = HalfMessages(store, Events())
+    for number in range(SENT):
+        half = halves.add(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1", 0)
+        if number != 50:
+            place = half.queue_offset, half.physical_offset
+            halves.end(EndTransaction("makers", "orders", *place, TRANSACTION_COMMIT, "A1"))
+
+
+def test_a_start_reads_no_message_of_a_transaction_that_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, read = open_store(), list[int]()
+    ended_but_one(store)
+    record_at = MessageStore.record_at
+
+    def counting(self: MessageStore, physical: int) -> Any:
+        read.append(physical)
+        return record_at(self, physical)
+
+    monkeypatch.setattr(MessageStore, "record_at", counting)
+    assert len(HalfMessages(store, Events())) == 1
+    assert len(read) == 1
+    store.close()
+
+
+def test_an_end_that_is_damaged_leaves_its_transaction_open_and_no_other() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    ended_but_one(store)
+    entry = store.entry(OP_TOPIC, 0, 60)
+    assert entry is not None
+    files.open("commitlog/" + "0" * 20).write(b"\xff", entry[0] + 88)
+    assert len(HalfMessages(store, Events())) == 2
+    store.close()
