@@ -38,6 +38,13 @@ def prose(file: Path) -> Iterator[tuple[int, str]]:
             yield token.start[0], token.string
 
 
+def names_of_tests(file: Path) -> Iterator[tuple[int, str]]:
+    """Line and words of every test's name."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+            yield node.lineno, node.name.replace("_", " ")
+
+
 def riddles(text: str) -> list[str]:
     return [match.group() for match in RIDDLES.finditer(" ".join(text.split()))]
 
@@ -48,6 +55,17 @@ def test_docstrings_and_comments_hold_no_riddles() -> None:
         for file in sources()
         for line, text in prose(file)
         for riddle in riddles(text)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_names_of_tests_hold_no_riddles() -> None:
+    words = re.compile(r"\b(whoever|nobody|nobodys|somebody|so many|(?<!there )(?:is|are) none)\b")
+    found = [
+        f"{name_of(file)}:{line}: {text}"
+        for file in sources()
+        for line, text in names_of_tests(file)
+        if words.search(text)
     ]
     assert not found, "\n".join(found)
 

@@ -310,7 +310,7 @@ async def test_what_arrives_while_a_queue_changes_hands_is_handled_once() -> Non
 
 
 @scenario
-async def test_one_leaves_as_another_joins_and_nobody_has_to_have_seen_the_list_between() -> None:
+async def test_one_leaves_as_another_joins_and_no_member_needs_the_list_between() -> None:
     """One member saw the group without either and took a queue; another saw only the end, and took it for free."""
     stage = Stage(ORDERS, latency=0.02)
     await stage.begin()

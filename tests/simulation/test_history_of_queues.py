@@ -45,7 +45,7 @@ def test_overlapping_handlers_are_found(history: list[Event]) -> None:
 
 
 @pytest.mark.parametrize("fault", [facts.CRASH, facts.FREEZE])
-def test_a_handler_that_cannot_go_on_overlaps_with_nobody(fault: str) -> None:
+def test_a_handler_that_cannot_go_on_overlaps_with_no_other(fault: str) -> None:
     assert ownership.overlaps([*started(1, 0), Fault(2, fault, A), *started(63, 0, member=B)], ORDERLY) == []
 
 

@@ -249,7 +249,7 @@ def test_a_disk_that_refuses_delays_the_delivery() -> None:
     assert bodies(broker.store) == [b"late"]
 
 
-def test_a_clock_that_goes_back_makes_nobody_early_and_nobody_very_late() -> None:
+def test_a_clock_that_goes_back_makes_no_message_early_or_very_late() -> None:
     broker = Broker()
     for number in range(5):
         broker.delays.schedule(record(b"old %d" % number), 3)

@@ -35,7 +35,7 @@ from tests.unit.scripted import in_virtual_time
 QUEUES = [MessageQueue("orders", "broker-a", queue_id) for queue_id in range(3)]
 
 
-def test_a_free_queue_goes_to_whoever_asks_first() -> None:
+def test_a_free_queue_goes_to_the_member_that_asks_first() -> None:
     locks = LockTable(60)
     assert locks.lock("billing", QUEUES[:2], "one", now=0) == QUEUES[:2]
     assert locks.lock("billing", QUEUES, "two", now=1) == QUEUES[2:]

@@ -37,7 +37,7 @@ def test_a_topic_that_comes_or_goes_is_news_and_a_new_version_is_not() -> None:
     assert set(group.subscriptions) == {"stock"}
 
 
-def test_the_newest_version_of_a_subscription_counts_whoever_tells_it() -> None:
+def test_the_newest_version_of_a_subscription_counts_from_any_member() -> None:
     consumers = Consumers()
     newer = SubscriptionData("orders", "refunded", frozenset({"refunded"}), 2)
     consumers.register("channel", member("one"), data(newer))

@@ -104,7 +104,7 @@ async def test_what_is_never_decided_is_given_up() -> None:
 
 
 @in_virtual_time
-async def test_a_question_counts_when_somebody_was_asked() -> None:
+async def test_a_question_counts_when_a_producer_was_asked() -> None:
     """An app may be away for longer than all questions take."""
     async with running() as broker:
         client = await broker.client()

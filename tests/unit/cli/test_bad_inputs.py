@@ -217,7 +217,7 @@ def test_a_cluster_that_is_not_there_is_told_after_a_bounded_wait(
     assert command.summary == (0, 0, 0, 0)
 
 
-def test_somebody_who_says_nothing_is_no_cluster(start: Start, folder: Path, silent_address: str) -> None:
+def test_a_server_that_says_nothing_is_no_cluster(start: Start, folder: Path, silent_address: str) -> None:
     (folder / "app.py").write_text(FILES["app.py"])
     command = start("run", "app:app", "--name-server", silent_address, "--connect-timeout", "0.5")
     command.ends(2, within=20)

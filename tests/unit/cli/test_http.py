@@ -125,7 +125,7 @@ def test_an_address_that_is_taken_is_one_line(start: Start, write_app: WriteApp,
     assert "Traceback" not in one.err
 
 
-def test_an_address_that_is_none_is_one_line(start: Start, write_app: WriteApp) -> None:
+def test_what_is_not_an_address_is_one_line(start: Start, write_app: WriteApp) -> None:
     write_app(APP)
     one = start("run", "app", environment={"ROCKETAPP_APP__HTTP": "8080"})
     one.ends(2)

@@ -97,7 +97,7 @@ def test_lines_of_stdin_go_round_the_queues(topic: str, address: str, folder: Pa
     assert len({match[3] for match in matches if match}) == 4
 
 
-def test_count_sends_it_so_many_times(send: Send, stored: Stored) -> None:
+def test_count_sends_it_that_many_times(send: Send, stored: Stored) -> None:
     sent = send("x", "--count", "300")
     assert len({message_id for message_id, *_ in sent}) == 300
     assert {message["message_id"] for message in stored(300)} == {message_id for message_id, *_ in sent}
@@ -203,7 +203,7 @@ def test_tail_waits_for_a_topic_that_does_not_exist_yet(start: Start, send: Send
     assert tail.out.endswith(" first of all\n")
 
 
-def test_tail_changes_nobodys_offsets(start: Start, send: Send, folder: Path, address: str, topic: str) -> None:
+def test_tail_changes_no_offsets(start: Start, send: Send, folder: Path, address: str, topic: str) -> None:
     send("one")
     start("tail", topic, "--from", "first", "--count", "1", "--name-server", address).ends(0)
     (folder / "app.py").write_text(

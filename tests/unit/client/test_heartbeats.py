@@ -15,7 +15,7 @@ BROKER = "10.0.0.1:10911"
 
 
 @in_virtual_time
-async def test_a_route_that_arrives_while_the_client_stops_makes_nobody_dial() -> None:
+async def test_a_route_that_arrives_while_the_client_stops_starts_no_dial() -> None:
     # A dial of a closed pool fails at once: trying again for ever would never let the loop go on.
     heartbeats = Heartbeats(
         beat=lambda: Heartbeat("client", ("producers",), ()),

@@ -115,7 +115,7 @@ async def test_a_heartbeat_tells_every_broker_who_is_here() -> None:
 
 
 @in_virtual_time
-async def test_heartbeats_go_out_every_30_seconds_and_one_dead_broker_delays_nobody() -> None:
+async def test_heartbeats_go_out_every_30_seconds_and_one_dead_broker_delays_no_other() -> None:
     cluster = await Cluster(brokers=3).start()
     async with running(cluster) as client:
         await client.heartbeat()

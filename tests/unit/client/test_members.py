@@ -47,7 +47,7 @@ class Member:
         self.heard.append("back")
 
 
-def test_nobody_has_nothing_to_tell() -> None:
+def test_a_client_without_members_has_nothing_to_tell() -> None:
     members = Members("me")
     assert members.beat() is None
     members.add_producer("p")

@@ -61,7 +61,7 @@ async def test_one_that_answers_nonsense_is_passed_over() -> None:
 
 
 @in_virtual_time
-async def test_when_nobody_answers_every_address_is_named_in_bounded_time() -> None:
+async def test_when_no_server_answers_every_address_is_named_in_bounded_time() -> None:
     network = MemoryNetwork()
     network.hold(SECOND)
     error = await outcome(name_servers(network, FIRST, SECOND).connect())

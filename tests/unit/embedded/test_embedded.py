@@ -97,7 +97,7 @@ async def test_a_directory_belongs_to_one_broker(tmp_path: Path) -> None:
         await broker.stop()
 
 
-async def test_an_address_that_is_none_is_a_matter_of_configuration() -> None:
+async def test_what_is_not_an_address_is_a_matter_of_configuration() -> None:
     broker = EmbeddedBroker(
         config=BrokerConfig(listen="nowhere"), clock=SystemClock(), random=Random(1), observe=print, memory=True
     )

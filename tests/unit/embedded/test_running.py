@@ -65,7 +65,7 @@ async def test_a_process_that_does_not_serve_is_not_found(tmp_path: Path) -> Non
     assert await find_serving(tmp_path) is None
 
 
-async def test_an_address_that_is_none_is_not_found(tmp_path: Path) -> None:
+async def test_what_is_not_an_address_is_not_found(tmp_path: Path) -> None:
     write_running(tmp_path, "nowhere")
     assert await find_serving(tmp_path) is None
 

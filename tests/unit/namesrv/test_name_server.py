@@ -67,7 +67,7 @@ async def test_a_topic_is_forgotten_with_its_broker_so_there_is_nothing_to_delet
 
 
 @in_virtual_time
-async def test_nobody_registers_here() -> None:
+async def test_no_broker_registers_here() -> None:
     answer = ask(RequestCode.REGISTER_BROKER)
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert answer.remark == " request type 103 not supported"

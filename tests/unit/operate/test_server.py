@@ -149,6 +149,6 @@ def test_it_leaves_no_thread(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "text", ["", "8080", ":8080", "localhost:", "localhost:http", "::1:80", "h:70000", "h:-1", "h:٣"]
 )
-def test_an_address_that_is_none_says_how_to_write_one(text: str) -> None:
+def test_what_is_not_an_address_is_told_how_to_write_one(text: str) -> None:
     with pytest.raises(ValueError, match=r"write host:port|is not a port"):
         parse_address(text)

@@ -30,7 +30,7 @@ def test_the_context_is_read_wherever_it_stands_among_the_properties(name: str, 
         {"note": f"traceparent {SAMPLED}"},
     ],
 )
-def test_what_is_no_context_is_none(properties: dict[str, str]) -> None:
+def test_another_text_gives_no_context(properties: dict[str, str]) -> None:
     assert is_sampled(encode(properties)) is None
     assert trace_id(encode(properties)) == ""
 

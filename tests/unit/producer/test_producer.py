@@ -323,7 +323,7 @@ async def test_first_sends_of_many_new_topics_do_not_wait_for_each_other() -> No
 
 
 @in_virtual_time
-async def test_a_topic_that_nobody_creates_or_may_write_to_is_refused() -> None:
+async def test_a_topic_that_is_not_created_or_may_not_be_written_to_is_refused() -> None:
     cluster = Cluster()
     async with producing(cluster) as producer:
         del cluster.name_server.routes["TBW102"]
@@ -370,7 +370,7 @@ async def test_a_codec_that_is_not_installed_is_found_at_start(monkeypatch: pyte
 
 
 @in_virtual_time
-async def test_one_way_sends_arrive_and_nobody_answers() -> None:
+async def test_one_way_sends_arrive_and_are_not_answered() -> None:
     cluster = Cluster()
     async with producing(cluster) as producer:
         await producer.send_one_way(Outgoing(topic="t", body=b"x"))

@@ -14,7 +14,7 @@ def opened(state: BreakerState, *calls: tuple[float, int]) -> list[float | None]
     return [state.failed(now, handled) for now, handled in calls]
 
 
-def test_it_opens_at_so_many_failures_within_the_time() -> None:
+def test_it_opens_at_its_number_of_failures_within_the_time() -> None:
     state = BreakerState(Breaker(failures=3, within=10, pause=5))
     assert opened(state, (0, 0), (8, 0), (11, 0)) == [None, None, None]
     assert opened(state, (17, 0)) == [9]

@@ -102,7 +102,7 @@ def test_a_route_that_disappears_is_kept_and_asked_for_more_often() -> None:
     assert cache.next_due() == 61.0
 
 
-def test_what_nobody_watches_any_more_is_forgotten_with_its_brokers() -> None:
+def test_what_is_not_watched_any_more_is_forgotten_with_its_brokers() -> None:
     cache = RouteCache(30.0)
     cache.watch("kept", 0.0)
     cache.found("kept", route("a"), 0.0)

@@ -40,7 +40,7 @@ def test_exact_tags_come_first_and_the_rest_gets_what_is_left() -> None:
     assert [handler_of(both, tag) for tag in ("a", "b", "c", None)] == ["exact", "exact", "rest", "rest"]
 
 
-def test_without_a_rest_nobody_wants_other_tags() -> None:
+def test_without_a_rest_other_tags_have_no_handler() -> None:
     assert handler_of(table(("exact", "a")), "aa") is None
     assert handler_of(table(("exact", "a")), None) is None
 

@@ -143,7 +143,7 @@ async def test_a_reader_that_pauses_pauses_the_writer() -> None:
 
 
 @in_virtual_time
-async def test_nobody_listens_and_a_taken_address() -> None:
+async def test_an_address_without_a_listener_and_a_taken_one() -> None:
     network = MemoryNetwork()
     assert "refused" in str(await outcome(network.dial(ADDRESS, Recorder(), 3.0)))
     listening = await network.listen("10.0.0.1", 0, Recorder().accept)

@@ -98,7 +98,7 @@ async def test_a_lost_connection_is_dialled_anew_and_told() -> None:
 
 
 @in_virtual_time
-async def test_nobody_gets_a_connection_before_it_was_greeted() -> None:
+async def test_no_caller_gets_a_connection_before_it_was_greeted() -> None:
     server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
     server.answers[34] = server.answers[11] = ok
 

@@ -92,7 +92,7 @@ async def test_a_slow_reader_pauses_the_writer_and_loses_nothing() -> None:
     await listening.close()
 
 
-async def test_nobody_there_is_a_connect_error_with_address_and_reason() -> None:
+async def test_an_address_without_a_listener_is_a_connect_error_with_address_and_reason() -> None:
     listening = await listen_tcp("127.0.0.1", 0, Recorder().accept)
     await listening.close()
     error = await outcome(dial_tcp(listening.address, Recorder(), 3.0))

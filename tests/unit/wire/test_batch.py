@@ -16,7 +16,7 @@ def test_items_lie_as_brokers_expect_them() -> None:
     )
 
 
-def test_an_item_adds_so_many_bytes() -> None:
+def test_an_item_adds_its_bytes() -> None:
     assert len(encode_batch([(b"", b"", 0)])) == ITEM_BYTES
 
 

@@ -194,7 +194,7 @@ class GrowingSuite:
         put(table.store("one"), "c", 2)
         assert {row["id"]: row.get("note") for row in table.rows()} == {0: None, 1: "note 1", 2: None}
 
-    def test_a_column_is_added_once_whoever_comes_first(self, table: Table) -> None:
+    def test_a_column_is_added_once_by_any_process(self, table: Table) -> None:
         put(table.store("one"), "a", 0)
         for _ in range(2):
             self.add(table.store("one"))

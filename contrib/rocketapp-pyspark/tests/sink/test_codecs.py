@@ -57,7 +57,7 @@ async def test_a_body_of_each_form_is_a_row(
     assert shop.rows()[0]["item"] == "x"
 
 
-async def test_protobuf_messages_are_rows_and_bytes_that_are_none_are_bad(shop: Shop) -> None:
+async def test_protobuf_messages_are_rows_and_other_bytes_are_bad(shop: Shop) -> None:
     async with shop.app(schema=Timestamp, bad_rows="table") as app:
         await app.publish_many(shop.topic, [Timestamp(seconds=5, nanos=1), b"\xff"], order_key="one")
         await until(lambda: len(shop.rows()) == 1)

@@ -183,7 +183,7 @@ def test_a_broker_that_does_not_answer_is_given_up(script: Start) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 4])
-def test_so_many_pulls_are_in_flight(script: Start, monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
+def test_the_given_number_of_pulls_is_in_flight(script: Start, monkeypatch: pytest.MonkeyPatch, depth: int) -> None:
     in_flight: list[int] = []
     receive = Connection.receive_all
 
@@ -197,7 +197,7 @@ def test_so_many_pulls_are_in_flight(script: Start, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("batch", [7, 32])
-def test_a_pull_asks_for_so_many_messages(script: Start, batch: int) -> None:
+def test_a_pull_asks_for_the_given_number_of_messages(script: Start, batch: int) -> None:
     server = script(pull_32)
     read(server.address, pullBatchSize=batch)
     asked = [int(r.fields["maxMsgNums"]) for r in server.requests if r.code == 11 and r.fields]

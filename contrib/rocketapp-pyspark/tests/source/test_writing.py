@@ -184,7 +184,7 @@ def test_a_message_that_is_stored_but_not_yet_safe_counts_as_stored(
 
 
 @pytest.mark.parametrize("depth", [1, 3])
-def test_so_many_sends_wait_for_an_answer(
+def test_the_given_number_of_sends_waits_for_an_answer(
     script: Callable[[Answer], Scripted], monkeypatch: pytest.MonkeyPatch, depth: int
 ) -> None:
     in_flight: list[int] = []

@@ -186,7 +186,7 @@ def test_a_list_of_messages_and_a_context_with_defaults_are_filled() -> None:
     assert context.attempt == 1
 
 
-def test_a_payload_whose_default_is_none_is_filled_where_no_other_is() -> None:
+def test_a_payload_with_none_as_default_is_filled_where_no_other_is() -> None:
     app = RocketApp("shop")
 
     @app.subscribe("orders")
@@ -196,7 +196,7 @@ def test_a_payload_whose_default_is_none_is_filled_where_no_other_is() -> None:
     assert call_of(app)(message(b'{"id": "1", "amount": 5}')) == (None, Order("1", 5))
 
 
-def test_text_whose_default_is_none_is_the_body_where_the_message_is_not_asked_for() -> None:
+def test_text_with_none_as_default_is_the_body_where_the_message_is_not_asked_for() -> None:
     app = RocketApp("shop")
 
     @app.subscribe("orders")

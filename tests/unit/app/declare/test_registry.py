@@ -317,7 +317,7 @@ def test_many_handlers_of_one_topic_are_compared_with_their_own_tags_alone() -> 
     assert len(plans(app)[0].topics[0].bound) == 301
 
 
-def test_a_disabled_handler_is_left_out_and_contradicts_nobody() -> None:
+def test_a_disabled_handler_is_left_out_and_contradicts_no_other() -> None:
     app = RocketApp("shop")
     app.subscribe("orders")(handler())
     app.subscribe("orders", enabled=False)(handler())

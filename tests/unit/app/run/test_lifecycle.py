@@ -252,7 +252,7 @@ async def test_a_shutdown_function_that_raises_holds_up_nothing(caplog: pytest.L
     assert "Traceback" not in caplog.text
 
 
-async def test_a_cut_waits_for_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_cut_waits_for_no_handler(caplog: pytest.LogCaptureFixture) -> None:
     diary = Diary()
     app = app_of(diary)
     entered = asyncio.Event()

@@ -38,7 +38,7 @@ def test_a_flush_runs_in_another_thread_while_messages_come_in() -> None:
     assert bodies(open_store(disk.without_power(Random(1))))[0] == b"before"
 
 
-def test_closing_finishes_a_flush_that_nobody_ran() -> None:
+def test_closing_finishes_a_flush_that_has_not_run() -> None:
     files = MemoryFiles()
     store = open_store(files)
     store.append(record(b"x"))

@@ -25,7 +25,7 @@ def filled(count: int, body: bytes = b"x", files: MemoryFiles | None = None) -> 
     return store
 
 
-def test_a_queue_that_nobody_knows_is_no_queue() -> None:
+def test_an_unknown_queue_is_no_queue() -> None:
     assert read(filled(0), 5) == (ReadStatus.NO_MATCHED_LOGIC_QUEUE, b"", 0, 0, 0, 0)
 
 

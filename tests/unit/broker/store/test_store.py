@@ -238,7 +238,7 @@ def test_entries_do_not_pile_up_in_memory() -> None:
     assert len(messages(store)) == 70_000
 
 
-def test_whoever_continues_a_store_finds_everything() -> None:
+def test_a_broker_that_continues_a_store_finds_everything() -> None:
     files = MemoryFiles()
     expected: list[bytes] = []
     for round_ in range(5):

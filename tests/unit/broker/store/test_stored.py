@@ -93,7 +93,7 @@ def test_a_changed_body_is_not_sound() -> None:
 
 
 @pytest.mark.parametrize("topic", ["..", "a/b", "", "a b", "\0"])
-def test_a_record_whose_topic_is_no_name_is_none(topic: str) -> None:
+def test_a_record_whose_topic_is_no_name_is_not_read(topic: str) -> None:
     assert parse(encode_record(Record(topic, b"x")), 0, 0) is None
 
 

@@ -85,7 +85,7 @@ def test_an_outcome_of_no_known_class_is_never_done(raised: bool) -> None:
 
 
 @pytest.mark.parametrize("after", [timedelta(minutes=1), -1, math.nan, 10**400])
-def test_seconds_that_were_set_later_and_are_none_are_a_failure(after: Any) -> None:
+def test_seconds_that_were_set_later_to_something_else_are_a_failure(after: Any) -> None:
     retry = Retry()
     retry.after = after
     failure = failure_of(retry, raised=True)

@@ -63,7 +63,7 @@ async def test_a_key_function_says_what_is_the_same() -> None:
 @pytest.mark.parametrize(
     ("key", "error", "problem"), [(5, TypeError, "5, not a str"), ("", ValueError, "an empty key")]
 )
-def test_a_key_that_is_none_fails_the_attempt(key: object, error: type[Exception], problem: str) -> None:
+def test_what_cannot_be_a_key_fails_the_attempt(key: object, error: type[Exception], problem: str) -> None:
     @in_virtual_time
     async def run() -> None:
         taken = Taken(idempotent=lambda message: key)

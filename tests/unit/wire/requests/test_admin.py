@@ -101,7 +101,7 @@ def test_attributes_are_changed_and_the_rest_is_replaced() -> None:
 
 
 @pytest.mark.parametrize("text", ["a=b", "+a", "+=b", "-", "+", "+a=b,x"])
-def test_an_attribute_change_that_is_none_is_refused(text: str) -> None:
+def test_what_is_not_an_attribute_change_is_refused(text: str) -> None:
     with pytest.raises(ProtocolError, match="attributes"):
         UpdateTopicRequest.from_fields({**UpdateTopicRequest(CONFIG).to_fields(), "attributes": text})
 

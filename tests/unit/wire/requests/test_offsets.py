@@ -53,7 +53,7 @@ def test_the_boundary_is_lower_by_default_and_read_in_any_case() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "x", "1.5", "2147483648", "-2147483649", "9" * 5000, "0x1"])
-def test_a_number_that_is_none_is_told_with_its_field(value: str) -> None:
+def test_what_is_not_a_number_is_told_with_its_field(value: str) -> None:
     with pytest.raises(ProtocolError, match="field queueId"):
         QueueRequest.from_fields({"topic": "T", "queueId": value})
 

@@ -43,6 +43,6 @@ def test_an_answer_is_read_as_it_was_written(offsets: dict[MessageQueue, int]) -
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"offsetTable":[1]}', b'{"offsetTable":{"a":1}}', b"\xff{"])
-def test_a_body_that_is_none_raises_a_protocol_error(body: bytes) -> None:
+def test_another_body_raises_a_protocol_error(body: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_reset(body)

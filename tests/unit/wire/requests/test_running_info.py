@@ -52,6 +52,6 @@ def test_that_of_a_java_member_is_read_with_queues_as_keys() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"subscriptionSet":[{}]}', b'{"properties":7}'])
-def test_a_body_that_is_none_raises_a_protocol_error(body: bytes) -> None:
+def test_another_body_raises_a_protocol_error(body: bytes) -> None:
     with pytest.raises(ProtocolError):
         RunningInfo.decode(body)

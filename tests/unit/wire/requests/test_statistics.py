@@ -90,7 +90,7 @@ def test_producer_connections_are_read_back() -> None:
         b'{"offsetTable":{{"topic":"T"}:{}},"connectionSet":[{"clientId":[]}],"mqTable":{7:{}}}',
     ],
 )
-def test_what_is_none_of_them_raises_a_protocol_error(body: bytes) -> None:
+def test_another_body_raises_a_protocol_error(body: bytes) -> None:
     for read in (
         decode_topic_stats,
         decode_consume_stats,
