@@ -110,6 +110,7 @@ class Assignment:
             leases=context.leases,
             tasks=context.tasks,
             stall_reasons=context.pull.stall_reasons,
+            recall=context.recall,
         )
         self._cut: asyncio.Future[bool] = self._loop.create_future()
         """Done when no handler is waited for any more: True when the drain was cut, which is not a clean end."""
@@ -260,8 +261,6 @@ class Assignment:
                 self._handed_over = self.is_ending
             await self._commit_move()
             offset = await self._beginning.offset(lock)
-            if offset is not None and lock is not None:
-                await self._context.recall(self.queue)
             if offset is not None:
                 process_queue = self._way.new_queue(self.queue, offset, next(self._context.epochs))
                 at_rest = False  # until it is known: a lock is not given back beside a running handler

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from rocketapp.consumer.group.leases import Leases, Lock
 from rocketapp.consumer.group.start_offsets import StartOffsets
@@ -26,10 +27,15 @@ class Beginning:
         leases: Leases,
         tasks: Tasks,
         stall_reasons: StallReasons,
+        recall: Callable[[MessageQueue], Awaitable[None]],
     ) -> None:
-        """`ended`: done when the queue is to be given back."""
+        """`ended`: done when the queue is to be given back.
+
+        `recall` learns what the owner of a locked queue before has counted.
+        """
         self._queue, self._ended, self._starts, self._leases = queue, ended, starts, leases
-        self._tasks, self._stall_reasons = tasks, stall_reasons
+        self._tasks, self._stall_reasons, self._recall = tasks, stall_reasons, recall
+        self._now = asyncio.get_running_loop().time
 
     def __repr__(self) -> str:
         return f"<Beginning {self._queue}>"
@@ -56,8 +62,11 @@ class Beginning:
                 offset: int = asking.result()
             finally:
                 asking.cancel()
-            # While the lock was in doubt another member may have gone on.
-            if lock is None or suspensions == lock.lease.suspensions:
+            if lock is None:
+                return offset
+            await self._recall(self._queue)
+            # While the lock was in doubt, or its time was over, another member may have gone on.
+            if suspensions == lock.lease.suspensions and lock.lease.held(self._now()):
                 return offset
         return None
 
