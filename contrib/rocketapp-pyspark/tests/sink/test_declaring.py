@@ -104,7 +104,7 @@ def test_a_sink_without_a_table_says_so(options: dict[str, Any], problem: str) -
     assert caught.value.place.startswith(__file__)
 
 
-def test_an_empty_sort_by_sorts_nothing(tmp_path: Path) -> None:
+def test_sort_by_with_the_value_none_is_as_left_out(tmp_path: Path) -> None:
     app = RocketApp("shop", plugins=spark_plugin())
     sink(app, "orders", table=tmp_path, format="arrow", sort_by=None)
     with pytest.raises(SetupError, match="the same name and table"):

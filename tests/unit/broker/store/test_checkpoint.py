@@ -49,7 +49,7 @@ def test_a_hint_comes_back_as_it_was() -> None:
     assert load_hint(files) is None
 
 
-def test_a_damaged_hint_is_none() -> None:
+def test_a_damaged_hint_is_not_followed() -> None:
     files = MemoryFiles()
     save_hint(files, Hint(4711, 4500, {("T", 0): (17, 4500)}))
     data = read_whole(files, HINT)

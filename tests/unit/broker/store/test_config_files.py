@@ -71,7 +71,7 @@ def test_tables_come_back_as_they_were(value: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"7", b"{", APACHE[:-1], APACHE[:100], bytes(100)])
-def test_a_part_of_a_table_is_none(data: bytes) -> None:
+def test_a_part_of_a_table_is_not_taken_for_one(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode(data)
 
