@@ -72,15 +72,22 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
     for cluster in BOTH:
         yield "consumer-kills", cluster, "consumer kills", on(scenarios.consumer_kills, "kills", cluster, size)
     yield "bounce", "", "bounce", lambda: scenarios.bounce(parts.peer, home / "bounce", size)
-    for cluster in BOTH:
-        storm = storms.SMALL_ORDERLY if small else storms.FULL_ORDERLY
-        yield "storm-orderly", cluster, "storm orderly", on(storms.orderly, "storm-orderly", cluster, storm)
-    for cluster in BOTH:
-        storm = storms.SMALL_ORDERLY if small else storms.FULL_ORDERLY
-        yield "storm-keyed", cluster, "storm keyed", on(storms.keyed, "storm-keyed", cluster, storm)
-    for cluster in BOTH:
-        storm = storms.SMALL_CONCURRENT if small else storms.FULL_CONCURRENT
-        yield "storm-concurrent", cluster, "storm concurrent", on(storms.concurrent, "storm", cluster, storm)
+    in_order, at_once = (
+        (storms.SMALL_ORDERLY, storms.SMALL_CONCURRENT) if small else (storms.FULL_ORDERLY, storms.FULL_CONCURRENT)
+    )
+    ways: tuple[tuple[str, Callable[..., Figures], storms.Storm, tuple[str, ...]], ...] = (
+        ("orderly", storms.orderly, in_order, BOTH),
+        ("keyed", storms.keyed, in_order, BOTH),
+        ("polled", storms.polled, in_order, BOTH),
+        ("by-hand", storms.by_hand, in_order, BOTH),
+        ("broadcast", storms.broadcast, in_order, BOTH),
+        ("popped", storms.popped, at_once, ("apache",)),
+        ("concurrent", storms.concurrent, at_once, BOTH),
+    )
+    for way, storming, storm, clusters in ways:
+        for cluster in clusters:
+            name = f"storm-{way}"
+            yield name, cluster, name.replace("-", " "), on(storming, name, cluster, storm)
     for cluster in BOTH:
         for workers in (1, 2):
             title, rounds = f"rolling x{workers}", 1 if small else 3

@@ -14,29 +14,41 @@ from tests.peers.running_app import RunningApp
 from tests.peers.waiting import wait_until
 
 SOURCE = """
-app = RocketApp("{group}", plugins=[Moves()])
+from rocketapp import Context, Pull
+
+app = RocketApp("{group}", plugins=[Moves()]{settings})
 
 @app.on_startup
 async def joined() -> None:
     mark("joined")
 
-@app.subscribe("{topic}", start="first"{options})
-async def take(message: Message) -> None:
+def seconds(number: int) -> float:
+    return {seconds}
+
+async def work(message: Message) -> None:
     brief("start", message)
     await asyncio.sleep(seconds(int(message.body.split(b" ", 1)[0])))
     brief("done", message)
 
-def seconds(number: int) -> float:
-    return {seconds}
+{handler}
 """
 """The app of every storm: `seconds` is an expression of `number`, how long this message takes."""
 
+TAKE = """
+@app.subscribe("{topic}", start="first"{options})
+async def take(message: Message) -> None:
+    await work(message)
+"""
 
-def filled(topic: str, group: str, *, options: str = "", seconds: str = "0.0") -> str:
-    """The source of the app."""
-    source = SOURCE
-    for name, value in {"{topic}": topic, "{group}": group, "{options}": options, "{seconds}": seconds}.items():
-        source = source.replace(name, value)
+
+def filled(
+    topic: str, group: str, *, options: str = "", seconds: str = "0.0", settings: str = "", handler: str = TAKE
+) -> str:
+    """The source of the app: `options` of the handler's subscription, `settings` of the app."""
+    source = SOURCE.replace("{handler}", handler)
+    values = {"topic": topic, "group": group, "options": options, "seconds": seconds, "settings": settings}
+    for name, value in values.items():
+        source = source.replace(f"{{{name}}}", value)
     return source
 
 
@@ -81,6 +93,8 @@ class Members:
         self.kills: list[Kill] = []
         self.ends: dict[int, float] = {}
         """By process id: when it was seen to have ended."""
+        self.places: dict[int, int] = {}
+        """By process id: its place."""
         self.unclean: list[tuple[float, str]] = []
         """Members that left and could not commit or unlock everything (exit code 1): when, and what they logged."""
         directory.mkdir(parents=True, exist_ok=True)
@@ -112,6 +126,7 @@ class Members:
             )
         else:
             app.start()
+        self.places[self.pid(place)] = place
 
     def pid(self, place: int) -> int:
         return self._apps[place].process.pid

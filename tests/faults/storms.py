@@ -1,6 +1,6 @@
 """Storms: members of a group come, go and die, and brokers restart, while messages flow.
 
-`orderly`, `keyed` and `concurrent` are the same storm over three ways of consuming. What is measured, and how:
+Each run is the same storm over another way of consuming. What is measured, and how:
 
 - lost, order, overlaps: from the starts and ends of handlers, which every member writes to one history.
 - repeats: messages done again. Orderly, they are counted for each hand-over of a queue; otherwise each has a cause.
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from tests.faults import checker, hand_overs
 from tests.faults.hand_overs import Change
-from tests.faults.members import History, Members, filled, pause, read
+from tests.faults.members import TAKE, History, Members, filled, pause, read
 from tests.faults.scenarios import Figures, Progress, end_load, fresh_name
 from tests.peers.clusters import Apache, Cluster
 from tests.peers.java_client import JavaClient, Peer
@@ -57,6 +57,46 @@ TINY_ORDERLY = Storm(5, kills=0, restarts=1, rate=60, seconds=_SHORT)
 SMALL_ORDERLY = Storm(8, kills=1, restarts=1, rate=60, seconds=f"5.0 if number % 499 == 200 else {_SHORT}")
 FULL_CONCURRENT = Storm(100, kills=8, restarts=4, rate=400, seconds=_SHORT)
 SMALL_CONCURRENT = Storm(8, kills=1, restarts=1, rate=400, seconds=_SHORT)
+
+
+class _Way(NamedTuple):
+    """A way of consuming."""
+
+    options: str = ""
+    """Of the subscription, with a comma in front."""
+    settings: str = ""
+    """Of the app, with a comma in front."""
+    handler: str = TAKE
+    order_keys: int = 0
+    commits: int = 1
+    """Messages of a queue from one commit to the next; 0: the broker has no offsets of the group."""
+
+
+_POLLED = _Way(
+    handler="""
+@app.poll("{topic}", every=0.2, start="first")
+async def take(pull: Pull) -> None:
+    messages = await pull(8)
+    for message in messages:
+        await work(message)
+    if len(messages) == 8:
+        pull.next_in(0)
+"""
+)
+_BY_HAND = _Way(
+    commits=4,
+    handler="""
+@app.subscribe("{topic}", start="first", orderly=True, commit="manual")
+async def take(message: Message, context: Context) -> None:
+    await work(message)
+    if message.offset % 100 == 50 and context.attempt == 1:
+        context.rollback(after=0.1)
+    elif message.offset % 4 == 3:
+        context.commit()
+""",
+)
+_POPPED = _Way(options=', mode="pop"', settings=', settings={"consumer": {"pop_invisible_time": 10}}', commits=0)
+_BROADCAST = _Way(options=", broadcast=True, orderly=True", commits=0)
 
 
 class _Weather:
@@ -123,11 +163,14 @@ class _Run(NamedTuple):
 
 
 def _storm(
-    cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, options: str, seed: int, order_keys: int = 0
+    cluster: Cluster, peer: Peer, directory: Path, storm: Storm, way: _Way, *, seed: int, everywhere: bool = False
 ) -> _Run:
+    """`everywhere`: each member that runs at the end has handled everything."""
     java, topic, group = JavaClient(peer, cluster.name_server), fresh_name("storm"), fresh_name("group")
     java.create_topic(topic, QUEUES)
-    source = filled(topic, group, options=options, seconds=storm.seconds)
+    source = filled(
+        topic, group, options=way.options, seconds=storm.seconds, settings=way.settings, handler=way.handler
+    )
     members = Members(directory, source, [cluster.name_server] * PLACES)
     load = None
     try:
@@ -135,7 +178,7 @@ def _storm(
             members.join(place)
         for place in range(3):
             members.wait_until_joined(place, within=30)
-        load = java.produce(topic, 10**9, size=64, threads=2, rate=storm.rate, order_keys=order_keys)
+        load = java.produce(topic, 10**9, size=64, threads=2, rate=storm.rate, order_keys=way.order_keys)
         progress = Progress(members.log)
         weather = _Weather(storm, members, cluster, seed)
         weather.blow(progress.read)
@@ -143,7 +186,7 @@ def _storm(
         end = end_load(load)
         stored = set(end["stored"])
         wait_until(
-            lambda: stored <= progress.read(),
+            lambda: stored <= progress.read() and (not everywhere or not _incomplete(members, topic, stored)),
             within=150,
             what=lambda: f"all are handled, {len(stored - progress.read())} are missing\n{members.describe()}",
             every=0.5,
@@ -151,12 +194,30 @@ def _storm(
         history = read(members.log, topic)
         changes = members.all_changes(history)
         members.stop()
-        assert java.lag(topic, group) == 0, f"everything is committed: {java.offsets(topic, group)}"
+        _check_commits(java, topic, group, way.commits)
     finally:
         if load is not None:
             load.stop()
         members.discard()
     return _Run(history, changes, weather.broker_restarts, end["stored"], end["unknown"], members)
+
+
+def _incomplete(members: Members, topic: str, stored: set[int]) -> dict[int, int]:
+    """By place, of the members that run: how many messages they have not handled, if any."""
+    events = read(members.log, topic).events
+    done = {place: set[int]() for place in members.running()}
+    for event in events:
+        if event.event == "done" and members.places[event.pid] in done:
+            done[members.places[event.pid]].add(event.number)
+    return {place: len(stored - numbers) for place, numbers in done.items() if not stored <= numbers}
+
+
+def _check_commits(java: JavaClient, topic: str, group: str, commits: int) -> None:
+    """Every queue is committed as far as its handler has said."""
+    offsets = java.offsets(topic, group) if commits else {}
+    for queue, line in offsets.items():
+        end = line["max"] or 0
+        assert (line["committed"] or 0) == end - end % commits, f"queue {queue} is committed: {offsets}"
 
 
 def _common(cluster: Cluster, run: _Run) -> Figures:
@@ -181,7 +242,20 @@ def _common(cluster: Cluster, run: _Run) -> Figures:
 
 def orderly(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed: int = 6) -> Figures:
     """Orderly handlers in a storm: order, one handler for each queue, at most a batch repeated at a hand-over."""
-    run = _storm(cluster, peer, directory, storm, options=", orderly=True", seed=seed)
+    return _in_order(cluster, _storm(cluster, peer, directory, storm, _Way(", orderly=True"), seed=seed))
+
+
+def polled(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed: int = 6) -> Figures:
+    """Polled handlers in a storm promise what orderly ones do."""
+    return _in_order(cluster, _storm(cluster, peer, directory, storm, _POLLED, seed=seed))
+
+
+def by_hand(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed: int = 6) -> Figures:
+    """So do handlers that commit and roll back by hand."""
+    return _in_order(cluster, _storm(cluster, peer, directory, storm, _BY_HAND, seed=seed))
+
+
+def _in_order(cluster: Cluster, run: _Run) -> Figures:
     figures, events = _common(cluster, run), run.history.events
     overlaps, excused = _overlaps(cluster, run, events)
     handed = hand_overs.hand_overs(events)
@@ -210,7 +284,7 @@ def orderly(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed
 
 def keyed(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed: int = 6) -> Figures:
     """Handlers with `order_by=` in a storm: order and one handler for each key, while many keys of a queue run."""
-    run = _storm(cluster, peer, directory, storm, options=', order_by="KEYS"', seed=seed, order_keys=KEYS)
+    run = _storm(cluster, peer, directory, storm, _Way(', order_by="KEYS"', order_keys=KEYS), seed=seed)
     figures, events = _common(cluster, run), checker.by_key(run.history.events, KEYS)
     overlaps, excused = _overlaps(cluster, run, events)
     figures |= {
@@ -224,6 +298,42 @@ def keyed(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed: 
     assert figures["order_violations"] == 0, (checker.overtaken(events)[:5], figures)
     assert figures["overlaps"] == 0, (overlaps[:3], figures)
     assert figures["calls_beside_another_key_of_the_queue"] > 0, figures
+    return figures
+
+
+def popped(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed: int = 6) -> Figures:
+    """Popped messages in a storm: each is handled once, unless a kill or a restart of the broker explains it."""
+    run = _storm(cluster, peer, directory, storm, _POPPED, seed=seed)
+    # A message that comes again may lie elsewhere: each is followed by its number.
+    events = [event._replace(queue=event.number, offset=0) for event in run.history.events]
+    run = run._replace(history=run.history._replace(events=events))
+    overlaps = checker.overlaps(events, run.members.kills)
+    figures = _common(cluster, run) | {
+        "overlaps": len(overlaps),
+        "repeated": len(hand_overs.repeats(events)),
+        "causes": causes(run.history, [*run.changes, *run.restarts]),
+    }
+    assert not overlaps, (overlaps[:3], figures)
+    assert set(figures["causes"]) <= {"its member was killed", "a broker restart"}, figures
+    return figures
+
+
+def broadcast(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed: int = 6) -> Figures:
+    """Broadcast in a storm: each member gets all in its order, and after a restart goes on; a kill alone repeats."""
+    run = _storm(cluster, peer, directory, storm, _BROADCAST, seed=seed, everywhere=True)
+    places = run.members.places
+    # Each place has queues of its own.
+    events = [event._replace(queue=event.queue + QUEUES * places[event.pid]) for event in run.history.events]
+    run = run._replace(history=run.history._replace(events=events))
+    figures = _common(cluster, run) | {
+        "handled": len(checker.done_numbers(events)),
+        "order_violations": len(checker.overtaken(events)),
+        "overlaps": len(checker.overlaps(events, run.members.kills)),
+        "repeated": len(hand_overs.repeats(events)),
+        "causes": causes(run.history, [*run.changes, *run.restarts]),
+    }
+    assert (figures["order_violations"], figures["overlaps"]) == (0, 0), (checker.overtaken(events)[:5], figures)
+    assert set(figures["causes"]) <= {"its member was killed"}, figures
     return figures
 
 
@@ -242,7 +352,7 @@ def _overlaps(
 
 def concurrent(cluster: Cluster, peer: Peer, directory: Path, storm: Storm, *, seed: int = 6) -> Figures:
     """Concurrent handlers in a storm: nothing lost, and every queue moves again within 3 s of a change."""
-    run = _storm(cluster, peer, directory, storm, options="", seed=seed)
+    run = _storm(cluster, peer, directory, storm, _Way(), seed=seed)
     figures, events = _common(cluster, run), run.history.events
     times = settle_times(run.history, run.changes, run.restarts, run.members.ends)
     slow = [(change, found) for change, found in times if found.seconds > SETTLE or found.doubly]
