@@ -258,6 +258,9 @@ class PolledDelivery:
         """Cancel the running call; whether it has ended. A thread goes on, and so may a handler."""
         self.abandon_soon()
         running = f"handler {self._handler.name}" if self._permit.item is not None else None
+        if running is not None and not self._permit.item:
+            # The line about a cut drain tells of calls by their messages.
+            self._way.context.observe(LoopFailed(f"poll {self.queue}", f"{running} is cut: it has pulled nothing"))
         await self._way.tasks.end([self._runner], running)
         return self._permit.item is None
 

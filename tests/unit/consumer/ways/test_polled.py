@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rocketapp.model.event import StandingStill
+from rocketapp.model.event import LoopFailed, StandingStill
 from rocketapp.model.names import dlq_topic
 from rocketapp.wire import properties as names
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
@@ -53,4 +53,22 @@ async def test_what_comes_back_for_a_retry_when_its_topic_is_polled_by_now_becom
     (properties,) = [names.decode(one.raw_properties) for at, one in cluster.records if at.topic == dlq_topic("group")]
     assert properties["rocketapp.reason"] == "it came back for a retry, and its topic is polled by now"
     await new.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_call_that_has_pulled_nothing_when_a_drain_is_cut_is_named() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+
+    async def hangs(one: Any) -> None:
+        await asyncio.Event().wait()
+
+    member = await cluster.member(consumed(hangs, name="exports", every=5.0)).start()
+    await asyncio.sleep(1)
+    assert not await member.consumer.stop(drain_timeout=5.0, cut=asyncio.Event())
+    told = [(event.loop, event.error) for event in member.events.of(LoopFailed)]  # type: ignore[attr-defined]
+    assert told == [(f"poll {queue}", "handler exports is cut: it has pulled nothing")]
+    await member.client.stop()
     await cluster.stop()
