@@ -25,6 +25,7 @@ REASONS = {
     "consumer/pop/assignment.py": ["its offset cannot be read: ", " messages are in hand, limit pop_max_messages "],
     "consumer/pop/hiding.py": ["failed messages wait to be hidden until their retry: "],
     "consumer/pop/popper.py": ["pop failed: "],
+    "consumer/pull/gate.py": [],  # it says what pullers, poppers and pauses give it
     "consumer/pull/puller.py": ["pull failed: ", "the slave of ", " has no messages before offset "],
     "consumer/push_consumer.py": ["its offset cannot be read: "],
     "consumer/retry/waiting.py": [" failed message", "s wait", " waits", " to be sent back: "],
