@@ -22,7 +22,11 @@ class ConsumerConfig:
         30.0, "Seconds until a held pull counts as lost.", java="consumerTimeoutMillisWhenSuspend", least=1.0
     )
     pull_retry_delay: float = option(
-        1.0, "Seconds until a failed pull is tried again.", java="pullTimeDelayMillsWhenException", least=0.01
+        1.0,
+        "Seconds until a failed pull is tried again.",
+        java="pullTimeDelayMillsWhenException",
+        least=0.01,
+        most=60.0,
     )
     queue_max_messages: int = option(
         1000, "Unfinished messages of one queue that stop its pulls.", java="pullThresholdForQueue", least=1, most=65535

@@ -9,8 +9,10 @@ from itertools import pairwise
 
 import pytest
 
+from rocketapp.app.settings.values import checked, fields_of
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.pull.puller import PULL_EXPIRES
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.work import Work
 from rocketapp.model.event import HandlerSlow
@@ -190,3 +192,8 @@ def test_a_handler_in_threads_gets_more_of_them() -> None:
         await workers.stop()
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("name", ["pull_retry_delay", "pull_interval"])
+def test_no_setting_has_pulls_wait_until_their_loop_counts_as_dead(name: str) -> None:
+    assert checked(fields_of(ConsumerConfig)[name], PULL_EXPIRES)[1] is not None
