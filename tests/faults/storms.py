@@ -165,7 +165,7 @@ class _Run(NamedTuple):
 def _storm(
     cluster: Cluster, peer: Peer, directory: Path, storm: Storm, way: _Way, *, seed: int, everywhere: bool = False
 ) -> _Run:
-    """`everywhere`: each member that runs at the end has handled everything."""
+    """`everywhere`: all places run at the end, and each of them has handled everything."""
     java, topic, group = JavaClient(peer, cluster.name_server), fresh_name("storm"), fresh_name("group")
     java.create_topic(topic, QUEUES)
     source = filled(
@@ -183,6 +183,8 @@ def _storm(
         weather = _Weather(storm, members, cluster, seed)
         weather.blow(progress.read)
         pause(storm.calm)
+        for place in members.free() if everywhere else ():
+            members.join(place)
         end = end_load(load)
         stored = set(end["stored"])
         wait_until(
