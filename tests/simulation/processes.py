@@ -71,6 +71,9 @@ class Process:
 
     def bury(self) -> None:
         """Take a dead process's threads and coroutines apart, so that the interpreter does not complain later."""
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, ProcessLoop)
+        told, known = loop.problems, len(loop.problems)
         while self.at_burial:
             self.at_burial.pop()()
         while self._tasks:
@@ -80,6 +83,8 @@ class Process:
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
                 self._close(task.get_coro())
         self.waiting.clear()
+        # Answers that failed as it died, and that it never looked at.
+        del told[known:]
 
     def _close(self, coroutine: Any) -> None:
         # Every `finally` that wants to await something makes one attempt fail.

@@ -46,6 +46,7 @@ LESSONS = [
     (GUARDED, 215),
     (GUARDED, 435),
     (GUARDED, 576),
+    (POP, 301),
 ]
 """Workloads and seeds past these that found something."""
 
