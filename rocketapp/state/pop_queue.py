@@ -22,6 +22,20 @@ M = TypeVar("M", bound=Pulled)
 
 RENEW_AT = 0.5
 """The share of its invisible time after which a message that is still in hand is hidden anew."""
+_UNDER_WAY = 1.0
+"""Seconds that an answer is under way at most, if nothing is wrong."""
+
+
+def hidden_since(sent_at: float, hold: float, answered_at: float, invisible: float) -> float:
+    """Since when the messages of an answer count as hidden: at the earliest since the request was sent.
+
+    A broker hides them when it answers, which may be up to `hold` seconds later. So much is not taken off that they
+    count as handed out anew: they are hidden anew at once. But an answer later than `hold` was under way for long, or
+    this process stood still.
+    """
+    if answered_at > sent_at + hold + _UNDER_WAY:
+        return sent_at
+    return max(sent_at, answered_at - RENEW_AT * invisible)
 
 
 class HandOut:
@@ -30,7 +44,7 @@ class HandOut:
     __slots__ = ("expires", "finished", "handle", "is_changing", "renew_at")
 
     def __init__(self, handle: Handle, at: float) -> None:
-        """`at`: when its answer was there."""
+        """`at`: since when it counts as hidden."""
         self.handle: Handle = handle
         self.finished: list[int] = []
         """Offsets that are done and not acknowledged."""

@@ -196,8 +196,8 @@ class PopAssignment:
         """Finish and acknowledge what was started; the rest is hidden no longer."""
         self._hiding.end()
         delivery.end()
-        for coming, connection in filter(None, (popper.coming, popper.looking)):
-            coming.add_done_callback(partial(self._answered_late, connection))
+        for coming in filter(None, (popper.coming, popper.looking)):
+            coming.answer.add_done_callback(partial(self._answered_late, coming.connection))
         drained = self._context.tasks.start(delivery.drained(), f"drain {self.queue}")
         await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():

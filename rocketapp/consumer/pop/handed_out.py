@@ -20,7 +20,8 @@ def hand_outs(
 ) -> tuple[list[Message], list[tuple[HandOut, list[Message]]]]:
     """The messages in their order, and the same by hand-out. Raises ProtocolError.
 
-    `queue` names topic and broker; each message names its own queue. `at`: the loop's time of the answer.
+    `queue` names topic and broker; each message names its own queue. `at`: the loop's time since
+    when they are hidden.
     """
     messages = decode_records(body, queue, max_inflated_bytes=max_inflated_bytes)
     retries = [key for key in answer.starts if key[0] != OF_TOPIC]

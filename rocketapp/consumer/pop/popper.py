@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from rocketapp.client.calls import pop
 from rocketapp.consumer.pop.context import PopContext
@@ -18,7 +19,7 @@ from rocketapp.consumer.pull.gate import Gate
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.state.pop_queue import PopQueue
+from rocketapp.state.pop_queue import PopQueue, hidden_since
 from rocketapp.state.retry_times import AGAIN, RetryTimes
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
@@ -37,7 +38,15 @@ _ANSWER_LATE = 10.0
 _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 _WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
 
-_Coming = tuple[asyncio.Future[Command], Connection]
+
+class Coming(NamedTuple):
+    """A request under way."""
+
+    answer: asyncio.Future[Command]
+    connection: Connection
+    sent_at: float
+    hold: float
+    """Seconds that the broker may hold it while there is nothing."""
 
 
 class Popper:
@@ -59,9 +68,9 @@ class Popper:
         self._about = queue.message_queue
         self._loop = asyncio.get_running_loop()
         self.gate: Gate = Gate(self._about, flow, context.stall_reasons)
-        self.coming: _Coming | None = None
-        """The request under way, and its connection."""
-        self.looking: _Coming | None = None
+        self.coming: Coming | None = None
+        """The request under way."""
+        self.looking: Coming | None = None
         """The same of a request for messages that come again."""
         self._new_retry = asyncio.Event()
 
@@ -96,10 +105,10 @@ class Popper:
                 continue
             if not (self.gate.is_paused or self.gate.waits_for_room or self._flow.is_full()):
                 try:
-                    self.looking = future, connection = await self._start(hold=0.0)
-                    await asyncio.wait([future])
+                    self.looking = coming = await self._start(hold=0.0)
+                    await asyncio.wait([coming.answer])
                     self.looking = None
-                    self._take(pop.read(future.result(), connection))
+                    self._take(pop.read(coming.answer.result(), coming.connection), coming)
                 except RocketAppError:
                     await asyncio.sleep(AGAIN)  # the request that is held says what is the matter
                 except Exception as error:
@@ -131,20 +140,20 @@ class Popper:
             if self.coming is None:
                 await self.gate.passed()
                 self.coming = await self._start(self._context.config.long_poll)
-            future, connection = self.coming
-            if not (await asyncio.wait([future], timeout=_ANSWER_TIME))[0]:
+            coming = self.coming
+            if not (await asyncio.wait([coming.answer], timeout=_ANSWER_TIME))[0]:
                 # Neither answered nor refused: the broker holds the request until there is a message.
                 self._is_empty()
-                await asyncio.wait([future])
+                await asyncio.wait([coming.answer])
             self.coming = None
             self._flow.release()
-            result = pop.read(future.result(), connection)
+            result = pop.read(coming.answer.result(), coming.connection)
             self._context.counters.pulls += 1
             self.gate.moves()
             if not result.body:
                 self._is_empty()
                 continue
-            messages = self._take_in_hand(result)
+            messages = self._take_in_hand(result, coming)
             # What was just taken counts: the next request is sent before handlers have their turn.
             try:
                 if not self.gate.is_paused and self._flow.may_pull():
@@ -152,18 +161,18 @@ class Popper:
             finally:
                 self._deliver(messages)
 
-    def _take(self, result: pop.PopResult) -> None:
+    def _take(self, result: pop.PopResult, coming: Coming) -> None:
         if result.body:
-            self._deliver(self._take_in_hand(result))
+            self._deliver(self._take_in_hand(result, coming))
 
-    def _take_in_hand(self, result: pop.PopResult) -> Sequence[Message]:
+    def _take_in_hand(self, result: pop.PopResult, coming: Coming) -> Sequence[Message]:
         queue = self._queue
         queue.rest, queue.is_empty_since = result.answer.rest, None
         messages, found = hand_outs(
             result.answer,
             result.body,
             self._about,
-            at=self._loop.time(),
+            at=self._hidden_since(coming),
             max_inflated_bytes=self._context.max_inflated_bytes,
         )
         for hand_out, share in found:
@@ -173,6 +182,9 @@ class Popper:
         self._flow.taken(len(result.body))
         return messages
 
+    def _hidden_since(self, coming: Coming) -> float:
+        return hidden_since(coming.sent_at, coming.hold, self._loop.time(), self._context.config.pop_invisible_time)
+
     def _is_empty(self) -> None:
         queue = self._queue
         queue.rest = 0
@@ -180,7 +192,7 @@ class Popper:
             queue.is_empty_since = self._loop.time()
         self.gate.moves()
 
-    async def _start(self, hold: float) -> _Coming:
+    async def _start(self, hold: float) -> Coming:
         """`hold`: seconds that the broker may hold the request while there is nothing."""
         context, config = self._context, self._context.config
         connection = await context.brokers.connection(self._about.broker_name)
@@ -197,4 +209,4 @@ class Popper:
             expression=wanted.expression,
             expression_type=wanted.expression_type,
         )
-        return pop.start(connection, request, hold + _ANSWER_LATE), connection
+        return Coming(pop.start(connection, request, hold + _ANSWER_LATE), connection, self._loop.time(), hold)

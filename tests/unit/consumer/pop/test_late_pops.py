@@ -1,0 +1,47 @@
+"""An answer to a pop that comes late: its messages are hidden since the broker sent it, not since it came."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from rocketapp.state.pop_queue import hidden_since
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.command import Command
+from tests.unit.consumer.pop.pop_cluster import PopCluster, popped
+from tests.unit.consumer.pop.test_pop import TIMES, Seen
+from tests.unit.scripted import eventually, in_virtual_time
+
+
+class LatePops(PopCluster):
+    late = 0.0
+
+    def _pop_message(self, name: str, connection: Connection, command: Command) -> Command | None:
+        answer = super()._pop_message(name, connection, command)
+        if answer is not None and answer.body and self.late:
+            late, self.late = self.late, 0.0
+            self.loop.call_later(late, connection.reply, answer)
+            return None
+        return answer
+
+
+@in_virtual_time
+async def test_a_late_answer_to_a_pop_is_hidden_anew_in_time() -> None:
+    cluster, slow, others = LatePops(), Seen(takes=30.0), Seen()
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+    cluster.send(queue, b"slow")
+    cluster.late = 8.0
+    config = replace(TIMES, pop_invisible_time=10.0)
+    member = await cluster.member(popped(slow), config=config).start()
+    other = await cluster.member(popped(others), config=config).start()
+    await eventually(lambda: bool(slow) or bool(others), seconds=20)
+    await asyncio.sleep(60)
+    assert len(slow) + len(others) == 1
+    assert await member.stop() and await other.stop()
+
+
+def test_messages_count_as_hidden_since_the_request_or_half_of_their_time() -> None:
+    assert hidden_since(100.0, 15.0, 100.1, 60.0) == 100.0
+    assert hidden_since(100.0, 15.0, 115.0, 20.0) == 105.0  # it may have been held
+    assert hidden_since(100.0, 15.0, 170.0, 60.0) == 100.0  # it was late
