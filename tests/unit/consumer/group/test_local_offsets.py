@@ -52,7 +52,10 @@ class Opened:
         await asyncio.gather(*commits)
 
 
-@given(st.dictionaries(st.builds(MessageQueue, st.text(), st.text(), st.integers(0)), st.integers(0)))
+QUEUES = st.builds(MessageQueue, st.text(), st.text(), st.integers(0, 2**31 - 1))
+
+
+@given(st.dictionaries(QUEUES, st.integers(0, 2**63 - 1)))
 def test_what_is_written_is_read(offsets: dict[MessageQueue, int]) -> None:
     assert decode(encode(offsets)) == offsets
 
