@@ -51,9 +51,14 @@ class ShownGroup:
     """Whether members subscribe differently: then each change of heartbeat changes what the group gets."""
 
     @property
-    def lag(self) -> int:
-        """Messages that are stored and not committed."""
-        return sum(lag_of(done) for done in self.offsets.values())
+    def is_broadcasting(self) -> bool:
+        """Whether its members keep their own offsets: those at brokers say nothing of what they have done."""
+        return self.message_model == BROADCASTING
+
+    @property
+    def lag(self) -> int | None:
+        """Messages that are stored and not committed; None: no broker knows."""
+        return None if self.is_broadcasting else sum(lag_of(done) for done in self.offsets.values())
 
 
 def lag_of(done: ConsumedOffset) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from tests.conftest import RunApp
+from tests.peers.clusters import Cluster
+from tests.peers.commands import Commands
 from tests.peers.java_client import JavaClient
 
 APP = """
@@ -27,7 +29,7 @@ def numbered(name: str, count: int = 40) -> list[str]:
 
 
 def test_members_of_both_clients_get_everything_also_one_that_comes_late(
-    java: JavaClient, run_app: RunApp, topic: str, group: str
+    cluster: Cluster, java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
     java.create_topic(topic, 4)
     java.send(topic, *numbered("early"))
@@ -42,6 +44,8 @@ def test_members_of_both_clients_get_everything_also_one_that_comes_late(
         app.wait_for_count(80)
     first.wait_for(lambda: len(member.bodies()) >= 80, within=20, what="Java's member has everything")
     assert sorted(member.bodies()) == wanted
+    shown = Commands(cluster.name_server).json("group", "show", group)
+    assert (len(shown["members"]), shown["lag"], shown["queues"]) == (3, None, [])
     for app in (first, late):
         assert app.stop() == (80, 0, 0, 0)
         assert sorted(app.texts()) == wanted

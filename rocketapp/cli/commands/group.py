@@ -53,7 +53,8 @@ def show_command(*, group: str, name_server: str | None, as_json: bool) -> int:
         print_json(_shown(found))
         return DONE
     model = f", {found.message_model.lower()}" if found.message_model else ""
-    say(f"group {found.name}: {len(found.members)} members{model}, lag {found.lag}")
+    lag = "each keeps its own offsets" if found.lag is None else f"lag {found.lag}"
+    say(f"group {found.name}: {len(found.members)} members{model}, {lag}")
     if found.members:
         members = [
             (one.client_id, one.address, one.language.lower(), one.version, _subscribed(found, one.client_id))
@@ -77,6 +78,7 @@ def show_command(*, group: str, name_server: str | None, as_json: bool) -> int:
             local_time(done.last_ms),
         )
         for queue, done in found.offsets.items()
+        if not found.is_broadcasting
     ]
     if rows:
         print_table(("TOPIC", "BROKER", "QUEUE", "COMMITTED", "NEXT", "LAG", "LAST CONSUMED, STORED"), rows)
@@ -113,6 +115,7 @@ def _shown(group: ShownGroup) -> dict[str, Any]:
                 "last_consumed_stored_at": json_time(done.last_ms),
             }
             for queue, done in group.offsets.items()
+            if not group.is_broadcasting
         ],
     }
 

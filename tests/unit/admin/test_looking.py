@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from rocketapp.admin.dead_letters import as_delivered, counts, find, newest, replayed_properties
-from rocketapp.admin.groups import list_groups, show_group
+from rocketapp.admin.groups import ShownGroup, list_groups, show_group
 from rocketapp.admin.messages import find_by_id, find_by_key
 from rocketapp.admin.offsets import (
     BroadcastGroupError,
@@ -21,6 +21,7 @@ from rocketapp.admin.offsets import (
 )
 from rocketapp.admin.topics import create_topic, list_topics, show_topic
 from rocketapp.errors import NoRouteError, RequestTimeoutError
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.transport.stream import split_address
 from rocketapp.wire import properties as names
@@ -28,7 +29,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import CommitRequest
 from rocketapp.wire.requests.running_info import RunningInfo
-from rocketapp.wire.requests.statistics import Connection, ConsumerConnection
+from rocketapp.wire.requests.statistics import Connection, ConsumedOffset, ConsumerConnection
 from tests.unit.admin.stage import Stage, stage
 from tests.unit.scripted import ScriptedServer, in_virtual_time, outcome
 
@@ -115,6 +116,12 @@ async def test_a_group_is_shown_with_members_and_lag() -> None:
         assert shown.lag == 3
         assert [(one.name, len(one.members), one.lag) for one in await list_groups(on.cluster)] == [("billing", 1, 3)]
         assert isinstance(await outcome(show_group(on.cluster, "missing")), NoRouteError)
+
+
+def test_no_broker_knows_the_lag_of_a_broadcast_group() -> None:
+    offsets = {MessageQueue("prices", "broker-a", 0): ConsumedOffset(5, 0, 0, 0)}
+    assert ShownGroup("screens", (), (), "CLUSTERING", offsets).lag == 5
+    assert ShownGroup("screens", (), (), "BROADCASTING", offsets).lag is None
 
 
 @pytest.mark.parametrize(("theirs", "differ"), [("b||a", False), ("b || c", True)])
