@@ -220,6 +220,8 @@ class Lifecycle:
         return now if self._assembly is None else replace(now, metrics=self._assembly.surface.metrics(now))
 
     def _halt(self) -> None:
+        if self._assembly is not None:
+            self._assembly.surface.halt()
         for client in self._clients.values():
             client.disown()
         for consumer in self._consumers:

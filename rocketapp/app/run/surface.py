@@ -90,6 +90,10 @@ class AppSurface:
             except Exception as error:
                 self._failures.tell(f"plugin {plugin}", f"the event {type(event).__name__}", error)
 
+    def halt(self) -> None:
+        """In a forked child: what happens there is told to no observer, as it is not what becomes of the messages."""
+        self._observers.clear()
+
     def metrics(self, now: AppSnapshot) -> tuple[Metric, ...]:
         """What the plugins measure, beside this snapshot."""
         found: list[Metric] = []

@@ -35,6 +35,16 @@ KINDS = {
     "async": '@app.subscribe("orders", start="first")\nasync def settle(message):\n    work(message)\n',
     "sync": '@app.subscribe("orders", start="first")\ndef settle(message):\n    work(message)\n',
     "orderly": '@app.subscribe("orders", start="first", orderly=True)\ndef settle(message):\n    work(message)\n',
+    "polled": """
+import asyncio
+from rocketapp import Pull
+
+@app.poll("orders", every=0.2, start="first")
+async def settle(pull: Pull):
+    for message in await pull(1):
+        work(message)
+    await asyncio.sleep(0.01)  # which a forked child cannot
+""",
 }
 
 
@@ -60,6 +70,7 @@ def test_a_forked_child_that_comes_back_from_the_handler_ends_and_consumes_nothi
     assert {body for body, pid in settled if pid != str(run.process.pid)} <= {"fork"}
     assert "exec 42" in run.out and "target runs" in run.out and "process 0" in run.out
     assert run.summary == (7, 0, 0, 0)
+    assert "retry in" not in run.err and "no running event loop" not in run.err
 
 
 def _is_zombie(pid: int) -> bool:
