@@ -30,7 +30,7 @@ def test_the_end_of_the_parent_ends_a_report_that_is_on_its_way() -> None:
     reading, writing = os.pipe()
     reporter = Reporter(writing)
     reporter.tell(Report("view", said="x" * 5_000_000))
-    os.close(reading)
     (sender,) = [one for one in threading.enumerate() if one.name == "rocketapp-reports"]
+    os.close(reading)
     sender.join(10)
     assert not sender.is_alive()
