@@ -51,6 +51,6 @@ class ConsumerParts:
     allocation: Allocation = AVERAGE
     """Which queues of a topic are this member's."""
     traces: Traces | None = None
-    """Where calls of handlers are noted down for message trace; None: there is no trace."""
+    """Where calls of handlers are noted down for message trace; None: message trace is off."""
     threads: MakeThreads = Threads
     """(name, most): makes the threads of one sync handler."""

@@ -68,7 +68,7 @@ class Producer:
     ) -> None:
         """`max_inflated_bytes`: the most that a compressed reply may inflate to.
 
-        `trace_topic`: where message trace is written; None: there is no trace.
+        `trace_topic`: where message trace is written; None: message trace is off.
         """
         self._client, self._config, self._group, self._clock = client, config, group, clock
         self._turns = RoundRobin(random)

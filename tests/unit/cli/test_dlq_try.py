@@ -46,20 +46,23 @@ async def hangs(message: Message) -> None:
     await asyncio.Event().wait()
 
 
+TRIED = [
+    (fine, {}, "done", "", True),
+    (in_a_thread, {}, "retry", "ValueError: no", False),
+    (in_a_thread, {"retry": Policy(on={ValueError: Skip})}, "skip", "no", True),
+    (in_a_thread, {"retry": Policy(on={ValueError: Stop("later")})}, "stop", "ValueError: no", False),
+    (skips, {}, "skip", "seen before", True),
+    (raises_skip, {}, "skip", "seen before", True),
+    (gives_up, {}, "dead letter", "hopeless", False),
+    (takes_an_order, {}, "dead letter", "JSON", False),
+    (batch, {"batch": 10}, "retry", "", False),
+    (hangs, {"timeout": 0.01}, "retry", "TimeoutError", False),
+]
+
+
 @pytest.mark.parametrize(
     ("handler", "options", "word", "text", "done"),
-    [
-        (fine, {}, "done", "", True),
-        (in_a_thread, {}, "retry", "ValueError: no", False),
-        (in_a_thread, {"retry": Policy(on={ValueError: Skip})}, "skip", "no", True),
-        (in_a_thread, {"retry": Policy(on={ValueError: Stop("later")})}, "stop", "ValueError: no", False),
-        (skips, {}, "skip", "seen before", True),
-        (raises_skip, {}, "skip", "seen before", True),
-        (gives_up, {}, "dead letter", "hopeless", False),
-        (takes_an_order, {}, "dead letter", "JSON", False),
-        (batch, {"batch": 10}, "retry", "", False),
-        (hangs, {"timeout": 0.01}, "retry", "TimeoutError", False),
-    ],
+    TRIED,
     ids=lambda value: value.__name__ if callable(value) else None,
 )
 async def test_the_word_is_that_of_production(

@@ -25,21 +25,24 @@ def raising(error: BaseException) -> Callable[[Any], Any]:
     return call
 
 
+CALLS = [
+    pytest.param(lambda message: "text", "", id="returns"),
+    pytest.param(lambda message: Skip, "", id="returns Skip"),
+    pytest.param(lambda message: Retry, "Retry", id="returns the class Retry"),
+    pytest.param(lambda message: Retry(after=5), "Retry", id="returns a Retry"),
+    pytest.param(lambda message: DeadLetter("stolen"), "DeadLetter", id="returns a DeadLetter"),
+    pytest.param(lambda message: Stop("full"), "Stop", id="returns a Stop"),
+    pytest.param(raising(Skip("old")), "", id="raises Skip"),
+    pytest.param(raising(KeyError("item")), "", id="raises what its policy skips"),
+    pytest.param(raising(ValueError("amount")), "ValueError", id="raises"),
+    pytest.param(raising(SystemExit(1)), "SystemExit", id="exits"),
+]
+
+
 @pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
 @pytest.mark.parametrize(
     ("call", "error"),
-    [
-        pytest.param(lambda message: "text", "", id="returns"),
-        pytest.param(lambda message: Skip, "", id="returns Skip"),
-        pytest.param(lambda message: Retry, "Retry", id="returns the class Retry"),
-        pytest.param(lambda message: Retry(after=5), "Retry", id="returns a Retry"),
-        pytest.param(lambda message: DeadLetter("stolen"), "DeadLetter", id="returns a DeadLetter"),
-        pytest.param(lambda message: Stop("full"), "Stop", id="returns a Stop"),
-        pytest.param(raising(Skip("old")), "", id="raises Skip"),
-        pytest.param(raising(KeyError("item")), "", id="raises what its policy skips"),
-        pytest.param(raising(ValueError("amount")), "ValueError", id="raises"),
-        pytest.param(raising(SystemExit(1)), "SystemExit", id="exits"),
-    ],
+    CALLS,
 )
 def test_a_call_counts_as_what_it_comes_to(call: Callable[[Any], Any], error: str, is_async: bool) -> None:
     app = RocketApp("shop", retry=Policy(on={KeyError: Skip}))

@@ -87,18 +87,21 @@ def test_a_rule_that_says_nothing_of_a_policy_leaves_none() -> None:
     assert (one.retry, one.retry_from) == (None, "")
 
 
+WRONG_RULES = [
+    ({"skip": ["KeyErr"]}, "failures.rules[0].skip: KeyErr cannot be found"),
+    ({"skip": ["shop.nowhere.LateError"]}, "cannot be found (No module named 'shop')"),
+    ({"stop": ["int"]}, "failures.rules[0].stop: int is not an exception"),
+    ({"stop": ["OSError"], "skip": ["IOError"]}, "failures.rules[0].stop: OSError stands in skip as well"),
+    ({"delays": [9000]}, "9000 s is longer than RocketMQ's longest delay"),
+    ({"delays": [-1]}, "failures.rules[0]: Policy(delays=...): -1.0: give seconds, 0 or more"),
+    ({"skip": ["rocketapp.Retry"]}, "Retry says itself what follows"),
+    ({"retries": -1}, "retries=-1 (unlimited) needs an orderly handler"),
+]
+
+
 @pytest.mark.parametrize(
     ("rule", "problem"),
-    [
-        ({"skip": ["KeyErr"]}, "failures.rules[0].skip: KeyErr cannot be found"),
-        ({"skip": ["shop.nowhere.LateError"]}, "cannot be found (No module named 'shop')"),
-        ({"stop": ["int"]}, "failures.rules[0].stop: int is not an exception"),
-        ({"stop": ["OSError"], "skip": ["IOError"]}, "failures.rules[0].stop: OSError stands in skip as well"),
-        ({"delays": [9000]}, "9000 s is longer than RocketMQ's longest delay"),
-        ({"delays": [-1]}, "failures.rules[0]: Policy(delays=...): -1.0: give seconds, 0 or more"),
-        ({"skip": ["rocketapp.Retry"]}, "Retry says itself what follows"),
-        ({"retries": -1}, "retries=-1 (unlimited) needs an orderly handler"),
-    ],
+    WRONG_RULES,
 )
 def test_a_rule_that_cannot_be_is_refused_with_its_place(rule: dict[str, Any], problem: str) -> None:
     with pytest.raises(CommandError) as caught:

@@ -231,7 +231,6 @@ def test_errors_of_plain_code_are_the_same(broker: str) -> None:
         raise AssertionError("it was entered")
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 def test_a_forked_child_is_told_to_make_its_own(broker: str) -> None:
     with SyncClient(broker) as client:
         read, write = os.pipe()

@@ -58,29 +58,32 @@ def test_delays_above_two_hours_do_not_fit_a_concurrent_handler() -> None:
         assert "7201 s is longer than RocketMQ's longest delay, 7200 s (2 h)" in str(unfit_for_concurrent(policy))
 
 
+WRONG_POLICIES = [
+    ({"delays": 5}, "give a list of seconds, such as [1, 5, 30]"),
+    ({"delays": "15"}, "give a list of seconds, such as [1, 5, 30]"),
+    ({"delays": [1, "5"]}, "'5' is not a number of seconds"),
+    ({"delays": [True]}, "True is not a number of seconds"),
+    ({"delays": [-1]}, "-1: give seconds, 0 or more"),
+    ({"delays": [float("inf")]}, "inf: give seconds, 0 or more"),
+    ({"delays": [float("nan")]}, "nan: give seconds, 0 or more"),
+    ({"on": [ValueError]}, "give a dict, such as {ValueError: DeadLetter}"),
+    ({"on": {"ValueError": Skip}}, "'ValueError' is not an exception class"),
+    ({"on": {ValueError(): Skip}}, "is not an exception class"),
+    ({"on": {int: Skip}}, "is not an exception class"),
+    ({"on": {BaseException: Skip}}, "BaseException stands for more than failed messages: name Exception"),
+    ({"on": {KeyboardInterrupt: Skip}}, "KeyboardInterrupt stands for more than failed messages"),
+    ({"on": {CancelledError: Skip}}, "CancelledError stands for more than failed messages"),
+    ({"on": {ValueError: "skip"}}, "ValueError: 'skip': give Retry, Skip, DeadLetter or Stop"),
+    ({"on": {ValueError: KeyError}}, "ValueError: KeyError: give Retry, Skip, DeadLetter or Stop"),
+    ({"on": {ValueError: Outcomes}}, "ValueError: Outcomes: give Retry, Skip, DeadLetter or Stop"),
+    ({"on": {ValueError: Outcome}}, "ValueError: Outcome: give Retry, Skip, DeadLetter or Stop"),
+    ({"on": {Retry: Skip}}, "Retry says itself what follows: remove it"),
+]
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
-    [
-        ({"delays": 5}, "give a list of seconds, such as [1, 5, 30]"),
-        ({"delays": "15"}, "give a list of seconds, such as [1, 5, 30]"),
-        ({"delays": [1, "5"]}, "'5' is not a number of seconds"),
-        ({"delays": [True]}, "True is not a number of seconds"),
-        ({"delays": [-1]}, "-1: give seconds, 0 or more"),
-        ({"delays": [float("inf")]}, "inf: give seconds, 0 or more"),
-        ({"delays": [float("nan")]}, "nan: give seconds, 0 or more"),
-        ({"on": [ValueError]}, "give a dict, such as {ValueError: DeadLetter}"),
-        ({"on": {"ValueError": Skip}}, "'ValueError' is not an exception class"),
-        ({"on": {ValueError(): Skip}}, "is not an exception class"),
-        ({"on": {int: Skip}}, "is not an exception class"),
-        ({"on": {BaseException: Skip}}, "BaseException stands for more than failed messages: name Exception"),
-        ({"on": {KeyboardInterrupt: Skip}}, "KeyboardInterrupt stands for more than failed messages"),
-        ({"on": {CancelledError: Skip}}, "CancelledError stands for more than failed messages"),
-        ({"on": {ValueError: "skip"}}, "ValueError: 'skip': give Retry, Skip, DeadLetter or Stop"),
-        ({"on": {ValueError: KeyError}}, "ValueError: KeyError: give Retry, Skip, DeadLetter or Stop"),
-        ({"on": {ValueError: Outcomes}}, "ValueError: Outcomes: give Retry, Skip, DeadLetter or Stop"),
-        ({"on": {ValueError: Outcome}}, "ValueError: Outcome: give Retry, Skip, DeadLetter or Stop"),
-        ({"on": {Retry: Skip}}, "Retry says itself what follows: remove it"),
-    ],
+    WRONG_POLICIES,
 )
 def test_a_wrong_policy_is_refused_with_the_mend(arguments: dict[str, Any], text: str) -> None:
     with pytest.raises((TypeError, ValueError)) as refused:

@@ -90,7 +90,10 @@ async def nothing(message: Message) -> Price | None:
     return None
 
 
-@pytest.mark.parametrize("function", [skips, again, nothing])
+SILENT = [skips, again, nothing]
+
+
+@pytest.mark.parametrize("function", SILENT)
 async def test_outcomes_and_none_are_no_answers(function: Callable[..., Any]) -> None:
     replies = Replies()
     said = await handler(replies, function)(message(properties=ASKED))

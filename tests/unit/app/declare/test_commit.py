@@ -11,15 +11,17 @@ import pytest
 from rocketapp import Context, Message, RocketApp, SetupError
 from rocketapp.testing import TestApp, call_sync
 
+REFUSED = [
+    ({"commit": "manual"}, "needs orderly=True"),
+    ({"commit": "manual", "order_by": "customer"}, "needs orderly=True"),
+    ({"commit": "manual", "orderly": True, "idempotent": True}, "idempotent= skips it then"),
+    ({"commit": "by hand", "orderly": True}, 'give "auto" or "manual"'),
+]
+
 
 @pytest.mark.parametrize(
     ("options", "what"),
-    [
-        ({"commit": "manual"}, "needs orderly=True"),
-        ({"commit": "manual", "order_by": "customer"}, "needs orderly=True"),
-        ({"commit": "manual", "orderly": True, "idempotent": True}, "idempotent= skips it then"),
-        ({"commit": "by hand", "orderly": True}, 'give "auto" or "manual"'),
-    ],
+    REFUSED,
 )
 def test_it_is_for_orderly_handlers(options: dict[str, Any], what: str) -> None:
     def handle(message: Message, context: Context) -> None: ...

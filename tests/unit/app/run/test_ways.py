@@ -547,15 +547,18 @@ REASONS: dict[str, Exception] = {
 }
 
 
+JUDGED = [
+    ("a policy's dead letter", 0, [], ["ValueError: no row"]),
+    ("a policy's skip", 1, [], []),
+    ("dead", 0, [], ["DeadLetter: no table"]),
+    ("skip", 1, [], []),
+    ("after", 1, [60], []),
+]
+
+
 @pytest.mark.parametrize(
     ("text", "handled", "retried", "dead"),
-    [
-        ("a policy's dead letter", 0, [], ["ValueError: no row"]),
-        ("a policy's skip", 1, [], []),
-        ("dead", 0, [], ["DeadLetter: no table"]),
-        ("skip", 1, [], []),
-        ("after", 1, [60], []),
-    ],
+    JUDGED,
 )
 def test_a_failure_of_an_intake_is_judged_as_one_of_the_handler(
     text: str, handled: int, retried: list[float], dead: list[str]
