@@ -29,9 +29,8 @@ REASONS = {
     "consumer/pull/puller.py": ["pull failed: ", "the slave of ", " has no messages before offset "],
     "consumer/push_consumer.py": ["its offset cannot be read: "],
     "consumer/retry/waiting.py": [" failed message", "s wait", " waits", " to be sent back: "],
-    "consumer/ways/orderly_delivery.py": ["waits for a free call of handler ", " (concurrency "],
+    "consumer/ways/free_call.py": ["waits for a free call of handler ", " (concurrency "],
     "consumer/ways/polled.py": [
-        "waits for a free call of handler ",
         " has been running for ",
         " and has pulled nothing",
         "which wait for the next call of ",

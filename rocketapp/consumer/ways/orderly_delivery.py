@@ -23,10 +23,10 @@ from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_offset import ByOffset, Prompting
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
+from rocketapp.consumer.ways.free_call import take_call
 from rocketapp.consumer.ways.manual_commits import ManualCommits, Uncommitted
 from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
 from rocketapp.consumer.ways.suspects import Suspicion, turn_of
-from rocketapp.consumer.workers.free_calls import call_before
 from rocketapp.consumer.workers.serial import NOT_STARTED, RUN, Permit, SerialExecutor, Stopped
 from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
@@ -34,9 +34,6 @@ from rocketapp.state.redelivery import Failure
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
-
-_CALL_PATIENCE = 10.0
-"""Seconds of waiting for a free call after which a queue is said to stand still."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +261,7 @@ class OrderlyDelivery:
                 return True
             if not await self._may_start():
                 return False
-            if not await self._has_call(executor):
+            if not await take_call(executor, self._process_queue.message_queue, self._ended, self._context.waits):
                 return False
             is_trial, self._is_trial = self._is_trial, False
             try:
@@ -322,19 +319,6 @@ class OrderlyDelivery:
             return await executor.run(islice(items, 1), self._permit, completion)
         finally:
             self._permit.withheld = self._held or self._ended.done()
-
-    async def _has_call(self, executor: SerialExecutor) -> bool:
-        """Take a free call, perhaps after a wait; False when the delivery ended before."""
-        if not executor.free_calls.locked():
-            return await executor.free_calls.acquire()
-        waits, queue = self._context.waits, self._process_queue.message_queue
-        about = executor.handler.subscription
-        reason = f"waits for a free call of handler {about.handler_name} (concurrency {executor.free_calls.most})"
-        waits.still(queue, reason, patience=_CALL_PATIENCE)
-        try:
-            return await call_before(executor.free_calls, self._ended)
-        finally:
-            waits.moving(queue)
 
     def _completion(self, executor: SerialExecutor) -> ByOffset:
         known = self._completions.get(id(executor))

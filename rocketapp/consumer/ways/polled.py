@@ -22,9 +22,9 @@ from rocketapp.consumer.pull.puller import Deliver, PullContext
 from rocketapp.consumer.retry.counts import count_retry
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Filling, QueueLock, lock_for
+from rocketapp.consumer.ways.free_call import CALL_PATIENCE, take_call
 from rocketapp.consumer.ways.outcomes import failure_of
 from rocketapp.consumer.ways.pulled import Pulled
-from rocketapp.consumer.workers.free_calls import call_before
 from rocketapp.consumer.workers.serial import Permit, SerialExecutor, SerialInThreads, SerialOnLoop, Stopped
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
@@ -41,8 +41,6 @@ from rocketapp.wire.record import Message
 
 _USUAL = 32
 """Messages that a queue holds for its first call."""
-_CALL_PATIENCE = 10.0
-"""Seconds of waiting for a free call after which a queue is said to stand still."""
 _ANSWER_TIME = 1.0
 """Seconds that a call waits for more messages: a broker that has some answers within this time."""
 
@@ -289,10 +287,10 @@ class PolledDelivery:
         every = self._handler.subscription.every
         assert every is not None, "a polled handler has its interval"
         while await self._is_time():
-            if not await self._has_call():
+            if not await take_call(self._executor, self.queue, self._ended, self._way.context.waits):
                 return
             started, one = self._loop.time(), Round(self)
-            self._way.context.waits.still(self.queue, partial(self._standing, started), patience=_CALL_PATIENCE)
+            self._way.context.waits.still(self.queue, partial(self._standing, started), patience=CALL_PATIENCE)
             try:
                 stopped = await self._executor.run(iter((one,)), self._permit, self)
             finally:
@@ -311,19 +309,6 @@ class PolledDelivery:
 
     def _standing(self, started: float) -> str:
         return f"{self._handler.name} has been running for {self._loop.time() - started:.0f} s and has pulled nothing"
-
-    async def _has_call(self) -> bool:
-        """Take a free call, perhaps after a wait; False when the delivery ended before."""
-        free_calls, about = self._executor.free_calls, self._handler.subscription
-        if not free_calls.locked():
-            return await free_calls.acquire()
-        waits = self._way.context.waits
-        reason = f"waits for a free call of handler {about.handler_name} (concurrency {about.concurrency})"
-        waits.still(self.queue, reason, patience=_CALL_PATIENCE)
-        try:
-            return await call_before(free_calls, self._ended)
-        finally:
-            waits.moving(self.queue)
 
     async def _is_time(self) -> bool:
         """Wait for the next call; False when there will be none."""

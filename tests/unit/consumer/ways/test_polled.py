@@ -57,6 +57,24 @@ async def test_what_comes_back_for_a_retry_when_its_topic_is_polled_by_now_becom
 
 
 @in_virtual_time
+async def test_a_queue_that_waits_for_a_free_call_names_the_concurrency_of_now() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    cluster.create("topic", queues=3)
+
+    async def hangs(one: Any) -> None:
+        await asyncio.sleep(60)
+
+    member = await cluster.member(consumed(hangs, every=5.0, concurrency=1)).start()
+    await asyncio.sleep(1)
+    member.consumer.adjust(["topic"], {"concurrency": 2}, with_retries=False)
+    await asyncio.sleep(61)
+    assert any("(concurrency 2)" in why for why in member.consumer.standing_still().values())
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_a_call_that_has_pulled_nothing_when_a_drain_is_cut_is_named() -> None:
     cluster = FakeCluster()
     await cluster.start()
