@@ -162,7 +162,7 @@ class _Backdrop:
         self._directory = directory
         self._pool = ThreadPoolExecutor(2)
         toolchain.classes()
-        self.apache: Future[Apache] = self._pool.submit(Apache, directory / "apache")
+        self.apache: Future[Apache] = self._pool.submit(Apache, directory / "apache", options=toolchain.BRIEF)
         self.peer: Future[Peer] = self._pool.submit(Peer, directory / "java")
 
     def stop(self) -> None:

@@ -39,6 +39,7 @@ class Secured:
                 + json.dumps({"accessKey": "inner-client", "secretKey": "inner-secret-3"}),
             ),
             options=(
+                *toolchain.BRIEF,
                 "-Dtls.server.mode=enforcing",
                 "-Dtls.test.mode.enable=false",
                 f"-Dtls.server.certPath={shown.cert}",
@@ -96,7 +97,7 @@ class Old:
         for name in ("logback_namesrv.xml", "logback_broker.xml"):
             (self._conf / name).write_text("<configuration/>\n")
         opened = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
-        options = [f"--add-opens={each}=ALL-UNNAMED" for each in opened]
+        options = [*toolchain.BRIEF, *(f"--add-opens={each}=ALL-UNNAMED" for each in opened)]
         self.apache = Apache(directory, options=options, lib=toolchain.jars_of_4())
 
     def want_keys(self) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.peers import toolchain
 from tests.peers.clusters import Apache, Embedded
 from tests.peers.java_client import JavaClient, Peer, texts
 from tests.peers.running_app import RunningApp
@@ -58,7 +59,7 @@ def _move(peer: Peer, directory: Path, *, killed: bool) -> list[str]:
             embedded.kill_broker()
     finally:
         embedded.stop()
-    apache = Apache(directory / "apache", store=embedded.store)
+    apache = Apache(directory / "apache", store=embedded.store, options=toolchain.BRIEF)
     try:
         java = JavaClient(peer, apache.name_server)
         _carry_on(java, directory, offsets)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.test_offsets import take
+from tests.peers import toolchain
 from tests.peers.clusters import Apache
 from tests.peers.java_client import JavaClient, Peer
 from tests.peers.running_app import RunningApp
@@ -20,7 +21,7 @@ QUEUES, OLD = 2, 60
 @pytest.fixture
 def aged(tmp_path: Path) -> Iterator[Apache]:
     """A broker with small files, which can forget the first of them."""
-    apache = Apache(tmp_path / "aged", conf=["mappedFileSizeCommitLog=1048576"])
+    apache = Apache(tmp_path / "aged", conf=["mappedFileSizeCommitLog=1048576"], options=toolchain.BRIEF)
     yield apache
     apache.stop()
 

@@ -11,8 +11,8 @@ from tests.conftest import RunApp
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, JavaError
 
-JAVA_BEGINS = 45
-"""Seconds: a Java consumer that pulls before its first heartbeat is refused, and pulls again 30 s later."""
+JAVA_BEGINS = 20
+"""Seconds within which a Java consumer has its queues and has begun to pull."""
 
 
 def answering(group: str, topic: str) -> str:

@@ -25,7 +25,7 @@ class Peer:
 
     def __init__(self, home: Path, *, properties: tuple[str, ...] = ()) -> None:
         home.mkdir(parents=True, exist_ok=True)
-        command = toolchain.java_command("Peer", home=home, properties=properties)
+        command = toolchain.java_command("Peer", home=home, properties=(*toolchain.BRIEF, *properties))
         self._log = (home / "peer.log").open("wb")
         self._process = subprocess.Popen(
             command,

@@ -81,6 +81,10 @@ def _alone(what: str) -> Iterator[None]:
         yield
 
 
+BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options for a JVM of tests, which lives for minutes: compiling for speed would cost more than it wins."""
+
+
 def java_command(
     main: str, *arguments: str, home: Path, heap: str = "384m", properties: tuple[str, ...] = ()
 ) -> list[str]:

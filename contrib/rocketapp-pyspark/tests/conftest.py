@@ -76,7 +76,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     remote = os.environ.get("ROCKETAPP_TESTS_SPARK") == "connect"
     builder = SparkSession.builder.remote("local[2]") if remote else SparkSession.builder.master("local[2]")
-    builder = builder.appName("tests")
+    builder, log = builder.appName("tests"), tmp_path_factory.mktemp("derby") / "derby.log"
     for name, value in {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -85,7 +85,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.sql.session.timeZone": "UTC",
         "spark.jars": ",".join(map(str, sorted(JARS.glob("*.jar")))),
         "spark.sql.shuffle.partitions": "2",
-        "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={tmp_path_factory.mktemp('derby') / 'derby.log'}",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dderby.stream.error.file={log}",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }.items():
         builder = builder.config(name, value)

@@ -52,7 +52,7 @@ final class Asking {
             }
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
-        consumer.start();
+        Consuming.begin(consumer);
         Consuming.keep(a.getString("name"), consumer);
         return consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getClientId();
     }

@@ -18,6 +18,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.remoting.protocol.heartbeat.MessageModel;
@@ -99,9 +100,21 @@ final class Consuming {
             consumer.registerMessageListener((MessageListenerConcurrently) (list, context) -> take(member, list, failures)
                 ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER);
         }
-        consumer.start();
+        begin(consumer);
         MEMBERS.put(a.getString("name"), member);
         return consumer.getDefaultMQPushConsumerImpl().getmQClientFactory().getClientId();
+    }
+
+    /**
+     * Starts a consumer that brokers know from then on. The heartbeat of {@code start} is left out when that of the timer is under
+     * way, which may not name the group yet: its first messages would come with the next heartbeat, 30 s later.
+     */
+    static void begin(DefaultMQPushConsumer consumer) throws Exception {
+        consumer.start();
+        MQClientInstance client = consumer.getDefaultMQPushConsumerImpl().getmQClientFactory();
+        for (int left = 100; left > 0 && !client.sendHeartbeatToAllBrokerWithLock(); left--) {
+            Thread.sleep(10);
+        }
     }
 
     private static boolean take(Member member, List<MessageExt> list, int failures) {
