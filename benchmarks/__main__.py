@@ -1,9 +1,10 @@
 """`python -m benchmarks`: ours beside Java, Go and the floor of pure Python, on the same messages of one broker.
 
-Starts Apache RocketMQ in a directory of its own, fills one topic, lets every consumer take all of it in turn, each with
-a fresh group, and prints one table with ratios. A number without its peer from the same run is not a result. Then
-latency, memory, and the embedded broker beside Apache's. `--json FILE` keeps every single figure. `--baseline DIR` lets
-the rocketapp of another checkout take its turns beside ours, with the same app: what a change won or cost, in one run.
+Starts Apache RocketMQ in a directory of its own, fills one topic, lets every consumer take all of it in turn, each
+with a fresh group, and prints one table with ratios. A number without its peer from the same run is not a result. Then
+publishing beside the Java producer, latency, memory, and the embedded broker beside Apache's. `--json FILE` keeps
+every single figure. `--baseline DIR` lets the rocketapp of another checkout take its turns beside ours, with the same
+app: what a change won or cost, in one run.
 """
 
 from __future__ import annotations
@@ -27,10 +28,16 @@ from benchmarks.table import Row
 from tests.peers import toolchain
 from tests.peers.clusters import Apache, Cluster, Embedded
 
-PARTS = ("consuming", "latency", "idle", "brokers")
+PARTS = ("consuming", "publishing", "latency", "idle", "brokers")
 FLOOR_OF = {"async": "async", "sync": "threads", "orderly": "orderly"}
 DRESSED = ("typed", "whole", "logged")
 """Async handlers with more around them: a typed payload; telemetry and idempotency; a log line for each message."""
+PUBLISHING = {"1": ("1", 24), "16": ("16", 6), "64": ("64", 6), "gathered": ("64", 6), "many": ("many", 2)}
+PUBLISHING |= {"one way": ("one way", 6), "sync": ("1", 24)}
+"""Of every way to publish: the Java producer's way beside it, and which part of `--count` it sends (a 24th)."""
+
+Ways = list[tuple[str, Callable[[], Figures | str]]]
+"""Names, and what measures them or says why it cannot."""
 
 
 def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -46,9 +53,12 @@ def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--only", choices=PARTS, action="append", help="one part; may be given again (all)")
     parser.add_argument("--rate", type=int, default=500, help="messages per second of the latency part (500)")
     parser.add_argument("--dir", type=Path, help="where brokers keep their data (a temporary directory)")
-    parser.add_argument("--baseline", type=Path, help="another checkout, whose consumers run beside ours")
+    parser.add_argument("--baseline", type=Path, help="another checkout, which takes its turns beside ours")
     parser.add_argument(
-        "--consumer", action="append", metavar="PREFIX", help="only consumers whose names begin so; may be given again"
+        "--consumer",
+        action="append",
+        metavar="PREFIX",
+        help="only consumers and publishers whose names begin so; may be given again",
     )
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     return parser.parse_args(arguments)
@@ -80,6 +90,7 @@ class Run:
         """Every part that was asked for, one after the other."""
         parts: dict[str, Callable[[], None]] = {
             "consuming": self.consuming,
+            "publishing": self.publishing,
             "latency": self.latency,
             "idle": self.idle,
             "brokers": self.brokers,
@@ -92,7 +103,15 @@ class Run:
         topic, count = self.bench.fresh("topic"), self.options.count
         _tell(f"{count} messages of 1 KiB to {topic}")
         self.figures["filling"] = self.bench.produce(self.apache.name_server, topic, count, batch=32, threads=4)
-        rows, ways = self._ways(topic)
+        rows = self._in_turn(self._ways(topic))
+        self._show(self._table(rows))
+        self.figures["consuming"] = rows
+
+    def _in_turn(self, ways: Ways) -> dict[str, list[Figures]]:
+        """The figures of every way by its name; in each round every way has its turn."""
+        wanted = tuple(self.options.consumer or ("",))
+        ways = [way for way in ways if way[0].startswith(wanted)]
+        rows: dict[str, list[Figures]] = {name: [] for name, _ in ways}
         for number in range(self.options.rounds):
             # Every second round in reverse: of two neighbours, neither is always the first.
             for name, way in ways if number % 2 == 0 else reversed(ways):
@@ -103,13 +122,12 @@ class Run:
                 else:
                     _tell(f"  {figures['per_second']:,.0f}/s, {figures['cpu_us_per_message']:.1f} us/message")
                     rows[name].append(figures)
-        self._show(self._table(rows))
-        self.figures["consuming"] = rows
+        return rows
 
-    def _ways(self, topic: str) -> tuple[dict[str, list[Figures]], list[tuple[str, Callable[[], Figures | str]]]]:
+    def _ways(self, topic: str) -> Ways:
         """Every consumer by name, in the order in which they take their turns."""
         server, count, bench = self.apache.name_server, self.options.count, self.bench
-        ways: list[tuple[str, Callable[[], Figures | str]]] = [
+        ways: Ways = [
             ("java concurrently", partial(bench.consume_java, server, topic, count, "concurrently")),
             ("java orderly", partial(bench.consume_java, server, topic, count, "orderly")),
             ("java broadcast", partial(bench.consume_java, server, topic, count, "broadcast")),
@@ -128,9 +146,7 @@ class Run:
                     ways.append((f"baseline {kind}, {loop}", partial(ours, checkout=checkout)))
             for kind in (*DRESSED, "broadcast", "pop"):
                 ways.append((f"ours {kind}, {loop}", partial(bench.consume_ours, server, topic, count, kind, loop)))
-        wanted = tuple(self.options.consumer or ("",))
-        ways = [way for way in ways if way[0].startswith(wanted)]
-        return {name: [] for name, _ in ways}, ways
+        return ways
 
     def _table(self, rounds: dict[str, list[Figures]]) -> list[str]:
         rows = []
@@ -142,6 +158,29 @@ class Run:
             rows.append(Row(name, figures, java, floor))
         self.goals += table.consuming_goals(rows, loops())
         return table.consuming(rows)
+
+    def publishing(self) -> None:
+        server, bench, topic = self.apache.name_server, self.bench, self.bench.fresh("published")
+        bench.java(server, "warm", topic)
+        counts = {kind: max(2000, self.options.count // share) for kind, (_, share) in PUBLISHING.items()}
+        ways: Ways = []
+        for kind, count in counts.items():
+            if kind == PUBLISHING[kind][0]:
+                ways.append((f"java {kind}", partial(bench.publish_java, server, topic, count, kind)))
+            for loop in loops():
+                ours = partial(bench.publish_ours, server, topic, count, kind, loop)
+                ways.append((f"ours {kind}, {loop}", ours))
+                if self.options.baseline is not None:
+                    checkout = self.options.baseline.resolve()
+                    ways.append((f"baseline {kind}, {loop}", partial(ours, checkout=checkout)))
+        found = self._in_turn(ways)
+        rows = []
+        for name, figures in found.items():
+            kind = name.partition(" ")[2].partition(", ")[0]
+            rows.append(Row(name, figures, f"java {PUBLISHING[kind][0]}"))
+        self.goals += table.publishing_goals(rows, loops())
+        self.figures["publishing"] = found
+        self._show(table.publishing(rows))
 
     def latency(self) -> None:
         server, rate, bench = self.apache.name_server, self.options.rate, self.bench

@@ -27,6 +27,14 @@ WHOLE = {
     "OTEL_METRICS_EXPORTER": "console",
 }
 """What `whole` and `logged` run with: marks in memory, message facts in log lines, metrics, one trace of a hundred."""
+JAVA_PUBLISHES = {
+    "1": (1, 1, "each"),
+    "16": (1, 16, "each"),
+    "64": (1, 64, "each"),
+    "many": (32, 1, "each"),
+    "one way": (1, 1, "oneway"),
+}
+"""Messages in a send, threads, and whether the answer is awaited."""
 Figures = dict[str, Any]
 _numbers = itertools.count(1)
 
@@ -95,12 +103,23 @@ class Bench:
             **(WHOLE if kind in ("whole", "logged") else {}),
         }
         with self._ours("counting", name_server, topic, count, loop, environment) as (process, started, result):
-            figures = _await_result(process, result, 600)
-        if figures["package"] != str(checkout / "rocketapp"):
-            raise RuntimeError(f"{figures['package']} was measured instead of {checkout / 'rocketapp'}")
+            figures = _of(_await_result(process, result, 600), checkout)
         figures["start_to_first_s"] = figures["first_at"] - started
         figures["per_second"] = figures["count"] / figures["seconds"]
         return figures
+
+    def publish_java(self, name_server: str, topic: str, count: int, kind: str) -> Figures:
+        """The Java producer's way that stands beside one of ours: see apps/publishing.py."""
+        batch, threads, how = JAVA_PUBLISHES[kind]
+        return self.java(name_server, "publish", topic, str(count), "1024", str(batch), str(threads), how)
+
+    def publish_ours(
+        self, name_server: str, topic: str, count: int, kind: str, loop: str, checkout: Path = toolchain.ROOT
+    ) -> Figures:
+        """`rocketapp run` of an app that publishes (apps/publishing.py), by the rocketapp of this checkout."""
+        environment = {"BENCH_KIND": kind, "PYTHONPATH": str(checkout)}
+        with self._ours("publishing", name_server, topic, count, loop, environment) as (process, _, result):
+            return _of(_await_result(process, result, 600), checkout)
 
     def latency_ours(self, name_server: str, topic: str, count: int, rate: int, loop: str) -> Figures:
         """From the Java producer's send to our handler (apps/latency.py), paced."""
@@ -163,6 +182,13 @@ def _printed(command: list[str], *, timeout: float) -> Figures:
         raise RuntimeError(f"incomplete: {figures}")
     if "first_at" in figures:
         figures["start_to_first_s"] = figures["first_at"] - started
+    return figures
+
+
+def _of(figures: Figures, checkout: Path) -> Figures:
+    """These figures. RuntimeError when they are those of another checkout."""
+    if figures["package"] != str(checkout / "rocketapp"):
+        raise RuntimeError(f"{figures['package']} was measured instead of {checkout / 'rocketapp'}")
     return figures
 
 

@@ -10,7 +10,7 @@ Figures = dict[str, Any]
 
 
 class Row(NamedTuple):
-    """One way to consume the messages, measured in every round."""
+    """One way to consume or to publish the messages, measured in every round."""
 
     name: str
     rounds: Sequence[Figures]
@@ -52,11 +52,14 @@ def consuming(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
-def ratio(rows: Mapping[str, Row], name: str, other: str) -> float | None:
-    """Median rate of one row over that of another, from the same run; None when one of them was not run."""
+def ratio(rows: Mapping[str, Row], name: str, other: str, key: str = "per_second") -> float | None:
+    """Median of one row, its rate or another figure, over that of another row of the same run.
+
+    None when one of them was not run.
+    """
     if name not in rows or other not in rows or not rows[name].rounds or not rows[other].rounds:
         return None
-    return rows[name].median("per_second") / rows[other].median("per_second")
+    return rows[name].median(key) / rows[other].median(key)
 
 
 def _shown(number: float | None) -> str:
@@ -108,6 +111,40 @@ def _bare_goals(by_name: Mapping[str, Row], loop: str) -> list[Goal]:
         goals.append(Goal(f"{name}: at most 4 us CPU per message", cpu, cpu <= 4))
         first = row.median("start_to_first_s")
         goals.append(Goal(f"{name}: first message within 1 s of the process's start", first, first <= 1))
+    return goals
+
+
+def publishing(rows: Sequence[Row]) -> list[str]:
+    """The table of publishers: rate and processor time beside Java's, and how long one call took."""
+    by_name = {row.name: row for row in rows}
+    lines = [
+        "| publisher | messages/s | x Java | CPU us/message | of Java's | p50 ms | p99 ms |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for row in rows:
+        cpu = ratio(by_name, row.name, row.java, "cpu_us_per_message")
+        lines.append(
+            f"| {row.name} | {row.median('per_second'):,.0f} | {_shown(ratio(by_name, row.name, row.java))} "
+            f"| {row.median('cpu_us_per_message'):.1f} | {_shown(cpu)} "
+            f"| {row.median('send_ms_p50'):.3f} | {row.median('send_ms_p99'):.3f} |"
+        )
+    return lines
+
+
+def publishing_goals(rows: Sequence[Row], loops: Sequence[str]) -> list[Goal]:
+    """What is promised of our producer."""
+    by_name = {row.name: row for row in rows}
+    goals: list[Goal] = []
+    for loop in loops:
+        for kind, wanted in (("1", 1.0), ("16", 1.5), ("64", 1.5)):
+            name = f"ours {kind}, {loop}"
+            times, before = (ratio(by_name, name, other) for other in (f"java {kind}", f"baseline {kind}, {loop}"))
+            cpu = ratio(by_name, name, f"java {kind}", "cpu_us_per_message")
+            if times is not None and cpu is not None:
+                goals.append(Goal(f"publishing, {name}: at least {wanted} x Java", times, times >= wanted))
+                goals.append(Goal(f"publishing, {name}: less CPU per message than Java", cpu, cpu < 1))
+            if before is not None:
+                goals.append(Goal(f"publishing, {name}: as fast as the baseline (0.97)", before, before >= 0.97))
     return goals
 
 

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from benchmarks.table import Figures, Row, broker_goals, brokers, consuming, consuming_goals, latency_goals, ratio
+from benchmarks.table import (
+    Figures,
+    Row,
+    broker_goals,
+    brokers,
+    consuming,
+    consuming_goals,
+    latency_goals,
+    publishing,
+    publishing_goals,
+    ratio,
+)
 
 
 def figures(rate: float, cpu: float = 3.0, first: float = 0.5) -> Figures:
@@ -55,6 +66,19 @@ def test_ours_is_held_against_the_baseline_of_the_same_run() -> None:
     for rate, met in ((300_000, True), (295_000, True), (280_000, False)):
         found = consuming_goals([*rows(rate), Row("baseline async, uvloop", [figures(300_000)], "")], ["uvloop"])
         assert [goal.met for goal in found if "baseline" in goal.text] == [met]
+
+
+def test_a_publisher_is_held_against_the_java_producer_in_rate_and_processor_time() -> None:
+    java = {"per_second": 10_000, "cpu_us_per_message": 100.0, "send_ms_p50": 1.5, "send_ms_p99": 4.0}
+    ours = {"per_second": 14_000, "cpu_us_per_message": 25.0, "send_ms_p50": 1.0, "send_ms_p99": 3.0}
+    rows = [Row("java 16", [java], "java 16"), Row("ours 16, uvloop", [ours], "java 16")]
+    assert "| ours 16, uvloop | 14,000 | 1.40 | 25.0 | 0.25 | 1.000 | 3.000 |" in publishing(rows)
+    found = publishing_goals([*rows, Row("baseline 16, uvloop", [ours], "java 16")], ["uvloop"])
+    assert [(goal.text.partition(": ")[2], goal.met) for goal in found] == [
+        ("at least 1.5 x Java", False),
+        ("less CPU per message than Java", True),
+        ("as fast as the baseline (0.97)", True),
+    ]
 
 
 def test_latency_is_held_against_javas() -> None:
