@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -15,29 +14,23 @@ from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.group.asked_members import AskedMembers
 from rocketapp.consumer.group.broker_shares import BrokerShares
 from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.consumer.group.group_offsets import GroupOffsets
 from rocketapp.consumer.group.guard import SubscriptionGuard
 from rocketapp.consumer.group.leases import Leases
-from rocketapp.consumer.group.local_offsets import LocalOffsets, folder_of
-from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.rebalancer import Rebalancer
 from rocketapp.consumer.group.shared_attempts import SharedAttempts
 from rocketapp.consumer.group.slaves import Slaves
 from rocketapp.consumer.group.start_offsets import StartOffsets
-from rocketapp.consumer.group.stored_offsets import StoredOffsets
-from rocketapp.consumer.handler import ConsumedTopic, Handler, subscriptions_of
+from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.items import first_of
 from rocketapp.consumer.limits import Limits
+from rocketapp.consumer.message_model import MessageModel, message_model
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pop.context import PopContext
 from rocketapp.consumer.pop.way import PopWay
 from rocketapp.consumer.progress import Progress
 from rocketapp.consumer.pull.puller import PullContext, PullCounters
-from rocketapp.consumer.retry.dropping import Dropping
-from rocketapp.consumer.retry.failed_messages import FailedMessages
-from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.retry.releasing import Releasing
+from rocketapp.consumer.retry.releasing import Released, Releasing
 from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
@@ -45,17 +38,15 @@ from rocketapp.consumer.turns import Turns
 from rocketapp.consumer.watch import Watch
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.context import WayContext
-from rocketapp.consumer.ways.delivery import Keep, Way, no_prompt
+from rocketapp.consumer.ways.delivery import Keep, Way
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.ways.sent_back import SentBack
 from rocketapp.consumer.ways.table import ways_of
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import retry_topic
-from rocketapp.model.subscription import TAGS, SubscriptionData
+from rocketapp.model.subscription import TAGS
 from rocketapp.state.failed_attempts import FailedAttempts
 from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.trust import Trust, Unshared
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
@@ -65,51 +56,46 @@ class Group:
 
     def __init__(self, name: str, topics: Sequence[ConsumedTopic], parts: ConsumerParts) -> None:
         """Needs a running loop; nothing is started, and nothing is asked of a broker."""
-        config, observe, loop = parts.config, parts.observe, asyncio.get_running_loop()
+        observe, loop = parts.observe, asyncio.get_running_loop()
         self.name: str = name
         self._parts, self._topics = parts, topics
-        self.is_broadcast: bool = any(topic.broadcast for topic in topics)
-        """Every member gets every message, and keeps its own offsets."""
-        self.retry_topic: str | None = None if self.is_broadcast else retry_topic(name)
-        self.subscriptions: dict[str, SubscriptionData] = subscriptions_of(
-            topics, self.retry_topic, version=int(parts.clock.now() * 1000)
-        )
-        """What brokers hear of every topic, the retry topic included if there is one."""
         self.pull_counters: PullCounters = PullCounters()
-        self.limits: Limits = Limits(config)
+        self.limits: Limits = Limits(parts.config)
         self.stats: GroupStats = GroupStats(handler for topic in topics for handler in topic.handlers)
         self.tasks: Tasks = Tasks(observe)
         self.pausing: Pausing = Pausing(Pauses())
         self.stopping: Stopping = Stopping(self.stats.handlers, self.pausing)
         self.begun: asyncio.Future[None] = loop.create_future()
         """Done when pulls may start."""
-        self.slaves: Slaves = Slaves(group=name, client=parts.client, observe=observe)
-        self.brokers: Brokers = self._new_brokers()
-        self.trust: Trust = (Unshared if self.is_broadcast else Trust)(loop.time())
         self.stall_reasons: StallReasons = StallReasons(name, observe, loop.time)
         self.waits: StallReasons = StallReasons(name, observe, loop.time)
         """Queues that wait for a free call of their handler. They are pulled all the same."""
-        self.redelivery: FailedMessages = Dropping(name, observe) if self.is_broadcast else self._new_redelivery()
-        self.local_offsets: LocalOffsets | None = self._new_local_offsets() if self.is_broadcast else None
-        self.store: GroupOffsets = self._new_store()
-        """Where the offsets of the group are kept."""
-        self.offsets: Offsets = self._new_offsets()
+        self.slaves: Slaves = Slaves(group=name, client=parts.client, observe=observe)
+        self.brokers: Brokers = Brokers(
+            group=name,
+            client=parts.client,
+            limits=self.limits,
+            random=parts.random,
+            tasks=self.tasks,
+            slaves=self.slaves,
+        )
+        self.model: MessageModel = message_model(
+            name, topics, parts, brokers=self.brokers, stall_reasons=self.stall_reasons, tasks=self.tasks
+        )
         self.guard: SubscriptionGuard = self._new_guard()
         self.elsewhere: Elsewhere = self._new_elsewhere()
-        self.releasing: Releasing | None = (
-            Releasing(self.redelivery, self) if config.send_back_slow and not self.is_broadcast else None
-        )
+        self.released: Released | None = Released(self.model.redelivery) if self.model.config.send_back_slow else None
         self._make_ways()
         self.direct: DirectCalls = self._new_direct()
         """What others have this member consume."""
-        self.progress: Progress = Progress(lambda: self.rebalancer.owned, loop.time)
-        self.watch: Watch = self._new_watch()
         self.starts: StartOffsets = self._new_starts()
         self.leases: Leases = self._new_leases()
         self.rebalancer: Rebalancer = self._new_rebalancer()
+        self.progress: Progress = Progress(self.rebalancer.owned, loop.time)
+        self.watch: Watch = self._new_watch()
 
     def __repr__(self) -> str:
-        return f"<Group {self.name}: {len(self.subscriptions)} topics>"
+        return f"<Group {self.name}: {len(self.model.subscriptions)} topics>"
 
     def _make_ways(self) -> None:
         """How the queues are consumed."""
@@ -122,66 +108,30 @@ class Group:
         """The way of topics whose messages brokers hand out one by one; None without such topics."""
         self.ways: tuple[Way, ...] = self.concurrently, *ways.others, *(() if self.popped is None else (self.popped,))
 
-    def _new_brokers(self) -> Brokers:
-        client, random = self._parts.client, self._parts.random
-        brokers = Brokers(
-            group=self.name, client=client, limits=self.limits, random=random, tasks=self.tasks, slaves=self.slaves
-        )
-        if self.is_broadcast:
-            # A broker keeps one subscription for a group, but here each member gets its own messages.
-            brokers.carried = self.subscriptions
-        return brokers
-
-    def _new_local_offsets(self) -> LocalOffsets:
-        parts = self._parts
-        folder = folder_of(parts.config.broadcast_dir, cluster=parts.cluster, group=self.name)
-        return LocalOffsets(folder, parts.worker, group=self.name, observe=parts.observe, tasks=self.tasks)
-
-    def _new_store(self) -> GroupOffsets:
-        parts = self._parts
-        if self.local_offsets is not None:
-            return self.local_offsets
-        if parts.offset_store is None:
-            return self.brokers
-        timeout = parts.config.commit_timeout
-        return StoredOffsets(parts.offset_store, group=self.name, brokers=self.brokers, timeout=timeout)
-
-    def _new_offsets(self) -> Offsets:
-        return Offsets(
-            group=self.name,
-            store=self.store,
-            observe=self._parts.observe,
-            interval=self._parts.config.commit_interval,
-            trust=self.trust,
-        )
-
     def _new_starts(self) -> StartOffsets:
-        now = asyncio.get_running_loop().time
+        now, model = asyncio.get_running_loop().time, self.model
         return StartOffsets(
-            self.store,
+            model.store,
             self.brokers,
             {topic.topic: topic.start for topic in self._topics},
-            lambda queue: self.trust.is_confirmed(queue.topic, now()),
+            lambda queue: model.trust.is_confirmed(queue.topic, now()),
             joined=self._parts.clock.now(),
             begins={topic: way.own_start for topic, way in self._own_ways.items() if way.own_start is not None},
-            away_since=None if self.local_offsets is None else self.local_offsets.away_since,
-            is_shared=not self.is_broadcast,
+            away_since=model.away_since,
+            is_shared=model.is_shared,
             popped=() if self.popped is None else self.popped.tables,
         )
 
     def _new_guard(self) -> SubscriptionGuard:
-        parts, retry, config = self._parts, self.retry_topic, self._parts.config
-        if self.is_broadcast:
-            # What one member does not want, another gets by itself.
-            config = replace(config, subscription_guard="off")
+        parts, retry, subscriptions = self._parts, self.model.retry_topic, self.model.subscriptions
         return SubscriptionGuard(
             group=self.name,
-            own={topic: data for topic, data in self.subscriptions.items() if topic != retry},
-            retry=None if retry is None else self.subscriptions[retry],
+            own={topic: data for topic, data in subscriptions.items() if topic != retry},
+            retry=None if retry is None else subscriptions[retry],
             fixed=[one.topic for one in self._topics if not one.by_message or one.data.expression_type != TAGS],
             asked=AskedMembers(self.name, parts.client, self.brokers),
             brokers=self.brokers,
-            config=config,
+            config=self.model.config,
             now=parts.clock.now,
             observe=parts.observe,
             tasks=self.tasks,
@@ -210,23 +160,9 @@ class Group:
             retries=self._parts.config.retries,
         )
 
-    def _new_redelivery(self) -> Redelivery:
-        parts = self._parts
-        return Redelivery(
-            group=self.name,
-            brokers=self.brokers,
-            sender=parts.producer,
-            observe=parts.observe,
-            stall_reasons=self.stall_reasons,
-            random=parts.random,
-            send_timeout=parts.config.send_back_timeout,
-            has_locks=any(topic.needs_lock for topic in self._topics),
-            app_version=parts.app_version,
-        )
-
     def _new_way_context(self) -> WayContext:
         parts, attempts = self._parts, FailedAttempts()
-        in_turn = [topic.topic for topic in self._topics if topic.orderly and not self.is_broadcast]
+        in_turn = [topic.topic for topic in self._topics if topic.orderly and not topic.broadcast]
         self.shared_attempts: SharedAttempts = SharedAttempts(
             topics=in_turn, brokers=self.brokers, attempts=attempts, tasks=self.tasks
         )
@@ -238,19 +174,19 @@ class Group:
             stall_reasons=self.stall_reasons,
             waits=self.waits,
             retries=RetryContext(
-                self.name, self.redelivery, parts.observe, self.stopping, suspend, attempts=attempts, tell=tell
+                self.name, self.model.redelivery, parts.observe, self.stopping, suspend, attempts=attempts, tell=tell
             ),
             new_completion=self._new_completion,
             threads=parts.threads,
             crashes=parts.crashes,
             elsewhere=self.elsewhere,
-            releasing=self.releasing,
-            prompt=no_prompt if self.is_broadcast else self.offsets.prompt,
-            locked=not self.is_broadcast,
+            released=self.released,
+            prompt=self.model.prompt,
+            locked=self.model.is_shared,
         )
 
     def _new_completion(self, process_queue: ProcessQueue[Message], handler: Handler, keep: Keep) -> SentBack:
-        failed = self.releasing or self.redelivery
+        failed = self.released or self.model.redelivery
         return SentBack(process_queue, handler, keep, redelivery=failed, stopping=self.stopping)
 
     def _new_leases(self) -> Leases:
@@ -259,7 +195,7 @@ class Group:
             config=self._parts.config,
             stall_reasons=self.stall_reasons,
             observe=self._parts.observe,
-            is_unchanged=self.offsets.is_unchanged,
+            is_unchanged=self.model.offsets.is_unchanged,
         )
 
     def _new_watch(self) -> Watch:
@@ -273,7 +209,14 @@ class Group:
             observe=self._parts.observe,
             turns=None if crashes is None else Turns(crashes.line, self._unfinished, self.stall_reasons),
             looks=(self.progress.look,),
-            releasing=self.releasing,
+            releasing=self._new_releasing(),
+        )
+
+    def _new_releasing(self) -> Releasing | None:
+        if self.released is None:
+            return None
+        return Releasing(
+            self.released, self.model.redelivery, in_hand=self.concurrently.in_hand, owned=self.rebalancer.owned
         )
 
     def _unfinished(self) -> list[MessageQueue]:
@@ -290,22 +233,23 @@ class Group:
 
     def _new_rebalancer(self) -> Rebalancer:
         parts = self._parts
-        ways = {topic: self._own_ways.get(topic, self.concurrently) for topic in self.subscriptions}
+        subscriptions = self.model.subscriptions
+        ways = {topic: self._own_ways.get(topic, self.concurrently) for topic in subscriptions}
         return Rebalancer(
             group=self.name,
-            topics=tuple(self.subscriptions),
+            topics=tuple(subscriptions),
             client=parts.client,
             brokers=self.brokers,
-            trust=self.trust,
-            assignments=Assignments(self.subscriptions, ways, self._new_context(), self._popping()),
+            trust=self.model.trust,
+            assignments=Assignments(subscriptions, ways, self._new_context(), self._popping()),
             shares=self._new_shares(),
-            doubts=self.offsets.look_soon,
+            doubts=self.model.offsets.look_soon,
             in_hand=lambda: [(handler, first_of(item)) for handler, item in self._in_hand()],
             interval=parts.config.rebalance_interval,
             allocation=parts.allocation,
             observe=parts.observe,
             seen=self.guard.look,
-            broadcast=self.is_broadcast,
+            broadcast=not self.model.is_shared,
         )
 
     def _new_shares(self) -> BrokerShares | None:
@@ -326,7 +270,7 @@ class Group:
             pausing=self.pausing,
             starts=self.starts,
             queues_of=self.queues_of,
-            redelivery=self.redelivery,
+            redelivery=self.model.redelivery,
             stopping=self.stopping,
             stall_reasons=self.stall_reasons,
             counters=self.pull_counters,
@@ -352,8 +296,8 @@ class Group:
         return AssignmentContext(
             group=self.name,
             brokers=self.brokers,
-            offsets=self.offsets,
-            store=self.store,
+            offsets=self.model.offsets,
+            store=self.model.store,
             limits=self.limits,
             flow_control=self._parts.flow_control,
             pausing=self.pausing,
@@ -372,7 +316,7 @@ class Group:
         parts = self._parts
         return PullContext(
             source=self.brokers,
-            commits=None if self.is_broadcast else self.offsets,
+            commits=self.model.commits,
             stall_reasons=self.stall_reasons,
             observe=parts.observe,
             retry_delay=parts.config.pull_retry_delay,

@@ -11,7 +11,7 @@ from rocketapp.model.message_queue import MessageQueue
 class Progress:
     """The queues that one member owns."""
 
-    def __init__(self, owned: Callable[[], Mapping[MessageQueue, Owned]], now: Callable[[], float]) -> None:
+    def __init__(self, owned: Mapping[MessageQueue, Owned], now: Callable[[], float]) -> None:
         self._owned, self._now = owned, now
         self._seen: dict[MessageQueue, tuple[int, int, float]] = {}
         """By queue: end, unfinished messages, and since when they are the same."""
@@ -23,7 +23,7 @@ class Progress:
         """Once a second: note which queues have finished messages since the last look."""
         now, before = self._now(), self._seen
         seen: dict[MessageQueue, tuple[int, int, float]] = {}
-        for queue, owned in self._owned().items():
+        for queue, owned in self._owned.items():
             process_queue = owned.process_queue
             if process_queue is not None:
                 end, unfinished = process_queue.end_offset, len(process_queue)

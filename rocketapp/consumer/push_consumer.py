@@ -37,8 +37,6 @@ from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start
 from rocketapp.wire.requests.assignment import ALL_QUEUES
 from rocketapp.wire.requests.clients import (
-    BROADCASTING,
-    CLUSTERING,
     FROM_FIRST,
     FROM_LAST,
     FROM_TIMESTAMP,
@@ -70,7 +68,7 @@ class PushConsumer:
         self._loop = asyncio.get_running_loop()
         self._group = Group(group, self._topics, parts)
         # Members of a broadcast group share nothing, and need not wait for each other.
-        self._expected_members = 1 if self._group.is_broadcast else expected_members
+        self._expected_members = expected_members if self._group.model.is_shared else 1
         self._rebalancer, self._tasks = self._group.rebalancer, self._group.tasks
         self._watched: list[str] = []
         self._rebalancing: asyncio.Task[Any] | None = None
@@ -86,7 +84,7 @@ class PushConsumer:
         starts = [topic.start for topic in self._topics]
         return ConsumerData(
             self._name,
-            message_model=BROADCASTING if self._group.is_broadcast else CLUSTERING,
+            message_model=self._group.model.name,
             consume_from=_consume_from(starts[0]) if starts else FROM_LAST,
             subscriptions=self._group.guard.told,
         )
@@ -119,7 +117,7 @@ class PushConsumer:
     def members_changed(self) -> None:
         """A broker says that a member joined or left; the embedded one also that a topic has been created."""
         routes = self._client.routes
-        for topic in self._group.subscriptions:
+        for topic in self._group.model.subscriptions:
             if routes.get(topic) is None:
                 routes.refresh_soon(topic)
         self._cover_retry_topic()
@@ -132,14 +130,14 @@ class PushConsumer:
 
     def _cover_retry_topic(self) -> None:
         """Ask for its route while it lacks a broker of the topics: members with other routes share it otherwise."""
-        if (topic := self._group.retry_topic) is None:
+        if (topic := self._group.model.retry_topic) is None:
             return
         routes = self._client.routes
         retry = routes.get(topic)
         covered = _brokers(retry) if retry is not None else set()
         # Most often the retry topic is on every broker, and then not all of 1,000 topics are looked at.
         if not covered.issuperset(routes.broker_names()) and any(
-            _brokers(route) - covered for topic in self._group.subscriptions if (route := routes.get(topic))
+            _brokers(route) - covered for topic in self._group.model.subscriptions if (route := routes.get(topic))
         ):
             # A broker makes the retry topic when it hears our first heartbeat, and tells name servers after that.
             (routes.refresh_soon if retry is None else routes.lacks_a_broker)(topic)
@@ -163,23 +161,23 @@ class PushConsumer:
 
         Raises ConfigError and SetupError for what cannot work.
         """
-        if self._group.local_offsets is not None:
-            self._group.local_offsets.open()
-        await asyncio.gather(*(self._watch_route(topic) for topic in self._group.subscriptions))
-        if not any(map(self._client.routes.get, self._group.subscriptions)):
+        if self._group.model.local_offsets is not None:
+            self._group.model.local_offsets.open()
+        await asyncio.gather(*(self._watch_route(topic) for topic in self._group.model.subscriptions))
+        if not any(map(self._client.routes.get, self._group.model.subscriptions)):
             # Some broker must know of us, to tell us when a topic is created: the one that would create it.
             await self._watch_route(DEFAULT_TOPIC)
         await check_filters(self._name, self._topics, self._client.client_id, self._group.brokers)
-        known = [DEFAULT_TOPIC, *self._group.subscriptions]
+        known = [DEFAULT_TOPIC, *self._group.model.subscriptions]
         await check_pop(self._name, self._topics, self._client.client_id, self._group.brokers, known)
         await self._group.guard.compare()
         self._client.register_consumer(self._name, self)
         beating = self._tasks.start(self._client.heartbeat(), f"first heartbeat of {self._name}")
         await asyncio.wait([beating], timeout=_JOIN_PATIENCE)
-        if (retry := self._group.retry_topic) is not None and await self._fetch(retry) is None:
+        if (retry := self._group.model.retry_topic) is not None and await self._fetch(retry) is None:
             self._client.routes.refresh_soon(retry)
         self._cover_retry_topic()
-        routes = {topic: self._client.routes.get(topic) for topic in self._group.subscriptions}
+        routes = {topic: self._client.routes.get(topic) for topic in self._group.model.subscriptions}
         for consumed in self._topics:
             if routes[consumed.topic] is None:
                 self._observe(TopicMissing(self._name, consumed.topic))
@@ -228,12 +226,12 @@ class PushConsumer:
             self._rebalancing.cancel()
         self._group.stopping.stop()
         await asyncio.gather(*(way.stop() for way in self._group.ways))
-        await self._group.redelivery.stop()
-        await self._group.offsets.stop()
+        await self._group.model.redelivery.stop()
+        await self._group.model.offsets.stop()
         await self._group.leases.stop()
         await self._tasks.close()
-        if self._group.local_offsets is not None:
-            self._group.local_offsets.close()
+        if self._group.model.local_offsets is not None:
+            self._group.model.local_offsets.close()
         self._group.watch.look()
         if self._blocked_loop is not None:
             self._blocked_loop.leave(self)
@@ -247,8 +245,8 @@ class PushConsumer:
         """In a forked child: start nothing more. The parent stays the member."""
         for way in self._group.ways:
             way.halt()
-        if self._group.local_offsets is not None:
-            self._group.local_offsets.close()
+        if self._group.model.local_offsets is not None:
+            self._group.model.local_offsets.close()
 
     # Pauses.
 
@@ -265,7 +263,7 @@ class PushConsumer:
 
     def adjust(self, topics: Sequence[str], values: Mapping[str, float | None], *, with_retries: bool) -> None:
         """From now on these limits hold for these topics of the group, `with_retries` also for its retry topic."""
-        retry = self._group.retry_topic
+        retry = self._group.model.retry_topic
         adjust(self._group, [*topics, retry] if with_retries and retry is not None else topics, values)
         words = [f"{name} {'as at the start' if one is None else f'{one:g}'}" for name, one in values.items()]
         for topic in topics:
@@ -277,8 +275,8 @@ class PushConsumer:
         """Whether anything is left to do; brokers are asked how far their queues reach."""
         return await idle.report(
             rebalancer=self._rebalancer,
-            offsets=self._group.offsets,
-            redelivery=self._group.redelivery,
+            offsets=self._group.model.offsets,
+            redelivery=self._group.model.redelivery,
             brokers=self._group.brokers,
             now=self._loop.time(),
         )

@@ -62,7 +62,7 @@ def _of_queue(
 ) -> QueueInfo:
     process_queue = owned.process_queue
     if process_queue is None:
-        return QueueInfo(group.offsets.confirmed(queue) or 0, is_given_back=owned.is_ending)
+        return QueueInfo(group.model.offsets.confirmed(queue) or 0, is_given_back=owned.is_ending)
     locked_at = group.leases.granted_at(queue)
     in_hand = sorted(running.get(queue, ()))
     cached = [offset for offset in process_queue.offsets() if offset not in in_hand]

@@ -45,7 +45,7 @@ def _of_queue(group: Group, queue: MessageQueue, owned: Owned, reason: str) -> Q
     process_queue, popped = owned.process_queue, owned.popped
     return QueueSnapshot(
         queue=queue,
-        committed=group.offsets.confirmed(queue),
+        committed=group.model.offsets.confirmed(queue),
         position=None if process_queue is None or popped is not None else process_queue.end_offset,
         end=None if process_queue is None else process_queue.broker_end,
         unfinished=0 if process_queue is None else len(process_queue),

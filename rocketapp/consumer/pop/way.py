@@ -34,7 +34,7 @@ class PopWay(ConcurrentWay):
     """
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: WayContext) -> None:
-        own = replace(context, new_completion=self._judging, crashes=None, releasing=None)
+        own = replace(context, new_completion=self._judging, crashes=None, released=None)
         super().__init__(topics, own)
         self._judges: dict[ProcessQueue[Message], Judge] = {}
         """Of every session."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from rocketapp.consumer.group.owned import Owned
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import Item, first_of, messages_of
-from rocketapp.consumer.retry.failed_messages import FailedMessages
+from rocketapp.consumer.retry.failed_messages import TakesFailures
 from rocketapp.consumer.retry.job import Acknowledgement
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.redelivery import Failure
@@ -36,31 +36,12 @@ class _Running:
     """Called when the call has ended."""
 
 
-class _Ways(Protocol):
-    def in_hand(self) -> Sequence[tuple[Handler, Any]]: ...
-
-
-class _Owns(Protocol):
-    @property
-    def owned(self) -> Mapping[MessageQueue, Owned]: ...
-
-
-class GroupParts(Protocol):
-    """What it uses of its group; the group makes them later."""
-
-    @property
-    def rebalancer(self) -> _Owns: ...
-
-    @property
-    def concurrently(self) -> _Ways: ...
-
-
-class Releasing:
+class Released:
     """The released messages of one group, until their calls have ended. Concurrent handlers fail through it."""
 
-    def __init__(self, failed: FailedMessages, group: GroupParts) -> None:
-        """`failed` sends messages back."""
-        self._failed, self._group = failed, group
+    def __init__(self, failed: TakesFailures) -> None:
+        """`failed` takes the messages that were not released."""
+        self._failed = failed
         self._running: dict[int, _Running] = {}
         """By the id of the item that the call works on."""
         self._named: dict[str, dict[int, _Running]] = {}
@@ -69,33 +50,15 @@ class Releasing:
         """Released messages by their id."""
 
     def __repr__(self) -> str:
-        return f"<Releasing: {len(self._running)} running>"
+        return f"<Released: {len(self._running)} running>"
 
     def fail(self, handler: Handler, queue: Acknowledgement, message: Message, failure: Failure) -> None:
         """A concurrent handler failed on this message. One that was sent back while the call ran is done with."""
         if not self.is_released(message):
             self._failed.fail(handler, queue, message, failure)
 
-    def sweep(self, expired: Iterable[tuple[Handler, Any, float]]) -> None:
-        """These calls have run for too long."""
-        concurrent = {id(item) for _, item in self._group.concurrently.in_hand()}
-        calls = [each for each in expired if id(each[1]) in concurrent]
-        counts: Counter[MessageQueue] = Counter()
-        for handler, item, seconds in sorted(calls, key=lambda each: first_of(each[1]).offset):
-            for message in messages_of(item):
-                queue = message.queue
-                owned = None if queue is None else self._group.rebalancer.owned.get(queue)
-                process_queue = None if owned is None else owned.process_queue
-                if queue is None or process_queue is None or not process_queue.holds(message):
-                    continue
-                if self.is_released(message) or counts[queue] >= _AT_ONCE:
-                    continue
-                counts[queue] += 1
-                self._add(item, message)
-                text = f"its handler has been running for {seconds:.0f} s"
-                self._failed.fail(handler, process_queue, message, Failure("TimeoutError", text, after=_DELAY))
-
-    def _add(self, item: Item, message: Message) -> None:
+    def add(self, item: Item, message: Message) -> None:
+        """This message of a running call is sent back."""
         running = self._running.setdefault(id(item), _Running(item))
         running.released.append(message)
         self._released[id(message)] = message
@@ -112,11 +75,9 @@ class Releasing:
                     del self._named[name]
         return running
 
-    def look(self) -> None:
-        """Once a second: let the copies go on whose first call has ended."""
-        if not self._running:
-            return
-        hand = {id(item): item for _, item in self._group.concurrently.in_hand()}
+    def end(self, in_hand: Iterable[tuple[Handler, Any]]) -> None:
+        """These calls run: let the copies go on whose first call has ended."""
+        hand = {id(item): item for _, item in in_hand} if self._running else {}
         for key, running in list(self._running.items()):
             if hand.get(key) is not running.item:
                 for go_on in self._remove(key).waiting:
@@ -138,6 +99,47 @@ class Releasing:
                         running.waiting.append(go_on)
                     return True
         return False
+
+
+class Releasing:
+    """Releases messages of one group."""
+
+    def __init__(
+        self,
+        released: Released,
+        failed: TakesFailures,
+        *,
+        in_hand: Callable[[], Sequence[tuple[Handler, Any]]],
+        owned: Mapping[MessageQueue, Owned],
+    ) -> None:
+        """`failed` sends messages back. `in_hand()`: the running calls of concurrent handlers."""
+        self._released, self._failed, self._in_hand, self._owned = released, failed, in_hand, owned
+
+    def __repr__(self) -> str:
+        return f"<Releasing {self._released}>"
+
+    def sweep(self, expired: Iterable[tuple[Handler, Any, float]]) -> None:
+        """These calls have run for too long."""
+        concurrent = {id(item) for _, item in self._in_hand()}
+        calls = [each for each in expired if id(each[1]) in concurrent]
+        counts: Counter[MessageQueue] = Counter()
+        for handler, item, seconds in sorted(calls, key=lambda each: first_of(each[1]).offset):
+            for message in messages_of(item):
+                queue = message.queue
+                owned = None if queue is None else self._owned.get(queue)
+                process_queue = None if owned is None else owned.process_queue
+                if queue is None or process_queue is None or not process_queue.holds(message):
+                    continue
+                if self._released.is_released(message) or counts[queue] >= _AT_ONCE:
+                    continue
+                counts[queue] += 1
+                self._released.add(item, message)
+                text = f"its handler has been running for {seconds:.0f} s"
+                self._failed.fail(handler, process_queue, message, Failure("TimeoutError", text, after=_DELAY))
+
+    def look(self) -> None:
+        """Once a second: let the copies go on whose first call has ended."""
+        self._released.end(self._in_hand())
 
 
 def _names(message: Message) -> tuple[str, ...]:

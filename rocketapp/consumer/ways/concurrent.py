@@ -17,7 +17,7 @@ from typing import Any
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.retry.releasing import Releasing
+from rocketapp.consumer.retry.releasing import Released
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.suspect_line import Suspected, SuspectLine
 from rocketapp.consumer.ways.by_workers import WayByWorkers
@@ -54,7 +54,7 @@ class ConcurrentWay(WayByWorkers):
         """Handlers that are not called with messages."""
         self.stats: GroupStats = context.stats
         self.new_completion: NewCompletion = context.new_completion
-        self.releasing: Releasing | None = context.releasing
+        self.released: Released | None = context.released
         self._group = context.group
         self.crashes: Crashes | None = context.crashes
         self.suspects: SuspectLine = SuspectLine() if self.crashes is None else self.crashes.line
@@ -91,7 +91,7 @@ class ConcurrentDelivery:
         self._new_completion, self._stats, self._unmatched_of = way.new_completion, way.stats, way.unmatched
         self._tables: Mapping[str, TagTable[Workers]] = way.tables
         self._polled: Mapping[str, Handler] = way.polled
-        self._releasing = way.releasing
+        self._released = way.released
         self._suspicion, self._line = way.suspicion(process_queue), way.suspects
         self._record = None if way.crashes is None else partial(way.record, process_queue)
         self._completions: dict[int, Completion] = {}
@@ -330,7 +330,7 @@ class ConcurrentDelivery:
             if not is_tried:
                 return
             items = items[:1]
-        if self._releasing is not None and not (items := self._without_running(workers, items, self._releasing)):
+        if self._released is not None and not (items := self._without_running(workers, items, self._released)):
             return
         if self._line.is_busy and not self._given_up:
             self._kept.append((workers, items))
@@ -338,11 +338,11 @@ class ConcurrentDelivery:
             return
         self._start(workers, items, self._completion(workers))
 
-    def _without_running(self, workers: Workers, items: list[Any], releasing: Releasing) -> list[Any]:
+    def _without_running(self, workers: Workers, items: list[Any], released: Released) -> list[Any]:
         """The items that may start: not copies of messages whose first call still runs here."""
         free = []
         for item in items:
-            if not releasing.waits(item, self._submit_kept):
+            if not released.waits(item, self._submit_kept):
                 free.append(item)
             elif self._given_up:
                 self._left_behind += len(_messages(workers, [item]))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.elsewhere import Elsewhere
-from rocketapp.consumer.retry.releasing import Releasing
+from rocketapp.consumer.retry.releasing import Released
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.delivery import NewCompletion, Prompt, no_prompt
@@ -35,7 +35,7 @@ class WayContext:
     """Where workers note down what they have in hand; None: nowhere."""
     elsewhere: Elsewhere | None = None
     """What becomes of messages that no handler takes; None: they are done."""
-    releasing: Releasing | None = None
+    released: Released | None = None
     """Knows messages of concurrent handlers that were sent back while their call ran; None: none are."""
     prompt: Prompt = no_prompt
     """Called when messages of a queue in order were finished."""

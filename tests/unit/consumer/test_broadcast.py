@@ -149,7 +149,7 @@ async def test_what_was_done_while_a_broker_is_away_is_not_done_again() -> None:
     await cluster.brokers["broker-a"].listener.close()
     await asyncio.sleep(5)
     assert await member.stop()
-    store = member.consumer._group.store
+    store = member.consumer._group.model.store
     assert [await store.committed(queue) for queue in cluster.create("topic", 2)] == [10, 10]
     await cluster.stop()
 
@@ -159,7 +159,7 @@ async def test_an_offset_that_the_broker_refuses_is_corrected() -> None:
     cluster, seen = await started(queues=1), Seen()
     (queue,) = cluster.create("topic", 1)
     member = cluster.member(broadcast(seen))
-    await member.consumer._group.store.commit(queue, 1000)
+    await member.consumer._group.model.store.commit(queue, 1000)
     await member.start()
     await asyncio.sleep(5)
     cluster.send(queue, b"new")
@@ -179,7 +179,7 @@ async def test_a_member_that_an_operator_moves_goes_on_there() -> None:
     await eventually(lambda: len(seen) == 13)
     assert await member.stop()
     assert seen[10:] == [b"7", b"8", b"9"]
-    assert await member.consumer._group.store.committed(queue) == 10
+    assert await member.consumer._group.model.store.committed(queue) == 10
     await cluster.stop()
 
 

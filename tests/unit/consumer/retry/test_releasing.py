@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocketapp.consumer.retry.releasing import Releasing
+from rocketapp.consumer.retry.releasing import Released, Releasing
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 
@@ -31,10 +31,9 @@ class Group:
     """A group whose calls, for batches of one, are running."""
 
     def __init__(self, messages: list[Any]) -> None:
-        self.concurrently = self.rebalancer = self
         self.process_queue: ProcessQueue[Any] = ProcessQueue(QUEUE, 0)
         self.process_queue.put(messages)
-        self.owned = {QUEUE: self}
+        self.owned: dict[MessageQueue, Any] = {QUEUE: self}
         self.calls: list[tuple[Any, Any]] = [(None, [message]) for message in messages]
         self.failed: list[Any] = []
 
@@ -55,18 +54,19 @@ def nothing() -> None: ...
 def test_looking_for_a_copy_costs_the_same_whatever_number_of_calls_runs_on() -> None:
     messages: list[Any] = [Named(offset) for offset in range(16)]
     group: Any = Group(messages)
-    releasing = Releasing(group, group)
+    released = Released(group)
+    releasing = Releasing(released, group, in_hand=group.in_hand, owned=group.owned)
     releasing.sweep([(*call, 900.0) for call in group.calls])
     assert group.failed == messages
     reads = [message.reads for message in messages]
     gone_on: list[str] = []
-    assert not releasing.waits(batch(100), lambda: gone_on.append("another"))
-    assert releasing.waits(batch(200, ORIGIN_MESSAGE_ID="sent-7"), lambda: gone_on.append("copy"))
+    assert not released.waits(batch(100), lambda: gone_on.append("another"))
+    assert released.waits(batch(200, ORIGIN_MESSAGE_ID="sent-7"), lambda: gone_on.append("copy"))
     assert [message.reads for message in messages] == reads
-    assert releasing.is_released(messages[7])
+    assert released.is_released(messages[7])
     group.calls.pop(7)
     releasing.look()
     assert gone_on == ["copy"]
-    assert not releasing.is_released(messages[7])
-    assert not releasing.waits(batch(300, ORIGIN_MESSAGE_ID="sent-7"), nothing)
-    assert releasing.waits(batch(400, ORIGIN_MESSAGE_ID="sent-8"), nothing)
+    assert not released.is_released(messages[7])
+    assert not released.waits(batch(300, ORIGIN_MESSAGE_ID="sent-7"), nothing)
+    assert released.waits(batch(400, ORIGIN_MESSAGE_ID="sent-8"), nothing)

@@ -488,7 +488,7 @@ async def test_a_queue_whose_delivery_failed_begins_anew_after_a_pause_and_says_
     def fails(*_: object) -> asyncio.Future[None]:
         raise LookupError("a bug")
 
-    member.consumer._group.redelivery.send_to_dlq = fails  # type: ignore[method-assign]
+    member.consumer._group.model.redelivery.send_to_dlq = fails  # type: ignore[method-assign]
     await member.start()
     await asyncio.sleep(10)
     assert 9 <= len(calls) <= 11
