@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -122,6 +123,42 @@ def test_a_message_that_fails_comes_again_in_time_and_ends_in_the_dead_letters(s
 def test_what_a_killed_member_had_in_hand_comes_to_another_one(stories: Stories) -> None:
     (done,) = stories.app.wait_for_count(1, "done", topic=f"{stories.topic}-killed", within=60)
     assert (done["text"], done["attempt"]) == ("left", 2)
+
+
+def test_an_answer_that_comes_while_its_member_stops_goes_to_another_one_as_its_first_attempt(
+    stories: Stories, apache: Apache, tmp_path: Path
+) -> None:
+    topic, group = f"{stories.topic}-late", f"{stories.group}-late"
+    for name in (topic, f"{topic}-slow"):
+        stories.java.create_topic(name, 1)
+    source = f"""
+        app = RocketApp("{group}", mode="pop", start="first")
+
+        @app.subscribe("{topic}")
+        async def take(message: Message) -> None:
+            note("done", message)
+
+        @app.subscribe("{topic}-slow")
+        async def slow(message: Message) -> None:
+            note("begun", message)
+            await asyncio.sleep(60)
+    """
+    # Its requests are held for longer than the test waits.
+    held = {"ROCKETAPP_CONSUMER__LONG_POLL": "60"}
+    leaving = RunningApp(tmp_path / "leaving", source, apache.name_server, environment=held)
+    stories.java.send(f"{topic}-slow", "slow")
+    leaving.wait_for_count(1, "begun")
+    leaving.process.send_signal(signal.SIGTERM)
+    leaving.wait_for(lambda: f"gave up {topic}@broker-a" in leaving.stderr, within=5, what="the topic was given back")
+    stories.java.send(topic, "late")
+    other = RunningApp(
+        tmp_path / "other", source, apache.name_server, environment={"ROCKETAPP_CONSUMER__LONG_POLL": "1"}
+    )
+    (done,) = other.wait_for_count(1, within=LATE + 5)
+    assert (done["text"], done["attempt"]) == ("late", 1)
+    assert leaving.process.poll() is None and leaving.events("done") == []
+    leaving.kill()
+    other.stop()
 
 
 def test_a_java_member_and_ours_share_one_queue(stories: Stories, apache: Apache, tmp_path: Path) -> None:

@@ -11,15 +11,13 @@ import asyncio
 import contextlib
 from functools import partial
 
-from rocketapp.client.calls import pop
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.holding import apply_pauses
 from rocketapp.consumer.pop.acknowledging import Acknowledging
 from rocketapp.consumer.pop.context import PopContext
-from rocketapp.consumer.pop.handed_out import hand_outs
 from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT, Hiding
 from rocketapp.consumer.pop.judging import Judging
-from rocketapp.consumer.pop.popper import Popper
+from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pop.way import PopDelivery, PopWay
 from rocketapp.consumer.ways.delivery import Keep
 from rocketapp.errors import RocketAppError
@@ -30,7 +28,6 @@ from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.retry_times import RetryTimes
-from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 
@@ -144,7 +141,10 @@ class PopAssignment:
 
         limits = QueueLimits(config.queue_max_messages + most, config.queue_max_bytes, None, is_full)
         flow = context.flow_control.open(context.group, queue, config, limits)
-        popper = Popper(queue, self._subscription, delivery.deliver, flow, context, retries=self._retries)
+        give_back = self._hiding.give_back
+        popper = Popper(
+            queue, self._subscription, delivery.deliver, flow, context, give_back=give_back, retries=self._retries
+        )
         self._consuming, self.process_queue = (popper, delivery), queue
         context.observe(Assigned(context.group, self.queue, 0, queue.epoch))
         context.pausing.watch(self._apply_pauses)
@@ -197,7 +197,7 @@ class PopAssignment:
         self._hiding.end()
         delivery.end()
         for coming in filter(None, (popper.coming, popper.looking)):
-            coming.answer.add_done_callback(partial(self._answered_late, coming.connection))
+            coming.answer.add_done_callback(partial(self._answered_late, popper, coming))
         drained = self._context.tasks.start(delivery.drained(), f"drain {self.queue}")
         await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():
@@ -208,16 +208,7 @@ class PopAssignment:
         self.is_clean = await self._acks.finally_(self._queue, _LAST_ACKS) and self.is_clean
         delivery.discard()
 
-    def _answered_late(self, connection: Connection, coming: asyncio.Future[Command]) -> None:
-        """A request that was under way has brought messages: they are hidden no longer."""
+    def _answered_late(self, popper: Popper, coming: Coming, _: asyncio.Future[Command]) -> None:
+        """A request that was under way, perhaps for longer than the session, has brought messages: not for us."""
         with contextlib.suppress(RocketAppError, asyncio.CancelledError):
-            result = pop.read(coming.result(), connection)
-            if not result.body or self.process_queue is None:
-                return
-            size = self._context.max_inflated_bytes
-            messages, found = hand_outs(
-                result.answer, result.body, self.queue, at=self._loop.time(), max_inflated_bytes=size
-            )
-            for hand_out, share in found:
-                self._queue.hand_out(hand_out, share)
-            self._hiding.give_back(messages)
+            self._hiding.give_back(popper.took(coming))

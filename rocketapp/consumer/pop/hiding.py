@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any
 
 from rocketapp.client.calls import pop
@@ -73,6 +74,8 @@ class Hiding:
         self._running = 0
         self._ending: asyncio.Future[None] = self._loop.create_future()
         """Done when the queue is given up."""
+        self._until = inf
+        """When messages that were not started are left to come again by themselves, once the queue is given up."""
 
     def __repr__(self) -> str:
         return f"<Hiding {self._about}: {self._running + len(self._changes)} changes>"
@@ -95,6 +98,7 @@ class Hiding:
     def give_back(self, messages: Iterable[Message]) -> None:
         """Hide these no longer: they were not started."""
         now, late = self._loop.time(), list[Message]()
+        self._until = now + REQUEST_TIMEOUT
         for message in messages:
             if self._queue.is_over(message, now):
                 late.append(message)
@@ -142,7 +146,7 @@ class Hiding:
             self._running -= 1
 
     async def _make(self, change: _Change) -> None:
-        while True:
+        while not (change.is_untouched and self._ending.done() and self._loop.time() >= self._until):
             try:
                 handle, asked_at = await self._ask(change)
             except Exception as error:

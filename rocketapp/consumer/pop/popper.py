@@ -14,6 +14,7 @@ from typing import NamedTuple
 from rocketapp.client.calls import pop
 from rocketapp.consumer.pop.context import PopContext
 from rocketapp.consumer.pop.handed_out import hand_outs
+from rocketapp.consumer.pop.way import GiveBack
 from rocketapp.consumer.pull.flow_control import QueueFlow
 from rocketapp.consumer.pull.gate import Gate
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
@@ -35,6 +36,8 @@ _ANSWER_TIME = 1.0
 """Seconds after which a request that was not answered is held by a broker that has nothing."""
 _ANSWER_LATE = 10.0
 """Seconds that an answer may be late (Java: the same)."""
+_KNOWS_SUSPEND = 513
+"""Version of a broker (V5_5_0 in Java's MQVersion) from which a message that is given back has no attempt more."""
 _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 _WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER})
 
@@ -60,10 +63,12 @@ class Popper:
         flow: QueueFlow,
         context: PopContext,
         *,
+        give_back: GiveBack,
         retries: RetryTimes,
     ) -> None:
         """`retries`: when messages that we have failed on come again; call `look_soon` after each new one."""
         self._queue, self._subscription, self._deliver = queue, subscription, deliver
+        self._give_back = give_back
         self._flow, self._context, self._retries = flow, context, retries
         self._about = queue.message_queue
         self._loop = asyncio.get_running_loop()
@@ -108,7 +113,7 @@ class Popper:
                     self.looking = coming = await self._start(hold=0.0)
                     await asyncio.wait([coming.answer])
                     self.looking = None
-                    self._take(pop.read(coming.answer.result(), coming.connection), coming)
+                    self._hand_on(coming, self.took(coming))
                 except RocketAppError:
                     await asyncio.sleep(AGAIN)  # the request that is held says what is the matter
                 except Exception as error:
@@ -147,25 +152,31 @@ class Popper:
                 await asyncio.wait([coming.answer])
             self.coming = None
             self._flow.release()
-            result = pop.read(coming.answer.result(), coming.connection)
+            messages = self.took(coming)
             self._context.counters.pulls += 1
             self.gate.moves()
-            if not result.body:
+            if not messages:
                 self._is_empty()
                 continue
-            messages = self._take_in_hand(result, coming)
             # What was just taken counts: the next request is sent before handlers have their turn.
             try:
                 if not self.gate.is_paused and self._flow.may_pull():
                     self.coming = await self._start(self._context.config.long_poll)
             finally:
-                self._deliver(messages)
+                self._hand_on(coming, messages)
 
-    def _take(self, result: pop.PopResult, coming: Coming) -> None:
-        if result.body:
-            self._deliver(self._take_in_hand(result, coming))
+    def _hand_on(self, coming: Coming, messages: Sequence[Message]) -> None:
+        if self.gate.is_paused and coming.answer.result().version >= _KNOWS_SUSPEND:
+            # Other members may handle them meanwhile. What counts attempts would make dead letters of them in the end.
+            self._give_back(messages)
+        else:
+            self._deliver(messages)
 
-    def _take_in_hand(self, result: pop.PopResult, coming: Coming) -> Sequence[Message]:
+    def took(self, coming: Coming) -> Sequence[Message]:
+        """The messages of an answer that has come: from now on they are in hand. Raises RocketAppError."""
+        result = pop.read(coming.answer.result(), coming.connection)
+        if not result.body:
+            return ()
         queue = self._queue
         queue.rest, queue.is_empty_since = result.answer.rest, None
         messages, found = hand_outs(

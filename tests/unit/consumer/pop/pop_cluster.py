@@ -91,6 +91,7 @@ class PopCluster(FakeCluster):
                 found = Command.response(command, ResponseCode.POLLING_TIMEOUT, fields=nothing)
             if found is not None:
                 is_over[0] = True
+                found.version = self.version
                 connection.reply(found)
 
         self.waiting.append(look)

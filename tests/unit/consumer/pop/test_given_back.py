@@ -1,0 +1,108 @@
+"""What a member has got and does not start is given back at once, also when it comes after the end of its session."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.assignment import ALL_QUEUES, POP, Assigned, AssignmentQuestion, encode_assigned
+from tests.unit.consumer.fake_cluster import Member, consumed
+from tests.unit.consumer.pop.pop_cluster import PopCluster, popped
+from tests.unit.consumer.pop.test_pop import Seen, left, started
+from tests.unit.scripted import eventually, in_virtual_time
+
+TOPIC = MessageQueue("topic", "broker-a", 0)
+HELD = 15.0
+"""Seconds that the broker holds a request while it has nothing: so long another member may wait for its next answer."""
+
+
+class ChosenMembers(PopCluster):
+    """Shares out the topic to one member, the newest, when there is more than one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clients: list[str] = []
+        self.newest_only = False
+
+    def _query_assignment(self, name: str, _: Connection, command: Command) -> Command:
+        question = AssignmentQuestion.decode(command.body)
+        if question.client_id not in self.clients:
+            self.clients.append(question.client_id)
+        is_one = not self.newest_only or question.client_id == self.clients[-1]
+        queue = MessageQueue(question.topic, name if is_one else "another-broker", ALL_QUEUES)
+        return Command.response(command, 0, body=encode_assigned([Assigned(queue, POP)]))
+
+
+def owns(member: Member) -> bool:
+    return any(queue.topic == "topic" for queue in member.consumer._rebalancer.owned)
+
+
+@in_virtual_time
+async def test_an_answer_after_the_topic_went_to_another_member_is_given_back() -> None:
+    cluster, seen, others = ChosenMembers(), Seen(), Seen()
+    await cluster.start()
+    cluster.create("topic")
+    member = await cluster.member(popped(seen)).start()
+    await asyncio.sleep(1)
+    other = await cluster.member(popped(others)).start()
+    cluster.newest_only = True
+    member.consumer._rebalancer.wake()
+    await eventually(lambda: not owns(member), seconds=30)
+    cluster.send(TOPIC, b"late")
+    await eventually(lambda: others == [(b"late", 1)], seconds=HELD + 1)
+    assert seen == []
+    await eventually(lambda: left(cluster) == 0)
+    assert await member.stop() and await other.stop()
+
+
+@in_virtual_time
+async def test_an_answer_while_a_stop_waits_for_another_topic_is_given_back() -> None:
+    cluster, seen, others, slow = await started(queues=1), Seen(), Seen(), Seen(takes=20.0)
+    (pulled,) = cluster.create("pulled")
+    member = await cluster.member(popped(seen), consumed(slow, topic="pulled")).start()
+    cluster.send(pulled, b"slow")
+    await eventually(lambda: len(slow) == 1)
+    stopping = asyncio.ensure_future(member.stop())
+    await asyncio.sleep(2)
+    cluster.send(TOPIC, b"late")
+    other = await cluster.member(popped(others)).start()
+    await eventually(lambda: others == [(b"late", 1)], seconds=HELD + 1)
+    assert seen == [] and not stopping.done()
+    assert await stopping and await other.stop()
+
+
+@pytest.mark.parametrize(("version", "counts"), [(493, True), (513, False)])
+@in_virtual_time
+async def test_an_answer_during_a_pause_is_given_back_to_brokers_that_count_no_attempt(
+    version: int, counts: bool
+) -> None:
+    cluster, seen, others = await started(queues=1), Seen(), Seen()
+    cluster.version = version
+    member = await cluster.member(popped(seen)).start()
+    await asyncio.sleep(1)
+    member.consumer.pause("topic", "by hand")
+    other = await cluster.member(popped(others)).start()
+    await asyncio.sleep(1)
+    cluster.send(TOPIC, b"late")
+    await asyncio.sleep(2 * HELD)
+    assert others == ([] if counts else [(b"late", 1)])
+    member.consumer.resume("topic")
+    await eventually(lambda: [*seen, *others] == [(b"late", 1)])
+    assert await member.stop() and await other.stop()
+
+
+@in_virtual_time
+async def test_a_stop_waits_for_a_broker_that_takes_nothing_back_as_long_as_for_acknowledgements() -> None:
+    cluster, slow = await started(queues=1, sent=90), Seen(takes=0.1)
+    member = await cluster.member(popped(slow, concurrency=1)).start()
+    await eventually(lambda: len(slow) == 1)
+    cluster.ignore(RequestCode.CHANGE_MESSAGE_INVISIBLETIME)
+    began = asyncio.get_running_loop().time()
+    assert await member.stop()
+    assert len(slow) < 40
+    assert asyncio.get_running_loop().time() - began < 7
