@@ -26,8 +26,8 @@ from rocketapp.consumer.holding import apply_pauses
 from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
-from rocketapp.consumer.pull.puller import PULL_EXPIRES, PullContext
-from rocketapp.consumer.ways.delivery import Delivery, Filling, Way
+from rocketapp.consumer.pull.puller import PULL_EXPIRES, PullContext, Puller
+from rocketapp.consumer.ways.delivery import Delivery, Way
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
@@ -118,7 +118,7 @@ class Assignment:
         self._starts_no_more = False
         self._moved: asyncio.Future[Correction] = self._loop.create_future()
         """Done when an operator has moved the group, until the new offset is committed."""
-        self._consuming: tuple[Filling, Delivery] | None = None
+        self._consuming: tuple[Puller, Delivery] | None = None
         """Of the present session, until it ends."""
         self._flow: QueueFlow | None = None
         """Its limits."""
@@ -289,13 +289,13 @@ class Assignment:
         Whether no handler of it runs any more, and where to go on if the broker moved the offset.
         """
         context, pull = self._context, self._context.pull
-        delivery = self._way.open(process_queue, lock)
-        lease = None if lock is None else lock.lease
-        session = context.offsets.begin(process_queue, lease, is_contested=self._is_contested)
-        self._session_offsets = session
         config, pauses = context.limits.of(self.queue.topic), context.pausing.pauses
         limits = self._way.limits(config)
         flow = self._flow = context.flow_control.open(context.group, process_queue, config, limits, pauses=pauses)
+        delivery = self._way.open(process_queue, lock, flow)
+        lease = None if lock is None else lock.lease
+        session = context.offsets.begin(process_queue, lease, is_contested=self._is_contested)
+        self._session_offsets = session
         pull.observe(Assigned(context.group, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue
         try:
@@ -324,7 +324,7 @@ class Assignment:
         """Until the session is to end; where to go on when the broker moved the offset."""
         context = self._context
         queue = session.process_queue
-        puller = self._way.new_puller(queue, self._subscription, delivery.deliver, flow, context.pull)
+        puller = Puller(queue, self._subscription, delivery.deliver, flow, context.pull, decode=self._way.decode)
         self._consuming = puller, delivery
         self._silent = self._loop.create_future()
         context.pausing.watch(self._apply_pauses)

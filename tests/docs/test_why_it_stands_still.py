@@ -29,7 +29,7 @@ REASONS = {
     "consumer/pull/puller.py": ["pull failed: ", "the slave of ", " has no messages before offset "],
     "consumer/push_consumer.py": ["its offset cannot be read: "],
     "consumer/retry/waiting.py": [" failed message", "s wait", " waits", " to be sent back: "],
-    "consumer/ways/free_call.py": ["waits for a free call of handler ", " (concurrency "],
+    "consumer/ways/serial_way.py": ["waits for a free call of handler ", " (concurrency "],
     "consumer/ways/polled.py": [
         " has been running for ",
         " and has pulled nothing",

@@ -62,7 +62,9 @@ class ConcurrentWay(WayByWorkers):
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if not one.is_polled)
         """Which workers take which message, by topic."""
 
-    def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None = None) -> ConcurrentDelivery:
+    def open(
+        self, process_queue: ProcessQueue[Message], lock: QueueLock | None = None, _flow: object = None
+    ) -> ConcurrentDelivery:
         """The delivery of a new session."""
         return ConcurrentDelivery(process_queue, self)
 

@@ -16,17 +16,14 @@ from typing import Any, Protocol
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.flow_control import QueueFlow
-from rocketapp.consumer.pull.gate import Gate
-from rocketapp.consumer.pull.puller import Deliver, PullContext
+from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.workers.work import Completion
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.queue_start import Begin
-from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.lease import Lease
 from rocketapp.state.pauses import Take
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.start_position import Correction
 from rocketapp.wire.record import Message
 
 
@@ -40,7 +37,7 @@ class Delivery(Protocol):
     """
 
     def deliver(self, messages: Sequence[Any]) -> None:
-        """What `Way.new_puller` has just put into the process queue, in offset order."""
+        """What was just put into the process queue, in offset order."""
         ...
 
     def hold(self, topic: str | None = None) -> None:
@@ -112,25 +109,6 @@ class NewQueue(Protocol):
     def __call__(self, message_queue: MessageQueue, first_offset: int, epoch: int, /) -> ProcessQueue[Any]: ...
 
 
-class Filling(Protocol):
-    """What fills the process queue of one session, and hands what came to its delivery."""
-
-    gate: Gate
-    """What it passes before each request."""
-
-    async def run(self) -> Correction:
-        """Until cancelled, or until the broker has nothing at our offset: where to go on instead."""
-        ...
-
-    def start_over(self) -> None:
-        """What it asks for has changed: discard the request under way."""
-        ...
-
-    def is_expired(self) -> bool:
-        """Whether it asks for nothing any more although it might: the session begins anew."""
-        ...
-
-
 class Way(Protocol):
     """One way of consuming, made once per group."""
 
@@ -144,29 +122,20 @@ class Way(Protocol):
 
     new_queue: NewQueue
     """Makes the process queue of a session."""
+    decode: Decode
+    """Makes of the answer to a pull what that process queue holds."""
 
     @property
     def own_start(self) -> Begin | None:
         """Where sessions begin whose offsets are kept elsewhere; None: at the offset of the group."""
         ...
 
-    def new_puller(
-        self,
-        process_queue: ProcessQueue[Any],
-        subscription: SubscriptionData,
-        deliver: Deliver,
-        flow: QueueFlow,
-        context: PullContext,
-    ) -> Filling:
-        """What fills the process queue of a new session."""
-        ...
-
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """How much each of its queues may pull ahead of its handlers."""
         ...
 
-    def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None) -> Delivery:
-        """The delivery of a new session; `lock` is given when the way needs one."""
+    def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None, flow: QueueFlow, /) -> Delivery:
+        """The delivery of a new session; `lock` is given when the way needs one. `flow` says when its queue is full."""
         ...
 
     def in_hand(self) -> list[tuple[Handler, Any]]:

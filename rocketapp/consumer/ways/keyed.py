@@ -33,7 +33,7 @@ class KeyedWay(WayByWorkers):
         )
         self._tables = self._workers.tables(topics)
 
-    def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None) -> KeyedDelivery:
+    def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None, _flow: object = None) -> KeyedDelivery:
         """The delivery of a new session under this lock."""
         lock = lock_for(process_queue, lock, needs_lock=self.needs_lock)
         return KeyedDelivery(process_queue, lock, self._tables[process_queue.message_queue.topic], self._context)

@@ -1,9 +1,8 @@
 """Messages of one session of an orderly queue → their handlers, one by one, under the queue's lock.
 
-Each session has one runner, so two handlers of a queue never overlap. Around every call
-the lease is compared with the clock: when it is over, nothing more starts, and nothing is
-acknowledged, before the lock is certain again. A message that failed is tried again in
-place, and nothing behind it starts before it is done, skipped, or stored as a dead letter.
+Around every call the lease is compared with the clock: when it is over, nothing more starts, and nothing is
+acknowledged, before the lock is certain again. A message that failed is tried again in place, and nothing behind it
+starts before it is done, skipped, or stored as a dead letter.
 """
 
 from __future__ import annotations
@@ -11,49 +10,26 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.elsewhere import Unmatched
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import first_of, last_of, messages_of
-from rocketapp.consumer.stall_reasons import StallReasons
-from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.ways.by_offset import ByOffset, Prompting
-from rocketapp.consumer.ways.delivery import Prompt, QueueLock
-from rocketapp.consumer.ways.free_call import take_call
+from rocketapp.consumer.ways.delivery import QueueLock
 from rocketapp.consumer.ways.manual_commits import ManualCommits, Uncommitted
-from rocketapp.consumer.ways.retries_in_place import RetriesInPlace, RetryContext
+from rocketapp.consumer.ways.retries_in_place import RetriesInPlace
+from rocketapp.consumer.ways.serial_way import SerialDelivery, SerialWay
 from rocketapp.consumer.ways.suspects import Suspicion, turn_of
-from rocketapp.consumer.workers.serial import NOT_STARTED, RUN, Permit, SerialExecutor, Stopped
-from rocketapp.state.pauses import Take
+from rocketapp.consumer.workers.serial import NOT_STARTED, RUN, SerialExecutor, Stopped
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.state.tag_table import TagTable
-from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 
-@dataclass(frozen=True, slots=True)
-class OrderlyContext:
-    """What all deliveries of one group share."""
-
-    stats: GroupStats
-    retries: RetryContext
-    prompt: Prompt
-    tasks: Tasks
-    waits: StallReasons
-    """Queues that wait for a free call of their handler."""
-    unmatched: Unmatched[SerialExecutor]
-    crashes: Crashes | None = None
-    """Where is noted down what is in hand; None: nowhere."""
-    deliveries: dict[OrderlyDelivery, None] = field(default_factory=dict)
-    """Those whose runner has not ended, in the order of their opening."""
-
-
-class OrderlyDelivery:
+class OrderlyDelivery(SerialDelivery):
     """The messages of one session on their way, one at a time."""
 
     def __init__(
@@ -61,120 +37,53 @@ class OrderlyDelivery:
         process_queue: ProcessQueue[Message],
         lock: QueueLock,
         table: TagTable[SerialExecutor],
-        context: OrderlyContext,
+        unmatched: Unmatched[SerialExecutor],
+        way: SerialWay,
     ) -> None:
-        self._process_queue, self._lock, self._table, self._context = process_queue, lock, table, context
-        self._loop = asyncio.get_running_loop()
-        self._permit = Permit(lock.lease)
+        """`unmatched`: who takes messages that no handler of the table wants."""
+        super().__init__(process_queue, lock, way)
+        self._table, self._unmatched, self._context = table, unmatched, way.context
         self._ready: deque[tuple[SerialExecutor | None, list[Message]]] = deque()
-        self._changed = asyncio.Event()
-        """Messages came, a hold ended, or the delivery was ended."""
-        self._ended: asyncio.Future[None] = self._loop.create_future()
-        self._held = False
-        self._take: Take | None = None
-        """Asked during a hold whether one item may start all the same."""
         self._is_trial = False
         """One item may start during a hold."""
-        self._executor: SerialExecutor | None = None
         self._completions: dict[int, ByOffset] = {}
         self._uncommitted = Uncommitted(process_queue)
         """Of handlers that commit by hand."""
-        self._retries = RetriesInPlace(process_queue, self._ended, context.retries)
-        crashes = context.crashes
+        self._retries = RetriesInPlace(process_queue, self._ended, self._context.retries)
+        crashes = self._context.crashes
         self._note, self._record = None if crashes is None else crashes.note(), b""
         self._line = None if crashes is None else crashes.line
         self._suspect: Message | None = None
         """The next message, when it may have ended a process."""
         self._suspicion = None
         if crashes is not None:
-            self._suspicion = Suspicion(crashes, context.retries.group, process_queue) or None
-        self.over: asyncio.Future[None] = self._loop.create_future()
-        """Done when nothing more may start: the lock is lost, or after `end`. With an exception when it has failed."""
-        context.deliveries[self] = None
-        self._runner = context.tasks.start(self._run(), f"orderly {process_queue.message_queue}")
-        self._runner.add_done_callback(self._close)
-
-    def __repr__(self) -> str:
-        return f"<OrderlyDelivery {self._process_queue}>"
+            self._suspicion = Suspicion(crashes, self._context.group, process_queue) or None
+        self._start(self._run(), "orderly")
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""
         for executor, run in self._table.runs(messages):
-            for taker, part in [(executor, run)] if executor is not None else self._unmatched(run):
+            for taker, part in [(executor, run)] if executor is not None else self._unmatched(self.queue.topic, run):
                 self._ready.extend((taker, list(part[at : at + RUN])) for at in range(0, len(part), RUN))
         self._changed.set()
 
-    def _unmatched(self, messages: Sequence[Message]) -> list[tuple[SerialExecutor | None, Sequence[Message]]]:
-        return self._context.unmatched(self._process_queue.message_queue.topic, messages)
-
     def hold(self, topic: str | None = None) -> None:
-        """Start no further message; the running call goes on. An orderly queue holds one topic: `topic` is ignored."""
-        self._held = self._permit.withheld = True
-        self._take = None
-
-    def try_one(self, take: Take, topic: str | None = None) -> None:
-        """During a hold: start one item, now or when there is one."""
-        self._take = take
-        self._changed.set()
-
-    def go_on(self, topic: str | None = None) -> None:
-        """End the hold."""
-        self._held, self._permit.withheld, self._take = False, self._ended.done(), None
-        self._changed.set()
-
-    def end(self) -> None:
-        """Start nothing more; the running call goes on."""
+        """Start no further message; the running call goes on."""
+        super().hold(topic)
         self._permit.withheld = True
-        self._changed.set()
-        if not self._ended.done():
-            self._ended.set_result(None)
-
-    async def drained(self) -> None:
-        """Returns when the running call has ended. Call `end` first."""
-        await asyncio.wait([self._runner])
-
-    def discard(self) -> None:
-        """The session is void: acknowledge nothing of it any more."""
-        self._process_queue.close()
-        self.abandon_soon()
-
-    async def abandon(self) -> bool:
-        """Cancel the running call; whether it has ended. A thread goes on, and so may a handler."""
-        self.abandon_soon()
-        hand = self.in_hand()
-        await self._context.tasks.end([self._runner], None if hand is None else f"handler {hand[0].name}")
-        return self._permit.item is None
-
-    def abandon_soon(self) -> None:
-        """Start nothing more; a cancellation of the running call is ours from now on."""
-        self._permit.abandoned = True
-        self.end()
-
-    def in_hand(self) -> tuple[Handler, Any] | None:
-        """The running call: its handler, and what it works on."""
-        executor, item = self._executor, self._permit.item
-        return None if item is None or executor is None else (executor.handler, item)
 
     def _close(self, runner: asyncio.Task[None]) -> None:
-        self._context.deliveries.pop(self, None)
         self._retries.close()
         if self._note is not None:
             self._note.close()
-        if self.over.done():
-            return
-        error = None if runner.cancelled() else runner.exception()
-        if error is None:
-            self.over.set_result(None)
-        else:
-            self.over.set_exception(error)
-            self.over.exception()  # reported already, by the owner of the runner
+        super()._close(runner)
 
     async def _run(self) -> None:
         while await self._has_more(None):
             executor, messages = self._ready.popleft()
             if executor is None:
                 self._process_queue.finish_all(messages)
-                self._context.stats.count_unmatched(self._process_queue.message_queue.topic, len(messages))
+                self._context.stats.count_unmatched(self.queue.topic, len(messages))
             else:
                 items = _given_out(self._to_note(await self._items(executor, messages)))
                 messages = []  # finished messages are kept in memory neither now nor while the runner waits
@@ -247,8 +156,8 @@ class OrderlyDelivery:
         """The same items: while they run it is noted down that they are in hand."""
         if self._context.crashes is not None and items:
             first, last = first_of(items[0]), last_of(items[-1])
-            queue, group = self._process_queue.message_queue, self._context.retries.group
-            self._record = self._context.crashes.record(group, queue, first.offset, last.offset)
+            group = self._context.group
+            self._record = self._context.crashes.record(group, self.queue, first.offset, last.offset)
         return items
 
     async def _handle(self, executor: SerialExecutor, items: deque[Any]) -> bool:
@@ -261,7 +170,7 @@ class OrderlyDelivery:
                 return True
             if not await self._may_start():
                 return False
-            if not await take_call(executor, self._process_queue.message_queue, self._ended, self._context.waits):
+            if not await self._take_call(executor):
                 return False
             is_trial, self._is_trial = self._is_trial, False
             try:
@@ -343,23 +252,14 @@ class OrderlyDelivery:
                     await self._changed.wait()
             elif self._loop.time() < self._permit.lease.trusted_until:
                 return True
-            elif not await self._usable():
+            elif not await self._is_usable():
                 return False
-        return False
-
-    async def _usable(self) -> bool:
-        """Wait until the lock is certain: True; or is lost, or the delivery ended before: False."""
-        asking = self._context.tasks.start(self._lock.usable(), f"lock {self._process_queue.message_queue}")
-        await asyncio.wait([asking, self._ended], return_when=asyncio.FIRST_COMPLETED)
-        if asking.done():
-            return bool(asking.result())
-        asking.cancel()
         return False
 
     async def _is_valid(self, item: Any) -> bool:
         """Whether the call that has ended counts: only if the lock was ours all the time. Otherwise it is repeated."""
         process_queue = self._process_queue
-        if self._loop.time() < self._permit.lease.trusted_until or await self._usable():
+        if self._loop.time() < self._permit.lease.trusted_until or await self._is_usable():
             return not process_queue.closed
         if process_queue.closed or not self._ended.done():
             # Another member may have had the queue meanwhile. The attempt counts all the same: a handler that blocks

@@ -106,7 +106,7 @@ class PluggedWay(Pulled):
         except Exception as error:
             raise PluginError(self.plugged_in.plugin, f"{type(error).__name__}: {error}") from error
 
-    def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None) -> PluggedDelivery:
+    def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None, _flow: object = None) -> PluggedDelivery:
         return PluggedDelivery(process_queue, self)
 
     def in_hand(self) -> list[tuple[Handler, Any]]:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rocketapp.consumer.pull.flow_control import QueueFlow
-from rocketapp.consumer.pull.puller import Decode, Deliver, PullContext, Puller
-from rocketapp.consumer.ways.delivery import Filling, NewQueue
+from rocketapp.consumer.pull.puller import Decode
+from rocketapp.consumer.ways.delivery import NewQueue
 from rocketapp.model.queue_start import Begin
-from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import decode_records
 
@@ -23,13 +19,3 @@ class Pulled:
     @property
     def own_start(self) -> Begin | None:
         return None
-
-    def new_puller(
-        self,
-        process_queue: ProcessQueue[Any],
-        subscription: SubscriptionData,
-        deliver: Deliver,
-        flow: QueueFlow,
-        context: PullContext,
-    ) -> Filling:
-        return Puller(process_queue, subscription, deliver, flow, context, decode=self.decode)
