@@ -14,6 +14,15 @@ from typing import Generic, Protocol, TypeVar
 class Tagged(Protocol):
     """A message as the tag table sees it."""
 
+    @property
+    def raw_properties(self) -> bytes:
+        """Its encoded properties; the tag is one of them."""
+        ...
+
+    def from_tag_on(self) -> bytes:
+        """Messages whose `raw_properties` end so have the same tag; empty where no end says it."""
+        ...
+
     def raw_tag(self) -> bytes | None:
         """The tag as UTF-8 bytes."""
         ...
@@ -41,7 +50,7 @@ class TagTable(Generic[H]):
         if not self._by_tag:
             return [(self._rest, messages)]
         find, rest = self._by_tag.get, self._rest
-        tags = [message.raw_tag() for message in messages]
+        tags = _tags(messages)
         if tags and tags.count(tags[0]) == len(tags):
             return [(find(tags[0], rest), messages)]
         # Compared by identity, so that a handler needs no hash of its own.
@@ -60,8 +69,20 @@ class TagTable(Generic[H]):
         if not self._by_tag:
             return [(self._rest, messages)]
         find, rest = self._by_tag.get, self._rest
-        tags = [message.raw_tag() for message in messages]
+        tags = _tags(messages)
         if tags and tags.count(tags[0]) == len(tags):
             return [(find(tags[0], rest), messages)]
         pairs = ((find(tag, rest), message) for message, tag in zip(messages, tags, strict=True))
         return [(handler, [message for _, message in run]) for handler, run in groupby(pairs, key=lambda pair: pair[0])]
+
+
+def _tags(messages: Sequence[Tagged]) -> list[bytes | None]:
+    """The tag of each message."""
+    if messages and (ending := messages[0].from_tag_on()):
+        # Most batches have one tag, at one place: one look at each message is a quarter of the work.
+        for message in messages:
+            if not message.raw_properties.endswith(ending):
+                break
+        else:
+            return [messages[0].raw_tag()] * len(messages)
+    return [message.raw_tag() for message in messages]

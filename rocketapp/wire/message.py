@@ -170,6 +170,13 @@ class Message:
         """The tag as UTF-8 bytes; None without a tag. Faster than `tag`."""
         return names.tag_of(self.raw_properties)
 
+    def from_tag_on(self) -> bytes:
+        """The end of `raw_properties` that says its tag: other messages that end so have the same tag.
+
+        Empty where they begin with the tag, and without a tag.
+        """
+        return names.from_tag_on(self.raw_properties)
+
     @property
     def keys(self) -> list[str]:
         """The keys by which operators find a message."""

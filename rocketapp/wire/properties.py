@@ -30,6 +30,7 @@ LONGEST = 32767
 """Most bytes of encoded properties, because their length is a signed 16-bit number."""
 
 _TAG_INSIDE, _TAG_FIRST = b"\x02TAGS\x01", b"TAGS\x01"
+_NO_VALUE = (b"", b"\x02")
 _ID_INSIDE, _ID_FIRST = b"\x02UNIQ_KEY\x01", b"UNIQ_KEY\x01"
 _KEYS_INSIDE, _KEYS_FIRST = b"\x02KEYS\x01", b"KEYS\x01"
 
@@ -82,6 +83,16 @@ def tag_of(raw: bytes) -> bytes | None:
     # An empty value counts as absent, so an earlier entry with this name may count.
     earlier = decode(raw).get(TAGS)
     return None if earlier is None else earlier.encode()
+
+
+def from_tag_on(raw: bytes) -> bytes:
+    """Encoded properties from the tag's entry to their end; empty where they begin with it, or have no tag.
+
+    Properties that end so have the same tag: of equal names the last wins.
+    """
+    start = raw.rfind(_TAG_INSIDE)
+    # An empty value counts as absent, so an earlier entry with this name may count.
+    return b"" if start < 0 or raw[start + 6 : start + 7] in _NO_VALUE else raw[start:]
 
 
 def unique_id_of(raw: bytes) -> str | None:

@@ -7,15 +7,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.state.tag_table import TagTable
+from rocketapp.wire.properties import from_tag_on, tag_of
 
 
 @dataclass(frozen=True)
 class Tagged:
     tag: str | None
     number: int = 0
+    behind: bool = False
+    """The tag stands behind the number, which differs from message to message."""
+
+    @property
+    def raw_properties(self) -> bytes:
+        number, tag = f"n\x01{self.number}", f"TAGS\x01{self.tag}" if self.tag else "t\x01"
+        return "\x02".join([number, tag] if self.behind else [tag, number]).encode()
+
+    def from_tag_on(self) -> bytes:
+        return from_tag_on(self.raw_properties)
 
     def raw_tag(self) -> bytes | None:
-        return None if self.tag is None else self.tag.encode()
+        return tag_of(self.raw_properties)
 
 
 def table(*handlers: tuple[str, str]) -> TagTable[str]:
@@ -45,13 +56,15 @@ def test_without_a_rest_other_tags_have_no_handler() -> None:
     assert handler_of(table(("exact", "a")), None) is None
 
 
-TAGS = st.sampled_from(["a", "b", "c", "d", None])
+TAGS = st.tuples(st.sampled_from(["a", "b", "c", "d", None]), st.booleans())
 
 
-@given(st.lists(TAGS, max_size=40), st.booleans())
-def test_splitting_loses_nothing_and_keeps_the_order_of_each_share(tags: list[str | None], with_rest: bool) -> None:
+@given(st.lists(TAGS, max_size=40) | st.just([("b", True)] * 3), st.booleans())
+def test_splitting_loses_nothing_and_keeps_the_order_of_each_share(
+    tags: list[tuple[str | None, bool]], with_rest: bool
+) -> None:
     handlers = [("one", "a"), ("two", "b c"), *([("rest", "")] if with_rest else [])]
-    batch = [Tagged(tag, number) for number, tag in enumerate(tags)]
+    batch = [Tagged(tag, number, behind) for number, (tag, behind) in enumerate(tags)]
     routes = table(*handlers)
     shares = routes.split(batch)
     assert sorted((each for _, share in shares for each in share), key=lambda each: each.number) == batch
@@ -59,9 +72,9 @@ def test_splitting_loses_nothing_and_keeps_the_order_of_each_share(tags: list[st
         assert list(share) == [each for each in batch if handler_of(routes, each.tag) == handler]
 
 
-@given(st.lists(TAGS, max_size=40))
-def test_runs_keep_the_order_of_everything(tags: list[str | None]) -> None:
-    batch = [Tagged(tag, number) for number, tag in enumerate(tags)]
+@given(st.lists(TAGS, max_size=40) | st.just([("b", True)] * 3))
+def test_runs_keep_the_order_of_everything(tags: list[tuple[str | None, bool]]) -> None:
+    batch = [Tagged(tag, number, behind) for number, (tag, behind) in enumerate(tags)]
     routes = table(("one", "a"), ("two", "b c"))
     runs = routes.runs(batch)
     assert [each for _, run in runs for each in run] == batch

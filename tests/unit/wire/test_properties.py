@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.errors import ProtocolError
-from rocketapp.wire.properties import decode, encode, tag_of, unique_id_of
+from rocketapp.wire.properties import decode, encode, from_tag_on, tag_of, unique_id_of
 
 
 def test_an_entry_counts_when_name_and_value_are_both_there() -> None:
@@ -73,3 +73,23 @@ ENTRIES = st.lists(
 def test_the_unique_id_alone_is_that_of_all_properties(entries: list[tuple[bytes, bytes, bytes]], ends: bool) -> None:
     raw = b"\x02".join(b"".join(entry) for entry in entries) + (b"\x02" if ends else b"")
     assert unique_id_of(raw) == decode(raw).get("UNIQ_KEY")
+
+
+TAGGED = st.lists(
+    st.sampled_from([b"TAGS\x01a", b"TAGS\x01b", b"TAGS\x01", b"MYTAGS\x01a", b"k\x01TAGS\x01", b"k\x01v", b""])
+)
+
+
+@given(TAGGED, TAGGED, TAGGED)
+def test_properties_that_end_alike_from_the_tag_on_have_one_tag(
+    before: list[bytes], other: list[bytes], after: list[bytes]
+) -> None:
+    one, two = b"\x02".join(before + after), b"\x02".join(other + after)
+    ending = from_tag_on(one)
+    assert one.endswith(ending)
+    if ending and two.endswith(ending):
+        assert tag_of(two) == tag_of(one) is not None
+
+
+def test_a_tag_behind_other_properties_is_said_by_the_end() -> None:
+    assert from_tag_on(b"k\x01v\x02TAGS\x01a\x02WAIT\x01true") == b"\x02TAGS\x01a\x02WAIT\x01true"
