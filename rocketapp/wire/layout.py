@@ -31,6 +31,8 @@ LONGEST_TOPIC = LONGEST_PROPERTIES = 32767
 
 FIXED = struct.Struct(">iiiiiqqiq8sq8siqI")
 """The fixed part of a record with IPv4 hosts. The body length is unsigned, so that a negative one is too large."""
+OF_PULLS = struct.Struct(">ii12xq8xi44xI")
+"""What a pull needs of FIXED: size, magic, queue offset, sys flag and body length."""
 _LAYOUTS = {(born, store): struct.Struct(f">iiiiiqqiq{born}sq{store}siqI") for born in (8, 20) for store in (8, 20)}
 _MAGIC_AND_FLAG = struct.Struct(">4xi28xi")
 PORT = struct.Struct(">i")

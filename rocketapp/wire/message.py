@@ -21,7 +21,7 @@ from rocketapp.model.outcome import DeadLetter
 from rocketapp.wire import properties as names
 from rocketapp.wire.body import encode_body
 from rocketapp.wire.compression import inflate
-from rocketapp.wire.layout import PORT, Fixed, Record, encode_record, take_apart
+from rocketapp.wire.layout import FIXED, PORT, Fixed, Record, encode_record, take_apart
 from rocketapp.wire.message_id import offset_id
 
 
@@ -73,11 +73,23 @@ class Message:
     Properties are decoded at their first use, and times and hosts are computed at every use.
     """
 
-    __slots__ = ("_fixed", "_properties", "_topic", "body", "offset", "queue", "raw_properties", "size")
-    _kept: ClassVar[tuple[str, ...]] = ("_fixed", "_topic", "body", "offset", "queue", "raw_properties", "size")
+    __slots__ = ("_facts", "_head", "_properties", "_topic", "body", "offset", "queue", "raw_properties", "size")
+    _kept: ClassVar[tuple[str, ...]] = (
+        "_facts",
+        "_head",
+        "_topic",
+        "body",
+        "offset",
+        "queue",
+        "raw_properties",
+        "size",
+    )
     """The attributes that are pickled; some of them may be unset."""
 
-    _fixed: Fixed
+    _facts: Fixed | None
+    """The fixed part of its record; None until it is used."""
+    _head: bytes
+    """The bytes of the fixed part; set only when `_facts` is None at first."""
     _properties: dict[str, str]
     _topic: str
     """The stored topic; set only when `queue` is None."""
@@ -138,10 +150,17 @@ class Message:
         )
         parts = take_apart(encode_record(record), 0)
         message = Message()
-        message._fixed, message.body, message.raw_properties = parts.fixed, parts.body, parts.properties
+        message._facts, message.body, message.raw_properties = parts.fixed, parts.body, parts.properties
         message.offset, message.size = parts.fixed[5], parts.fixed[0]
         message.queue = MessageQueue(topic, "broker-a", 0) if queue is None else queue
         return message
+
+    @property
+    def _fixed(self) -> Fixed:
+        facts = self._facts
+        if facts is None:
+            facts = self._facts = FIXED.unpack(self._head)
+        return facts
 
     @property
     def topic(self) -> str:
@@ -253,7 +272,7 @@ class Message:
     def reconsume_times(self, times: int) -> None:
         fixed = self._fixed
         # A new tuple each time: changes are rare, and an extra slot would cost time for every message.
-        self._fixed = (*fixed[:12], times, fixed[13], fixed[14])
+        self._facts = (*fixed[:12], times, fixed[13], fixed[14])
 
     @property
     def attempt(self) -> int:

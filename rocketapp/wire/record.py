@@ -1,8 +1,8 @@
 """A stored message: the record of the commit log, which pulls return as well.
 
-`decode_records` is the hottest code of the package. Per message it unpacks the fixed
-part once and keeps the tuple. `Message` computes its properties from that tuple when they are
-used. IPv6 hosts, long topics, compression and inner batches take a slower path.
+`decode_records` is the hottest code of the package. Per message it unpacks what every message needs of the
+fixed part, and keeps the bytes: `Message` unpacks them when it is asked for more. IPv6 hosts, long topics,
+compression and inner batches take a slower path.
 `wire.layout` describes the bytes. Java: MessageDecoder, MessageClientExt.
 """
 
@@ -17,7 +17,6 @@ from rocketapp.wire.batch import decode_batch
 from rocketapp.wire.compression import COMPRESSED, inflate
 from rocketapp.wire.layout import (
     BORN_IPV6,
-    FIXED,
     INNER_BATCH,
     LONGEST_PROPERTIES,
     LONGEST_TOPIC,
@@ -26,6 +25,7 @@ from rocketapp.wire.layout import (
     MAGIC_V1,
     MAGIC_V2,
     NEED_UNWRAP,
+    OF_PULLS,
     STORE_IPV6,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
@@ -76,26 +76,27 @@ def decode_records(data: bytes, queue: MessageQueue | None, *, max_inflated_byte
     inflated raises only when it is read.
     """
     messages: list[Message] = []
-    append, unpack, new = messages.append, FIXED.unpack_from, Message
+    append, unpack, new = messages.append, OF_PULLS.unpack_from, Message
     at, end = 0, len(data)
     try:
         while at < end:
-            fixed = unpack(data, at)
-            if fixed[1] != MAGIC_V1 or fixed[7] & _SLOW or queue is None:
+            size, magic, offset, sys_flag, length = unpack(data, at)
+            if magic != MAGIC_V1 or sys_flag & _SLOW or queue is None:
                 at = _decode_slowly(data, at, queue, max_inflated_bytes, messages)
                 continue
             body = at + 88
-            body_end = body + fixed[14]
+            body_end = body + length
             start = body_end + 3 + data[body_end]
             stop = start + (data[start - 2] << 8 | data[start - 1])
-            if stop != at + fixed[0]:
-                raise wrong_size(at, fixed[0], stop)
+            if stop != at + size:
+                raise wrong_size(at, size, stop)
             message = new()
-            message._fixed = fixed
+            message._head = data[at:body]
+            message._facts = None
             message.body = data[body:body_end]
             message.raw_properties = data[start:stop]
-            message.offset = fixed[5]
-            message.size = fixed[0]
+            message.offset = offset
+            message.size = size
             message.queue = queue
             append(message)
             at = stop
@@ -123,7 +124,7 @@ def _decode_slowly(data: bytes, at: int, queue: MessageQueue | None, max_bytes: 
 
 
 def _fill(message: Message, parts: Parts, queue: MessageQueue | None) -> Message:
-    message._fixed = parts.fixed
+    message._facts = parts.fixed
     message.raw_properties = parts.properties
     message.offset = parts.fixed[5]
     message.size = parts.fixed[0]
