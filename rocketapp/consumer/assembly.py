@@ -325,5 +325,5 @@ class Group:
             refresh=parts.client.routes.refresh_soon,
             counters=self.pull_counters,
             copies=self.slaves,
-            interval=lambda topic: self.limits.of(topic).pull_interval,
+            interval=self.limits.pull_interval,
         )

@@ -49,6 +49,8 @@ class CopyRead:
         """`copies` None: what brokers suggest is asked as it is, and nothing in place of a master."""
         self._queue, self._copies, self._now = queue, copies, now
         self._next_id = self._asked_id = MASTER_ID
+        self.is_master: bool = True
+        """The pull under way asks the master."""
         self.is_instead: bool = False
         """A slave is read in place of the master, which cannot be reached."""
         self._master_from = 0.0
@@ -57,17 +59,12 @@ class CopyRead:
     def __repr__(self) -> str:
         return f"<CopyRead {self._queue}: {self._next_id}{' in place of its master' if self.is_instead else ''}>"
 
-    @property
-    def is_master(self) -> bool:
-        """Whether the pull under way asks the master."""
-        return self._asked_id == MASTER_ID
-
     def ask(self) -> int:
         """The id of the copy that is asked now."""
         wanted = self._next_id
         if wanted != MASTER_ID and self._copies is not None:
             wanted = self._copies.reader(self._queue.broker_name, wanted)
-        self._asked_id = wanted
+        self._asked_id, self.is_master = wanted, wanted == MASTER_ID
         return wanted
 
     def answered(self, result: PullResult) -> None:

@@ -122,7 +122,7 @@ class Puller:
         self._is_outdated = False
         """The pull under way was cancelled by us, not the loop."""
         self._pulled_at = self._now()
-        """When a pull was sent last, or was forbidden."""
+        """When a pull was answered or allowed last."""
         self._is_resting = False
         """A pause or flow control forbids pulls."""
 
@@ -171,17 +171,18 @@ class Puller:
 
     def _answered(self, result: PullResult, *, is_master: bool) -> None:
         """Take note of what a copy said of itself, and choose the one to ask next."""
-        process_queue, queue = self._queue, self._queue.message_queue
+        process_queue = self._queue
+        self._pulled_at = now = self._now()
         if is_master:
             if self._context.commits is not None:
                 self._context.commits.arrived(process_queue, self._carried)
-            process_queue.broker_end = result.max_offset
-            process_queue.answered_at = self._now()
-        if not is_master and result.min_offset > process_queue.end_offset:
-            reason = f"pull failed: the slave of {queue.broker_name} has no messages before offset {result.min_offset}"
-            self.gate.stops(reason, "slave", _LOST_PATIENCE)
-        else:
+            process_queue.broker_end, process_queue.answered_at = result.max_offset, now
+        if is_master or result.min_offset <= process_queue.end_offset:
             self.gate.moves()
+        else:
+            broker_name, first = process_queue.message_queue.broker_name, result.min_offset
+            reason = f"pull failed: the slave of {broker_name} has no messages before offset {first}"
+            self.gate.stops(reason, "slave", _LOST_PATIENCE)
         self._copy.answered(result)
 
     def _delay(self, error: RocketAppError) -> float:
@@ -226,8 +227,7 @@ class Puller:
     async def _take(self, result: PullResult) -> Correction | None:
         """Make use of one answer, with the next pull under way; where to go on when its offset was illegal."""
         queue, flow, context = self._queue, self._flow, self._context
-        is_master = self._copy.is_master
-        interval = context.interval(queue.message_queue.topic)
+        is_master, interval = self._copy.is_master, 0.0
         if is_master and result.status == "illegal":
             bounds = {"min_offset": result.min_offset, "max_offset": result.max_offset}
             return correct(queue.end_offset, next_offset=result.next_offset, **bounds)
@@ -239,14 +239,15 @@ class Puller:
             # A slave may be behind, or hold less than its master: its bounds are not ours.
             if is_master or (result.status != "illegal" and result.min_offset <= queue.end_offset):
                 queue.advance(result.next_offset)
-        elif not self.gate.is_paused and flow.answered(len(result.body), is_at_end=is_at_end):
-            is_early = not interval and flow.may_pull()
-            if is_early:
-                self._coming = await self._start(result.next_offset)
-            self._put(result)
-            if is_early:
-                return None
-        interval = interval if result.status == "found" else 0.0
+        else:
+            interval = context.interval(queue.message_queue.topic)
+            if not self.gate.is_paused and flow.answered(len(result.body), is_at_end=is_at_end):
+                is_early = not interval and flow.may_pull()
+                if is_early:
+                    self._coming = await self._start(result.next_offset)
+                self._put(result)
+                if is_early:
+                    return None
         # The wait may be long: what was answered is not kept in memory for it.
         is_empty = result.status != "found"
         del result
@@ -287,7 +288,7 @@ class Puller:
 
     async def _start(self, offset: int) -> asyncio.Future[Command]:
         commits, queue = self._context.commits, self._queue.message_queue
-        broker_id, self._pulled_at = self._copy.ask(), self._now()
+        broker_id = self._copy.ask()
         carried = None if commits is None or broker_id != MASTER_ID else commits.travelling(self._queue)
         coming = await self._context.source.start_pull(queue, self._subscription, offset, carried, broker_id)
         self._carried = carried
