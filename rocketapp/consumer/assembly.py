@@ -8,9 +8,9 @@ from itertools import count
 from typing import Any
 
 from rocketapp.consumer.assignment import AssignmentContext
-from rocketapp.consumer.assignments import Assignments, Popping
+from rocketapp.consumer.assignment_maker import AssignmentMaker, Popping
+from rocketapp.consumer.behind_suspects import BehindSuspects
 from rocketapp.consumer.direct import DirectCalls
-from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.group.asked_members import AskedMembers
 from rocketapp.consumer.group.broker_shares import BrokerShares
 from rocketapp.consumer.group.brokers import Brokers
@@ -34,7 +34,7 @@ from rocketapp.consumer.retry.releasing import Released, Releasing
 from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.turns import Turns
+from rocketapp.consumer.wanted_elsewhere import WantedElsewhere
 from rocketapp.consumer.watch import Watch
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.context import WayContext
@@ -83,7 +83,7 @@ class Group:
             name, topics, parts, brokers=self.brokers, stall_reasons=self.stall_reasons, tasks=self.tasks
         )
         self.guard: SubscriptionGuard = self._new_guard()
-        self.elsewhere: Elsewhere = self._new_elsewhere()
+        self.elsewhere: WantedElsewhere = self._new_elsewhere()
         self.released: Released | None = Released(self.model.redelivery) if self.model.config.send_back_slow else None
         self._make_ways()
         self.direct: DirectCalls = self._new_direct()
@@ -149,8 +149,8 @@ class Group:
         tables = {topic.topic: tables[topic.topic] for topic in self._topics if topic.by_message}
         return DirectCalls(tables=tables, new_completion=self._new_completion, pausing=self.pausing, record=record)
 
-    def _new_elsewhere(self) -> Elsewhere:
-        return Elsewhere(
+    def _new_elsewhere(self) -> WantedElsewhere:
+        return WantedElsewhere(
             group=self.name,
             topics=self._topics,
             guard=self.guard,
@@ -199,7 +199,11 @@ class Group:
         )
 
     def _new_watch(self) -> Watch:
-        crashes = self._parts.crashes
+        crashes, releasing, looks = self._parts.crashes, self._new_releasing(), [self.progress.look]
+        if crashes is not None:
+            looks.append(BehindSuspects(crashes.line, self._unfinished, self.stall_reasons).look)
+        if releasing is not None:
+            looks.append(releasing.look)
         return Watch(
             group=self.name,
             stats=self.stats,
@@ -207,9 +211,8 @@ class Group:
             stall_reasons=(self.stall_reasons, self.waits),
             warning=self._parts.config.handler_warning,
             observe=self._parts.observe,
-            turns=None if crashes is None else Turns(crashes.line, self._unfinished, self.stall_reasons),
-            looks=(self.progress.look,),
-            releasing=self._new_releasing(),
+            looks=looks,
+            releasing=releasing,
         )
 
     def _new_releasing(self) -> Releasing | None:
@@ -241,7 +244,7 @@ class Group:
             client=parts.client,
             brokers=self.brokers,
             trust=self.model.trust,
-            assignments=Assignments(subscriptions, ways, self._new_context(), self._popping()),
+            assignments=AssignmentMaker(subscriptions, ways, self._new_context(), self._popping()),
             shares=self._new_shares(),
             doubts=self.model.offsets.look_soon,
             in_hand=lambda: [(handler, first_of(item)) for handler, item in self._in_hand()],

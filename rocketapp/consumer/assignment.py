@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from rocketapp.consumer.applied_pauses import apply_pauses
 from rocketapp.consumer.group.beginning import Beginning
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.group_offsets import GroupOffsets
@@ -22,7 +23,6 @@ from rocketapp.consumer.group.leases import Leases, Lock
 from rocketapp.consumer.group.offset_session import Session
 from rocketapp.consumer.group.offsets import Offsets
 from rocketapp.consumer.group.start_offsets import StartOffsets
-from rocketapp.consumer.holding import apply_pauses
 from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
@@ -129,7 +129,7 @@ class Assignment:
         self._session_offsets: Session | None = None
         """What it commits."""
         self.process_queue: ProcessQueue[Message] | None = None
-        """Of the present session; None while there is none."""
+        """Of the present session; None between two sessions."""
         self.is_clean: bool = True
         """Once it has been given back: whether everything that was started has been finished and committed."""
 

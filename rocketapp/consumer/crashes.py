@@ -4,7 +4,7 @@ Each worker has a slot, and writes into it which offsets it takes, once per run 
 stay when the process dies, whatever ended it. A lock on the file says that its process lives. The processes of one
 machine share a directory: a queue of one that died goes to another one, which has to know before it begins.
 
-Java has nothing like it: there a message that ends the process does so for ever.
+With Java's client, a message that ends its process does so again after every restart.
 """
 
 from __future__ import annotations

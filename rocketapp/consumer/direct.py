@@ -1,4 +1,4 @@
-"""Messages that another member, or a tool, has this one consume: the other side of `consumer.elsewhere`.
+"""Messages that another member, or a tool, has this one consume: the other side of `consumer.wanted_elsewhere`.
 
 Each message gets a process queue of its own. It is judged like any other: one that fails is sent back or dead-lettered
 by us, and the answer comes when it is done or a broker has stored its copy. Of a topic that is consumed in order the

@@ -16,7 +16,7 @@ from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.group_offsets import GroupOffsets
 from rocketapp.consumer.group.local_offsets import LocalOffsets, folder_of
 from rocketapp.consumer.group.offsets import Offsets
-from rocketapp.consumer.group.stored_offsets import StoredOffsets
+from rocketapp.consumer.group.plugin_offsets import PluginOffsets
 from rocketapp.consumer.handler import ConsumedTopic, subscriptions_of
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.sources import Commits
@@ -84,7 +84,7 @@ def _clustering(
     retry, config, trust = retry_topic(group), parts.config, Trust(_now())
     store: GroupOffsets = brokers
     if parts.offset_store is not None:
-        store = StoredOffsets(parts.offset_store, group=group, brokers=brokers, timeout=config.commit_timeout)
+        store = PluginOffsets(parts.offset_store, group=group, brokers=brokers, timeout=config.commit_timeout)
     offsets = _offsets(group, parts, store, trust)
     redelivery = Redelivery(
         group=group,
@@ -123,7 +123,7 @@ def _broadcasting(
     return MessageModel(
         name=BROADCASTING,
         is_shared=False,
-        # What one member does not want, another gets by itself; and sending back slow messages takes a retry topic.
+        # Each member pulls what it wants itself, and sending back slow messages takes a retry topic.
         config=replace(parts.config, subscription_guard="off", send_back_slow=False),
         retry_topic=None,
         subscriptions=subscriptions,

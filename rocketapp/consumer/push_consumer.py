@@ -18,8 +18,8 @@ from typing import Any
 
 from rocketapp.consumer import idle, running_info, snapshot
 from rocketapp.consumer.adjust import adjust
-from rocketapp.consumer.adjusting import Adjusting
 from rocketapp.consumer.assembly import Group
+from rocketapp.consumer.concurrency_growth import ConcurrencyGrowth
 from rocketapp.consumer.direct import message_of
 from rocketapp.consumer.group.filters import check_filters
 from rocketapp.consumer.group.pop_support import check_pop
@@ -202,8 +202,8 @@ class PushConsumer:
         await asyncio.gather(*map(self._fix_start, dict.fromkeys([*reached, *waiting, *chain.from_iterable(popped)])))
         self._tasks.start(self._group.watch.run(), f"watch {self._name}")
         if self._config.concurrency_most:
-            adjusting = Adjusting(self._group.concurrently, lambda: self._rebalancer.owned, self._config.adjust_backlog)
-            self._tasks.start(adjusting.run(), f"adjust {self._name}")
+            growth = ConcurrencyGrowth(self._group.concurrently, self._rebalancer.owned, self._config.adjust_backlog)
+            self._tasks.start(growth.run(), f"adjust {self._name}")
         if self._blocked_loop is not None:
             self._blocked_loop.join(self)
 

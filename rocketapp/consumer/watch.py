@@ -14,7 +14,6 @@ from rocketapp.consumer.retry.releasing import Releasing
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.standing_calls import places_of_calls
 from rocketapp.consumer.stats import GroupStats
-from rocketapp.consumer.turns import Turns
 from rocketapp.model.event import Handled, HandlerSlow, LoopFailed, Observe, Unmatched
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.tasks import repeat
@@ -53,16 +52,15 @@ class Watch:
         stall_reasons: Sequence[StallReasons],
         warning: float,
         observe: Observe,
-        turns: Turns | None = None,
         looks: Sequence[Callable[[], None]] = (),
         releasing: Releasing | None = None,
     ) -> None:
         """`warning`: seconds after which a running call is warned about, and again after twice as many.
 
-        `turns`: None when crashes are not counted. `looks`: others that look once a second. `releasing` takes the calls
+        `looks`: others that look once a second, before the reasons to stand still are told. `releasing` takes the calls
         that have been running for that long; None: they go on.
         """
-        self._turns, self._looks, self._releasing = turns, looks, releasing
+        self._looks, self._releasing = looks, releasing
         self.slow: Counter[str] = Counter()
         """By handler the calls that were warned about, since the start."""
         self._group, self._stats, self._in_hand, self._stall_reasons = group, stats, in_hand, stall_reasons
@@ -105,12 +103,8 @@ class Watch:
 
     def look(self) -> None:
         """Report what is new since the last report."""
-        if self._turns is not None:
-            self._turns.look()
         for look in self._looks:
             look()
-        if self._releasing is not None:
-            self._releasing.look()
         for stall_reasons in self._stall_reasons:
             stall_reasons.tell()
         for index, handler in enumerate(self._stats.handlers):

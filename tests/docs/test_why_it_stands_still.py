@@ -17,10 +17,10 @@ CODE = ROOT / "rocketapp"
 
 REASONS = {
     "consumer/assignment.py": ["its offset cannot be read: "],
-    "consumer/elsewhere.py": [" message", " that this app has no handler for wait", " does not take it: "],
+    "consumer/wanted_elsewhere.py": [" message", " that this app has no handler for wait", " does not take it: "],
     "consumer/group/beginning.py": ["no lock: "],
     "consumer/group/leases.py": ["no lock: "],
-    "consumer/holding.py": [],  # those of state/pauses.py
+    "consumer/applied_pauses.py": [],  # those of state/pauses.py
     "consumer/pop/acknowledging.py": [" handled message", " cannot be acknowledged: "],
     "consumer/pop/assignment.py": ["its offset cannot be read: ", " messages are in hand, limit pop_max_messages "],
     "consumer/pop/hiding.py": ["failed messages wait to be hidden until their retry: "],
@@ -35,7 +35,7 @@ REASONS = {
         " and has pulled nothing",
         "which wait for the next call of ",
     ],
-    "consumer/turns.py": [],  # those of consumer/suspect_line.py
+    "consumer/behind_suspects.py": [],  # those of consumer/suspect_line.py
     "consumer/suspect_line.py": [
         "waits while 1 message that may have ended the process is handled alone",
         " messages that may have ended the process are handled one at a time",

@@ -91,9 +91,9 @@ class Brokers:
     async def committed(
         self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
     ) -> int | None:
-        """The group's offset; None when the broker says that there is none.
+        """The group's offset; None when the broker has none.
 
-        Not `exact`: of a young queue, whose first message is still in memory, a broker says 0 instead of none.
+        Not `exact`: of a young queue, whose first message is still in memory, a broker says 0 instead.
         """
         connection = await self._master(queue.broker_name, dial=dial)
         zero, timeout = False if exact else None, self._config.commit_timeout if timeout is None else timeout

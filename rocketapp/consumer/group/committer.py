@@ -269,7 +269,7 @@ class Committer:
     # Commits.
 
     def news_of(self, session: Session) -> int | None:
-        """The offset that may be committed without a look at the stored one; None when there is none."""
+        """The offset that may be committed at once; None: it is stored already, or the stored one is read before."""
         return None if session.is_careful(self._loop.time()) else self._unsent(session)
 
     def wants_careful_commit(self, session: Session) -> bool:

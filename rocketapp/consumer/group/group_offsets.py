@@ -1,4 +1,4 @@
-"""Where the offsets of a group are kept, as the engine asks: at the brokers, or in a plugin's store."""
+"""Where the offsets of a group are kept: at the brokers, in a plugin's store, or in a file of this member."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class GroupOffsets(Protocol):
     async def committed(
         self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
     ) -> int | None:
-        """The group's offset; None when there is none. Not `exact`: 0 may stand for none.
+        """The group's offset; None when nothing was committed. Not `exact`: 0 may mean that, too.
 
         `timeout`: seconds. Without `dial` it fails at once when no connection is open.
         """

@@ -3,8 +3,8 @@
 A broker keeps one subscription for a group, and the owner of a queue passes over what it does not pull. So the guard
 asks the other members what they want. With `roll-out` every member pulls what any of them wants: its pulls carry that
 union, whatever the broker has heard last. Messages that no handler here takes go to a member that wants them
-(`consumer.elsewhere`). A member that joins is ready when all others pull the union, so nothing that it wants is passed
-over from then on. It looks again after each rebalance, never per message.
+(`consumer.wanted_elsewhere`). A member that joins is ready when all others pull the union, so nothing that it wants is
+passed over from then on. It looks again after each rebalance, never per message.
 """
 
 from __future__ import annotations

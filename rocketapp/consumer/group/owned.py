@@ -14,7 +14,7 @@ class Owned(Protocol):
     """One owned queue: an assignment."""
 
     process_queue: ProcessQueue[Message] | None
-    """Of the present session; None while there is none."""
+    """Of the present session; None between two sessions."""
     popped: PopQueue[Message] | None
     """In place of offsets, when a broker hands out its messages one by one; None of a queue that is pulled."""
     is_clean: bool

@@ -70,7 +70,7 @@ class StartOffsets:
         return start
 
     async def fix(self, queue: MessageQueue) -> int:
-        """The committed offset; when there is none, what the rule says, committed with an answer."""
+        """The committed offset; without one, what the rule says, committed with an answer."""
         store: GroupOffsets = self._brokers if queue.topic in self._popped else self._store
         committed = await store.committed_for_start(queue)
         if committed.offset is not None and committed.is_certain:

@@ -1,4 +1,4 @@
-"""What no member wants: said of messages that no handler here takes, after members that we do not know were asked.
+"""Topics and tags that no member wants: messages of them are done once the members that are not known yet were asked.
 
 A process that was frozen, or has missed that a member joined, gets messages that only that member wants: the broker
 hands out by what it heard from the newest one. They are not done before the members have been asked once more.

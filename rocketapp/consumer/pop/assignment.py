@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 from functools import partial
 
+from rocketapp.consumer.applied_pauses import apply_pauses
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.holding import apply_pauses
 from rocketapp.consumer.pop.acknowledging import Acknowledging
 from rocketapp.consumer.pop.context import PopContext
 from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT, Hiding

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.elsewhere import Elsewhere, Unmatched
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.wanted_elsewhere import Unmatched, WantedElsewhere
 from rocketapp.consumer.ways.pulled import Pulled
 from rocketapp.consumer.workers.of_handlers import WorkersOfHandlers
 from rocketapp.consumer.workers.work import Workers
@@ -16,7 +16,7 @@ from rocketapp.state.flow_control import QueueLimits
 class WayByWorkers(Pulled):
     """A way over the workers of all handlers of one group."""
 
-    def __init__(self, workers: WorkersOfHandlers, elsewhere: Elsewhere | None = None) -> None:
+    def __init__(self, workers: WorkersOfHandlers, elsewhere: WantedElsewhere | None = None) -> None:
         """`elsewhere`: what becomes of messages that no handler takes; None: they are done."""
         self._workers = workers
         self.unmatched: Unmatched[Workers] = Unmatched(elsewhere, workers.one)

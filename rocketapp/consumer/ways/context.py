@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.elsewhere import Elsewhere
 from rocketapp.consumer.retry.releasing import Released
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
+from rocketapp.consumer.wanted_elsewhere import WantedElsewhere
 from rocketapp.consumer.ways.delivery import NewCompletion, Prompt, no_prompt
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
@@ -33,7 +33,7 @@ class WayContext:
     """`threads(name, most)` makes the threads of a sync handler."""
     crashes: Crashes | None = None
     """Where workers note down what they have in hand; None: nowhere."""
-    elsewhere: Elsewhere | None = None
+    elsewhere: WantedElsewhere | None = None
     """What becomes of messages that no handler takes; None: they are done."""
     released: Released | None = None
     """Knows messages of concurrent handlers that were sent back while their call ran; None: none are."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.elsewhere import Unmatched
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.suspect_line import SuspectLine
+from rocketapp.consumer.wanted_elsewhere import Unmatched
 from rocketapp.consumer.ways.delivery import Prompt, QueueLock
 from rocketapp.consumer.ways.key_watches import KeyWatches
 from rocketapp.consumer.ways.keyed_lane import Lane

@@ -2,7 +2,7 @@
 
 A message that was handled stays unfinished, so no offset passes it, and it counts against the limits of its queue.
 `commit` finishes everything that its queue has handled so far, `rollback` has it handled again in the same order, by
-the same handlers. What is neither when the session ends is delivered again.
+the same handlers. What is left when the session ends is delivered again.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.elsewhere import Unmatched
 from rocketapp.consumer.handler import ConsumedTopic
+from rocketapp.consumer.wanted_elsewhere import Unmatched
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import QueueLock, lock_for
 from rocketapp.consumer.ways.orderly_delivery import OrderlyDelivery

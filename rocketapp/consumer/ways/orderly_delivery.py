@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from rocketapp.consumer.elsewhere import Unmatched
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import first_of, last_of, messages_of
+from rocketapp.consumer.wanted_elsewhere import Unmatched
 from rocketapp.consumer.ways.by_offset import ByOffset, Prompting
 from rocketapp.consumer.ways.delivery import QueueLock
 from rocketapp.consumer.ways.manual_commits import ManualCommits, Uncommitted

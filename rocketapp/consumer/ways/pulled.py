@@ -1,4 +1,4 @@
-"""What ways of consuming have in common whose queues are filled by pulls."""
+"""What most ways of consuming have in common: they handle single messages, from the offset of the group on."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from rocketapp.wire.record import decode_records
 
 
 class Pulled:
-    """Fills its queues by pulls of messages, from the offset that the group has committed."""
+    """Its process queues hold messages, from the offset that the group has committed."""
 
     decode: Decode = staticmethod(decode_records)
-    """Makes of a pull's answer what its process queues hold."""
     new_queue: NewQueue = ProcessQueue
 
     @property

@@ -1,4 +1,4 @@
-"""The calls that one orderly handler may run at once, one for each queue, and waiting for a free one."""
+"""The calls that one orderly or polled handler may run at once, one for each queue, and waiting for a free one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Workers and executors of a handler with `rate=`: they start no more messages a second than that.
 
-What is drawn from goes dry without a token, as if it had no more items, and is handed over again when there
-is one. So no call sleeps, messages stay where they can be withdrawn, and pulls stop by the limits of their queue. A
-handler without a rate has none of this.
+Without a token, a work is dry: it gives workers no item, as if it had none left. It is handed over again when there is
+a token. So no call sleeps, messages stay where they can be withdrawn, and pulls stop by the limits of their queue.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Executors of one orderly handler: on the loop, or in threads a run of items at a time.
+"""Executors of one orderly or polled handler: on the loop, or in threads a run of items at a time.
 
 Both call the handler for one item after the other, and acknowledge every message whose
 call returned None. They stop at the first item that needs a judgement, and as soon as

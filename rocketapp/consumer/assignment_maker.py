@@ -17,7 +17,7 @@ Popping = tuple[PopWay, PopContext]
 """How topics are consumed whose messages brokers hand out one by one."""
 
 
-class Assignments:
+class AssignmentMaker:
     """Makes the assignments of one group."""
 
     def __init__(

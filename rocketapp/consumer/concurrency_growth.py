@@ -1,4 +1,4 @@
-"""More calls of concurrent handlers at once while much waits, as Java's client means it: looked at once a minute.
+"""Runs more calls of concurrent handlers at once while many messages wait, as Java's client plans it: once a minute.
 
 From the backlog of the settings on, their number doubles with each look, up to the most of each handler; below 80 % of
 it, it is halved, down to what is declared.
@@ -6,7 +6,7 @@ it, it is halved, down to what is declared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from rocketapp.consumer.group.owned import Owned
@@ -27,22 +27,22 @@ class Grows(Protocol):
         ...
 
 
-class Adjusting:
-    """Adjusts one group."""
+class ConcurrencyGrowth:
+    """Grows and shrinks the concurrency of one group."""
 
-    def __init__(self, way: Grows, owned: Callable[[], Mapping[MessageQueue, Owned]], backlog: int) -> None:
+    def __init__(self, way: Grows, owned: Mapping[MessageQueue, Owned], backlog: int) -> None:
         self._way, self._owned, self._backlog = way, owned, backlog
         self._times = 1
 
     def __repr__(self) -> str:
-        return f"<Adjusting: {self._times} times the declared concurrency>"
+        return f"<ConcurrencyGrowth: {self._times} times the declared concurrency>"
 
     async def run(self) -> None:
         """Look until this is cancelled."""
         await repeat(_INTERVAL, self._look)
 
     def _look(self) -> None:
-        waiting = sum(map(_waiting, self._owned().values()))
+        waiting = sum(map(_waiting, self._owned.values()))
         times = self._times
         if waiting >= self._backlog:
             times = min(2 * times, _MOST_TIMES)

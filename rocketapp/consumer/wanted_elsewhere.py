@@ -56,7 +56,7 @@ class _Refusal(NamedTuple):
     """Its handler may be at it: asked again, it waits for the same call."""
 
 
-class Elsewhere:
+class WantedElsewhere:
     """The hand-overs of one group."""
 
     def __init__(
@@ -81,7 +81,7 @@ class Elsewhere:
         """Messages that other members have done."""
 
     def __repr__(self) -> str:
-        return f"<Elsewhere {self._group}: {self._waiting.total()} waiting>"
+        return f"<WantedElsewhere {self._group}: {self._waiting.total()} waiting>"
 
     def split(self, topic: str, messages: Sequence[Message]) -> list[tuple[bool, Sequence[Message]]]:
         """Messages that no handler here takes, in order: runs that another member may want, and runs of the rest."""
@@ -104,7 +104,7 @@ class Elsewhere:
         return Handler(self._unknown(topic) if known is None else _as_here(known), self._hand_over)
 
     def stop(self) -> None:
-        """This member leaves: what waits for another one is not waited for."""
+        """This member leaves: give up what waits for another one."""
         self._stopped = True
 
     def _unknown(self, topic: str) -> Subscription:
@@ -208,7 +208,7 @@ class Elsewhere:
 class Unmatched(Generic[W]):
     """For one way of consuming: what becomes of messages that no handler here takes."""
 
-    def __init__(self, elsewhere: Elsewhere | None, make: Callable[[Handler], W]) -> None:
+    def __init__(self, elsewhere: WantedElsewhere | None, make: Callable[[Handler], W]) -> None:
         """`make(handler)`: what calls it in this way. Without `elsewhere` such messages are done."""
         self._elsewhere, self._make = elsewhere, make
         self._made: dict[str, W] = {}

@@ -16,7 +16,7 @@ T = TypeVar("T")
 _WHO = "offset store"
 
 
-class StoredOffsets:
+class PluginOffsets:
     """Asks the store as the engine asks brokers."""
 
     travels: bool = False
@@ -29,7 +29,7 @@ class StoredOffsets:
         self._epochs: dict[MessageQueue, int] = {}
 
     def __repr__(self) -> str:
-        return f"<StoredOffsets of {self._group}: {len(self._epochs)} queues taken>"
+        return f"<PluginOffsets of {self._group}: {len(self._epochs)} queues taken>"
 
     def is_connected(self, broker_name: str) -> bool:
         """The store is one for all brokers, and knows by itself whether it is reached."""

@@ -12,7 +12,7 @@ _PATIENCE = 5.0
 """Seconds of waiting after which it is told: most suspects are handled as quickly as any message."""
 
 
-class Turns:
+class BehindSuspects:
     """The waiting queues of one group."""
 
     def __init__(
@@ -23,7 +23,7 @@ class Turns:
         self._waiting: frozenset[MessageQueue] = frozenset()
 
     def __repr__(self) -> str:
-        return f"<Turns: {len(self._waiting)} queues wait>"
+        return f"<BehindSuspects: {len(self._waiting)} queues wait>"
 
     def look(self) -> None:
         """Once a second: say which queues wait, and which do not any more."""
