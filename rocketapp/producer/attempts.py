@@ -180,7 +180,8 @@ class Attempts:
                 queues = await self._queues(prepared.topic, end)
                 queue = choose(queues, avoid)
                 avoid = queue.broker_name
-                shares = choose.moves and any(other.broker_name != avoid for other in queues)
+                # Sorted by broker: there are several when the first and the last queue differ in it.
+                shares = choose.moves and queues[0].broker_name != queues[-1].broker_name
                 now = loop.time()
                 stored = await self._attempt(prepared, queue, now + (end - now) / (left + 1) if shares else end, due)
             except _AttemptError as problem:
@@ -232,6 +233,9 @@ class Attempts:
         )
 
     async def _queues(self, topic: str, end: float) -> Sequence[MessageQueue]:
+        # A timeout costs more than all the rest here: only what waits gets one.
+        if known := self._targets.known(topic):
+            return known
         try:
             async with asyncio.timeout_at(end):
                 return await self._targets.queues(topic)
@@ -291,6 +295,8 @@ class Attempts:
         if address is None:
             self._targets.failed(topic)
             raise _AttemptError(f"broker {queue.broker_name} has no master", perhaps=False)
+        if (living := self._client.living_connection(address)) is not None:
+            return living
         try:
             async with asyncio.timeout_at(end):
                 return await self._client.connection(address)

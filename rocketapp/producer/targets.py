@@ -32,7 +32,19 @@ class Targets:
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Sorted and not empty. NoRouteError: no queue can be written to; TransportError: no name server answers."""
-        return self._now(topic) or await self._ask(topic)
+        return self.known(topic) or await self._ask(topic)
+
+    def known(self, topic: str) -> list[MessageQueue]:
+        """Sorted, as far as it can be said without asking; empty when it cannot."""
+        route = self._client.routes.get(topic)
+        if route is not None:
+            known = self._known.get(topic)
+            if known is None or known[0] is not route:
+                self._creating.pop(topic, None)
+                self._known[topic] = known = route, publish_queues(topic, route)
+            return known[1]
+        queues, until = self._creating.get(topic, ([], 0.0))
+        return queues if asyncio.get_running_loop().time() < until else []
 
     def stored(self, topic: str) -> None:
         """A message was stored: if that created the topic, its route is refreshed soon."""
@@ -50,23 +62,11 @@ class Targets:
             self._client.routes.unwatch(topic)
         self._watched.clear()
 
-    def _now(self, topic: str) -> list[MessageQueue]:
-        """What can be said without asking; empty when nothing can."""
-        route = self._client.routes.get(topic)
-        if route is not None:
-            known = self._known.get(topic)
-            if known is None or known[0] is not route:
-                self._creating.pop(topic, None)
-                self._known[topic] = known = route, publish_queues(topic, route)
-            return known[1]
-        queues, until = self._creating.get(topic, ([], 0.0))
-        return queues if asyncio.get_running_loop().time() < until else []
-
     async def _ask(self, topic: str) -> list[MessageQueue]:
         # Of many that ask for one topic at once, the first one finds out for all.
         async with self._asking.setdefault(topic, asyncio.Lock()):
             try:
-                return self._now(topic) or await self._find(topic)
+                return self.known(topic) or await self._find(topic)
             finally:
                 self._asking.pop(topic, None)
 
@@ -77,7 +77,7 @@ class Targets:
             routes.watch(topic)
         route = await routes.fetch(topic)
         if route is not None:
-            if queues := self._now(topic):
+            if queues := self.known(topic):
                 return queues
             raise NoRouteError(topic, "none of its brokers can be written to")
         default = await routes.fetch(DEFAULT_TOPIC)
