@@ -28,8 +28,8 @@ class Pending(Generic[W]):
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, opaque: int, waiter: W, started: float, deadline: float) -> None:
-        self._waiting[opaque] = Waiting(waiter, started, deadline)
+    def add(self, opaque: int, waiting: Waiting[W]) -> None:
+        self._waiting[opaque] = waiting
 
     def __contains__(self, opaque: int) -> bool:
         return opaque in self._waiting

@@ -2,8 +2,8 @@
 
 Every pending request ends exactly once: with its response, at its deadline, or when the connection ends.
 A response without a pending request is dropped. Frames that arrive together are served together, and
-their replies leave in one write; so do the requests of one turn of the loop. A connection has one timer;
-requests have none.
+their replies leave in one write. So do the requests of one turn of the loop, except for one that finds no other under
+way: it leaves at once. A connection has one timer; requests have none.
 """
 
 from __future__ import annotations
@@ -161,10 +161,11 @@ class Connection:
             if not answer.done():
                 answer.set_exception(problem)
             return
-        self._pending.add(opaque, waiting.waiter, waiting.started, waiting.deadline)
+        self._pending.add(opaque, waiting)
         if self._timer is None or waiting.deadline < self._timer_at:
             self._set_timer(waiting.deadline)
-        self._write(data)
+        # Alone it would wait for a turn of the loop in which nothing joins it.
+        self._write(data, at_once=len(self._pending) == 1)
 
     def send_one_way(self, command: Command) -> None:
         """Write a one-way request, which gets no response. ConnectionLostError, FrameTooLargeError: it was not sent."""
@@ -306,10 +307,10 @@ class Connection:
         if response is not None and not request.flag & _ONE_WAY:
             self.reply(response)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, *, at_once: bool = False) -> None:
         self._out.append(data)
         self._out_bytes += len(data)
-        if self._out_bytes <= _WRITE_BYTES and (self._serving or not self._is_server):
+        if not at_once and self._out_bytes <= _WRITE_BYTES and (self._serving or not self._is_server):
             if not self._serving and len(self._out) == 1:
                 self._loop.call_soon(self._flush)
             return

@@ -43,9 +43,10 @@ async def test_responses_in_any_order_find_their_requests() -> None:
     stream = FakeStream()
     connection = connection_on(stream)
     calls = [connection.start_request(Command(code), timeout=3.0) for code in (10, 11, 12)]
-    await asyncio.sleep(0)  # requests of one turn leave together, in the next one
-    assert len(stream.written) == 1
-    requests = commands_in(stream.written[0])
+    assert [request.code for request in commands_in(stream.written[0])] == [10]  # alone, it waits for no other
+    await asyncio.sleep(0)  # the others leave together, in the next turn
+    assert len(stream.written) == 2
+    requests = commands_in(b"".join(stream.written))
     for request in reversed(requests):
         connection.received(encode(Command.response(request, 0, remark=f"for {request.code}")))
     assert [(await call).remark for call in calls] == ["for 10", "for 11", "for 12"]
