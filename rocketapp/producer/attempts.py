@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple, Protocol
 
@@ -79,8 +78,7 @@ RETRIED = frozenset(
 """Refusals that another attempt may not meet (Java: retryResponseCodes)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedSend:
+class PreparedSend(NamedTuple):
     """What travels, the same in every attempt."""
 
     topic: str
@@ -257,7 +255,7 @@ class Attempts:
             raise _AttemptError(problem, perhaps=False, is_permanent=version is not None)
         left_ms = max(1, ceil((due - asyncio.get_running_loop().time()) * 1000))
         timer = f"{names.TIMER_DELAY_MS}{names.NAME_END}{left_ms}{names.ENTRY_END}"
-        return replace(prepared, properties=prepared.properties + timer)
+        return prepared._replace(properties=prepared.properties + timer)
 
     async def _attempt(self, prepared: PreparedSend, queue: MessageQueue, end: float, due: float) -> Accepted:
         connection = await self._connection(prepared.topic, queue, end)

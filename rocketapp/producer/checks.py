@@ -32,7 +32,7 @@ def problem_of(message: Outgoing, max_message_bytes: int) -> str | None:
         return problem
     if message.queue is not None and message.queue.topic != message.topic:
         return f"queue {message.queue} belongs to another topic"
-    return _properties_problem(message)
+    return _index_problem(message) or _properties_problem(message)
 
 
 def _delay_problem(message: Outgoing) -> str | None:
@@ -60,14 +60,18 @@ def _body_problem(body: bytes, most: int) -> str | None:
     return None
 
 
-def _properties_problem(message: Outgoing) -> str | None:
-    named = {"tag": message.tag or "", **{f"key {number}": key for number, key in enumerate(message.keys)}}
-    for name, value in named.items():
-        if _has_separator(value):
-            return f"{name} {value!r} holds a separator (0x01 or 0x02)"
-    for key in message.keys:
+def _index_problem(message: Outgoing) -> str | None:
+    if message.tag and _has_separator(message.tag):
+        return f"tag {message.tag!r} holds a separator (0x01 or 0x02)"
+    for number, key in enumerate(message.keys):
+        if _has_separator(key):
+            return f"key {number} {key!r} holds a separator (0x01 or 0x02)"
         if not key or " " in key:
             return f"key {key!r}: keys are joined by blanks, so none may be empty or hold one"
+    return None
+
+
+def _properties_problem(message: Outgoing) -> str | None:
     for name, value in message.properties.items():
         if name in RESERVED_PROPERTIES:
             return f"property {name!r} belongs to RocketMQ"

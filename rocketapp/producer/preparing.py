@@ -80,7 +80,9 @@ class Preparing:
 def result_of(message_id: str, stored: Accepted) -> SendResult:
     """Of one message that a broker stored."""
     response = stored.sent.response
-    queue = stored.queue._replace(queue_id=response.queue_id)
+    queue = stored.queue
+    if queue.queue_id != response.queue_id:
+        queue = queue._replace(queue_id=response.queue_id)
     return SendResult(
         message_id, response.message_id, queue, response.queue_offset, stored.sent.status, response.recall_handle
     )

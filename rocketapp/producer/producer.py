@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from random import Random
@@ -210,7 +209,7 @@ class Producer:
         # The client that asked is connected to the broker that took its request.
         broker_name = None if request.queue is None else request.queue.broker_name
         choose = InTurn(self._turns, prefer=broker_name)
-        await self._attempts.send(replace(prepared, reply=True), choose, timeout or self._config.send_timeout)
+        await self._attempts.send(prepared._replace(reply=True), choose, timeout or self._config.send_timeout)
 
     async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
         """Results in the order of the messages.

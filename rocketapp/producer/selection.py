@@ -127,5 +127,6 @@ class InTurn:
         self._turns, self._prefer, self._usable = turns, prefer, usable
 
     def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
-        preferred = [queue for queue in queues if queue.broker_name == self._prefer] if avoid is None else []
-        return self._turns.next(preferred or queues, avoid, self._usable)
+        if self._prefer is not None and avoid is None:
+            queues = [queue for queue in queues if queue.broker_name == self._prefer] or queues
+        return self._turns.next(queues, avoid, self._usable)
