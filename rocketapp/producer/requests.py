@@ -123,7 +123,8 @@ class Requests:
         correlation_id = message.properties.get(names.CORRELATION_ID, "")
         future = self._waiting.get(correlation_id)
         if future is None or future.done():
-            self._observe(LoopFailed(f"request {correlation_id}", f"its reply came too late: {message}"))
+            # The same words each time, so that the log tells a slow handler once and not for each of its replies.
+            self._observe(LoopFailed("requests", "a reply came too late and was dropped: its request had ended"))
         else:
             future.set_result(message)
         return Command.response(request, ResponseCode.SUCCESS)

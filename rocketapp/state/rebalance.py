@@ -62,3 +62,12 @@ def share(
         return frozenset()
     mine = allocation.allocate(group, me, tuple(there), tuple(sorted_members(members)))
     return frozenset(mine).intersection(there)
+
+
+def is_left_out(
+    queues: Collection[MessageQueue], members: Collection[str], *, group: str, allocation: Allocation
+) -> bool:
+    """Whether a topic has queues, and no member gets one: its messages are not consumed then."""
+    return bool(queues) and not any(
+        share(queues, members, member, group=group, allocation=allocation) for member in members
+    )

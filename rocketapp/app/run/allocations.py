@@ -11,7 +11,6 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import ConfigError, PluginError
 from rocketapp.hooks.manager import HookResult, Plugins
 from rocketapp.hooks.surface import Surface
-from rocketapp.model.names import retry_topic
 from rocketapp.state.allocation.average import Average
 from rocketapp.state.allocation.by_circle import ByCircle
 from rocketapp.state.allocation.by_config import ByConfig, parse_queue
@@ -55,14 +54,6 @@ def tell_allocation(allocation: Allocation, groups: Sequence[str]) -> None:
         return
     names = ", ".join(dict.fromkeys(groups))
     log.info("queues are shared by %s (consumer.allocation), as by all members of %s", allocation.name, names)
-    if not isinstance(allocation, ByConfig):
-        return
-    for retries in map(retry_topic, dict.fromkeys(groups)):
-        if not allocation.names_topic(retries):
-            log.warning(
-                "consumer.allocation_queues names no queue of %s: only a process that does tries again what fails",
-                retries,
-            )
 
 
 def _ours(config: ConsumerConfig) -> dict[str, Callable[[], Allocation]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from rocketapp.client.instance import ClientInstance
 from rocketapp.consumer.group.broker_shares import Shares
@@ -24,7 +24,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.allocation.average import AVERAGE
 from rocketapp.state.allocation.strategy import Allocation
 from rocketapp.state.calm import Calm
-from rocketapp.state.rebalance import change, share
+from rocketapp.state.rebalance import change, is_left_out, share
 from rocketapp.state.trust import Trust
 from rocketapp.tasks import Tasks, repeat
 from rocketapp.wire.record import Message
@@ -88,6 +88,7 @@ class Rebalancer:
         self._calm = Calm()
         self._members: dict[str, frozenset[str]] = {}
         self._told: str | None = None
+        self._left_out: set[str] = set()
         self._stopped = False
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
         self.owned: dict[MessageQueue, Owned] = {}
@@ -208,6 +209,7 @@ class Rebalancer:
                 there = route.readable_queues(topic)
                 mine = share(there, members, me, group=self._group, allocation=self._allocation)
                 self._apply(topic, mine, frozenset(there), is_alone=members == {me})
+                self._tell_left_out(topic, there, () if mine else members)
         except RocketAppError as error:
             return str(error)
         except Exception as error:
@@ -216,6 +218,16 @@ class Rebalancer:
         if is_news:
             self._doubts()
         return problem
+
+    def _tell_left_out(self, topic: str, queues: Collection[MessageQueue], members: Collection[str]) -> None:
+        """Say it once when a strategy leaves a topic out, by a wrong name of a machine room for example."""
+        if not members or not is_left_out(queues, members, group=self._group, allocation=self._allocation):
+            self._left_out.discard(topic)
+        elif topic not in self._left_out:
+            self._left_out.add(topic)
+            brokers = ", ".join(sorted({queue.broker_name for queue in queues}))
+            text = f"allocation {self._allocation.name}: by this process's settings no member gets a queue of {topic}"
+            self._observe(LoopFailed("rebalance", f"{text}, which is on {brokers}"))
 
     async def _take_all(self, topic: str, lists: MemberLists) -> str | None:
         """Every queue of the topic is ours. Who else is a member is asked for the sake of the figures alone."""

@@ -20,10 +20,6 @@ class ByConfig:
     ) -> Sequence[MessageQueue]:
         return self.queues
 
-    def names_topic(self, topic: str) -> bool:
-        """Whether any queue of this topic is listed."""
-        return any(queue.topic == topic for queue in self.queues)
-
 
 def parse_queue(text: str) -> MessageQueue:
     """A queue as it is written and logged: `topic@broker:id`. Raises ValueError for anything else."""

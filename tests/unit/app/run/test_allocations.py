@@ -109,11 +109,10 @@ def test_a_wrong_answer_names_its_plugin(answers: list[Any], problem: str) -> No
         chosen(*map(Gives, answers))
 
 
-def test_the_log_says_which_and_warns_of_retries_that_are_not_listed(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_says_which_it_is(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    listed = ("orders@b:0", "%RETRY%shop@b:0")
-    tell_allocation(chosen(allocation="CONFIG", allocation_queues=listed), ["shop", "bill", "shop"])
+    tell_allocation(chosen(), ["shop"])
+    tell_allocation(chosen(allocation="CONSISTENT_HASH"), ["shop", "bill", "shop"])
     assert [record.getMessage() for record in caplog.records] == [
-        "queues are shared by CONFIG (consumer.allocation), as by all members of shop, bill",
-        "consumer.allocation_queues names no queue of %RETRY%bill: only a process that does tries again what fails",
+        "queues are shared by CONSISTENT_HASH (consumer.allocation), as by all members of shop, bill",
     ]

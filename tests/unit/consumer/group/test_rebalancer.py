@@ -14,6 +14,7 @@ from rocketapp.consumer.assignment import SessionEnd
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.model.event import Assigned, LoopFailed, Released, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.allocation.machine_room import ByMachineRoom
 from rocketapp.state.trust import CONFIRMED_FOR
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
@@ -587,4 +588,19 @@ async def test_a_strategy_that_fails_leaves_the_queues_where_they_are_and_is_ask
     await asyncio.sleep(2)
     assert member.consumer._rebalancer.problem == ""
     await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_topic_that_the_strategy_leaves_out_is_told_once() -> None:
+    cluster, _ = await with_queues(4)
+    rooms = ByMachineRoom(frozenset({"idc1"}))
+    members = [await cluster.member(consumed(Handler()), allocation=rooms).start() for _ in range(2)]
+    await asyncio.sleep(60)
+    for member in members:
+        told = sorted(event.error for event in member.events.of(LoopFailed))
+        text = "allocation MACHINE_ROOM: by this process's settings no member gets a queue of {}, which is on broker-a"
+        assert told == [text.format("%RETRY%group"), text.format("topic")]
+        assert member.consumer._rebalancer.is_complete
+        await member.stop()
     await cluster.stop()
