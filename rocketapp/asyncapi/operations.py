@@ -10,6 +10,7 @@ import dataclasses
 from typing import Any
 
 from rocketapp.asyncapi.gathering import Receiving, Sending
+from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.names import dlq_topic
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.subscription_words import (
@@ -68,12 +69,11 @@ def _said(doc: str) -> Described:
 
 def _subscribed(one: Subscription, suspend: float) -> Described:
     """What was not asked for is left out; seconds are numbers."""
-    order = "orderly" if one.orderly else "concurrent" if one.every is None else "polled"
     found: Described = {
         "group": one.group,
         "tags": sorted(one.tags) or None,
         "handler": one.handler_name,
-        "order": order if one.order_by is None else "by key",
+        "order": kind_of(one).order,
         "orderBy": None if one.order_by is None else key_name(one),
         "every": one.every,
         "concurrency": None if one.orderly else one.concurrency,

@@ -42,6 +42,7 @@ from rocketapp.consumer.ways.delivery import Keep, Way
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.ways.sent_back import SentBack
 from rocketapp.consumer.ways.table import ways_of
+from rocketapp.model.handler_kind import ORDERLY, POPPED
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import TAGS
 from rocketapp.state.failed_attempts import FailedAttempts
@@ -103,7 +104,7 @@ class Group:
         ways = ways_of(self._topics, context)
         self.concurrently: ConcurrentWay = ways.concurrently
         self._own_ways: dict[str, Way] = ways.of_topics
-        popped = [topic for topic in self._topics if topic.is_popped]
+        popped = [topic for topic in self._topics if topic.kind is POPPED]
         self.popped: PopWay | None = PopWay(popped, context) if popped else None
         """The way of topics whose messages brokers hand out one by one; None without such topics."""
         self.ways: tuple[Way, ...] = self.concurrently, *ways.others, *(() if self.popped is None else (self.popped,))
@@ -162,7 +163,7 @@ class Group:
 
     def _new_way_context(self) -> WayContext:
         parts, attempts = self._parts, FailedAttempts()
-        in_turn = [topic.topic for topic in self._topics if topic.orderly and not topic.broadcast]
+        in_turn = [topic.topic for topic in self._topics if topic.kind is ORDERLY and not topic.broadcast]
         self.shared_attempts: SharedAttempts = SharedAttempts(
             topics=in_turn, brokers=self.brokers, attempts=attempts, tasks=self.tasks
         )

@@ -21,6 +21,7 @@ from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.ways.by_offset import ByOffset
 from rocketapp.consumer.ways.delivery import NewCompletion
 from rocketapp.consumer.workers.work import Completion, Work, Workers
+from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.tag_table import TagTable
@@ -143,7 +144,7 @@ class DirectCalls:
 
         about = workers.handler.subscription
         completion: Completion
-        if about.orderly or about.order_by is not None:
+        if kind_of(about).in_order:
             completion = _InOrder(own, workers.handler, failed)
         else:
             completion = self._new_completion(own, workers.handler, lambda _: failed("its topic was stopped"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rocketapp.model.decisions import Decisions
+from rocketapp.model.handler_kind import HandlerKind, kind_of
 from rocketapp.model.stats import HandlerStats
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData
 
@@ -54,7 +55,6 @@ class ConsumedTopic:
     """One topic of a group, with all of its handlers."""
 
     topic: str
-    orderly: bool
     start: Start
     retries: int
     handlers: tuple[Handler, ...]
@@ -64,35 +64,23 @@ class ConsumedTopic:
     """A plugin's way of consuming it (`ways.plugged.PluggedIn`), or None; then it has one handler."""
     broadcast: bool = False
     """Every member gets every message; all topics of the group agree in it."""
-    is_popped: bool = False
-    """Brokers hand out its messages one by one, instead of its queues."""
+
+    @property
+    def kind(self) -> HandlerKind:
+        """That of its handlers, which agree in it."""
+        return kind_of(self.handlers[0].subscription)
 
     @property
     def by_message(self) -> bool:
         """Its handlers are called with messages, which others may hand to this member as well."""
-        return self.plugged_in is None and not self.is_polled
-
-    @property
-    def is_polled(self) -> bool:
-        """Its handler is called at its times, and pulls messages itself."""
-        return any(handler.subscription.every is not None for handler in self.handlers)
-
-    @property
-    def is_keyed(self) -> bool:
-        """In order per key; its handlers agree in that."""
-        return any(handler.subscription.order_by is not None for handler in self.handlers)
-
-    @property
-    def in_order(self) -> bool:
-        """The order of its messages counts, of all in a queue or of each key."""
-        return self.orderly or self.is_keyed
+        return self.plugged_in is None and self.kind.by_message
 
     @property
     def needs_lock(self) -> bool:
         """Its queues are consumed under locks of their broker (`Way.needs_lock` of its way)."""
         if self.plugged_in is not None:
             return bool(self.plugged_in.way.locked)
-        return (self.in_order or self.is_polled) and not self.broadcast
+        return self.kind.in_order and not self.broadcast
 
 
 def subscriptions_of(topics: Sequence[ConsumedTopic], retry: str | None, version: int) -> dict[str, SubscriptionData]:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from rocketapp.client.traces import Traces
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.ways.outcomes import failure_of
+from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.outcome import Outcome, outcomes_by_message
 from rocketapp.model.subscription import Subscription
 from rocketapp.wire import properties as names
@@ -60,7 +61,7 @@ class TracedCalls:
     def around(self, handler: Handler) -> Handler:
         """The handler, whose calls leave notes."""
         call, subscription = handler.call, handler.subscription
-        if subscription.every is not None:
+        if not kind_of(subscription).by_message:
             return replace(handler, call=self._polled(call, subscription))
         begin = self._begin_one if subscription.batch is None else self._begin_batch
         around = self._async if subscription.is_async else self._sync

@@ -130,7 +130,7 @@ class WantedElsewhere:
         """Return when a member has done the message, or when none wants it any more."""
         topic, tag, unwanted = message.topic, message.raw_tag(), self._guard.unwanted
         known = self._topics.get(topic)
-        in_order = known is not None and known.in_order
+        in_order = known is not None and known.kind.in_order
         until = None if in_order else self._loop.time() + PATIENCE
         pause, turn, waits, perhaps_at_it = _FIRST_PAUSE, message.offset, False, ""
         try:

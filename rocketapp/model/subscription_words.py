@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.names import DELAY_SECONDS, delay_level_at_least, dlq_topic
 from rocketapp.model.outcome import DeadLetter, Retry, Skip, Stop
 from rocketapp.model.policy import Breaker, OutcomeOrClass, Policy
@@ -23,13 +24,7 @@ def describe_tags(one: Subscription) -> str:
 
 def describe_run(one: Subscription) -> str:
     """How many at once, in which order, in batches of what."""
-    parts = [f"{'popped' if one.mode == 'pop' else 'concurrently'}, {one.concurrency} at once"]
-    if one.every is not None:
-        parts = [f"polled: per queue a call every {one.every:g} s, {one.concurrency} queues at once"]
-    elif one.order_by is not None:
-        parts = [f"one by one per key ({key_name(one)}), {one.concurrency} keys at once"]
-    elif one.orderly:
-        parts = ["orderly, one by one per queue"]
+    parts = [kind_of(one).runs.format(one=one, key=key_name(one))]
     if one.broadcast:
         parts[0] += ", broadcast: each process gets every message"
     parts.append("async" if one.is_async else "sync, in threads")
@@ -44,21 +39,20 @@ def describe_run(one: Subscription) -> str:
 
 def describe_failures(one: Subscription, *, suspend: float) -> str:
     """When a failed message comes again, and where it ends. `suspend` is consumer.suspend."""
-    if one.every is not None:
+    kind = kind_of(one)
+    if not kind.by_message:
         return "nothing of the call is committed: the next call gets the same messages"
-    is_in_order = one.orderly or one.order_by is not None
-    if one.broadcast and not (is_in_order and one.retries):
+    if one.broadcast and not (kind.in_order and one.retries):
         return "dropped: logged once, and counted"
     if one.retries == 0:
         return f"no retry: to {dlq_topic(one.group)}"
-    if is_in_order:
-        waits = "the queue waits" if one.orderly else "its key waits"
+    if kind.in_order:
         often = "for ever" if one.retries < 0 else _times(one.retries)
         last = "dropped" if one.broadcast else f"to {dlq_topic(one.group)}"
         end = "" if one.retries < 0 else f", then {last}"
         if one.retry is None or not one.retry.delays:
-            return f"in place, {suspend:g} s apart, {often}; {waits}{end}"
-        return f"in place after {_delays(one.retry.delays, one.retries)}: {often}; {waits}{end}"
+            return f"in place, {suspend:g} s apart, {often}; {kind.waits}{end}"
+        return f"in place after {_delays(one.retry.delays, one.retries)}: {often}; {kind.waits}{end}"
     shown = _delays(delays_of(one, suspend=suspend), one.retries)
     return f"again after {shown}: {_times(one.retries)}, then to {dlq_topic(one.group)}"
 
@@ -66,7 +60,7 @@ def describe_failures(one: Subscription, *, suspend: float) -> str:
 def delays_of(one: Subscription, *, suspend: float) -> list[float]:
     """Seconds before the second attempt, the third, and so on, as they will be; the last one repeats."""
     asked = [] if one.retry is None else list(one.retry.delays)
-    if one.orderly or one.order_by is not None:
+    if kind_of(one).in_order:
         return asked or [suspend]
     if not asked:
         return [float(seconds) for seconds in DELAY_SECONDS[2:]]

@@ -43,7 +43,7 @@ class AsMember:
         self._is_joined = False
         handler = Handler(_subscription(wanted, group, settings.consumer.retries), self._offer)
         data = SubscriptionData(wanted.topic, " || ".join(sorted(wanted.tags)) or "*", wanted.tags)
-        topic = ConsumedTopic(wanted.topic, False, wanted.start, settings.consumer.retries, (handler,), data)
+        topic = ConsumedTopic(wanted.topic, wanted.start, settings.consumer.retries, (handler,), data)
         self._consumer = PushConsumer(
             group=group,
             topics=[topic],

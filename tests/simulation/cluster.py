@@ -237,6 +237,7 @@ class Member(_Client):
             commit="manual" if topic.by_hand else "auto",
             rate=topic.rate,
             every=topic.every,
+            mode="pop" if topic.popped else "push",
             retry=None if topic.breaker is None else Policy(breaker=topic.breaker),
         )
         call = self._handle_sync if topic.sync else self._handle if topic.every is None else self._poll
@@ -244,13 +245,11 @@ class Member(_Client):
         handler = Handler(subscription, call if decisions is None else self._by_hand(decisions), decisions=decisions)
         return ConsumedTopic(
             topic=topic.name,
-            orderly=topic.orderly,
             start=topic.start,
             retries=retries,
             handlers=(handler,),
             data=SubscriptionData(topic.name),
             broadcast=topic.broadcast,
-            is_popped=topic.popped,
         )
 
     def _by_hand(self, decisions: Decisions) -> Callable[[Message], Any]:

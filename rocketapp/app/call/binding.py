@@ -27,6 +27,7 @@ from rocketapp.app.places import is_async, name_of_function, place_of_function, 
 from rocketapp.app.publish.publishing import Publishing
 from rocketapp.errors import SetupError
 from rocketapp.model.decisions import Decisions
+from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.subscription import Subscription
 
@@ -74,7 +75,7 @@ class Binding:
 
         `resolved` comes first. `publishing`: the running app's. Raises SetupError for what cannot stand around it.
         """
-        if subscription.every is not None:
+        if not kind_of(subscription).by_message:
             return self._polled_call(subscription, publishing)
         call = self._bare_call(subscription, publishing)
         if self.decisions is not None:

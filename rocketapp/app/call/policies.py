@@ -8,6 +8,7 @@ from typing import Any
 
 from rocketapp.errors import PluginError
 from rocketapp.hooks.manager import Hook, Plugins
+from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.policy import Override, Policy, unfit_for_concurrent
 from rocketapp.model.subscription import Subscription
 
@@ -28,7 +29,7 @@ def with_policies(subscriptions: Iterable[Subscription], plugins: Plugins, optio
 
 def _completed(one: Subscription, hooks: list[Hook], options: Options) -> Subscription:
     """What the first answer in the order of plugins that is used makes of it."""
-    for hook in () if one.every is not None else hooks:  # a polled call has neither a last attempt nor a breaker
+    for hook in hooks if kind_of(one).by_message else ():  # a polled call has neither a last attempt nor a breaker
         answer = hook.call(subscription=one, options=options)
         if answer is None or (isinstance(answer, Policy) and one.retry is not None):
             continue
@@ -55,7 +56,7 @@ def _with_answer(one: Subscription, answer: Policy | Override, plugin: str) -> S
 
 def _problem(one: Subscription) -> str | None:
     """Why a subscription cannot have its policy or its retries, or None."""
-    is_concurrent = not one.orderly and one.order_by is None
+    is_concurrent = not kind_of(one).in_order
     if isinstance(one.retries, bool) or not isinstance(one.retries, int) or one.retries < -1:
         return f"retries={one.retries!r}: give a whole number, 0 or more, or -1 for unlimited"
     if one.retries < 0 and is_concurrent:

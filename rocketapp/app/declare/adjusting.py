@@ -11,6 +11,7 @@ from rocketapp.app.declare.registry import GroupPlan, TopicPlan
 from rocketapp.app.settings.values import checked, fields_of, nearest
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
+from rocketapp.model.handler_kind import POPPED, kind_of
 
 
 class Limits(TypedDict, total=False):
@@ -84,12 +85,12 @@ class LimitChange:
                 self.refuse(f"{problem}: {one.handler_name} of {one.topic}")
         if "rate" in self.values and all(one.rate is None for one in subscriptions):
             self.refuse(f"rate={self.values['rate']!r}: no handler of {_named(topics)} has a rate: declare one")
-        if not _NOT_POLLED.isdisjoint(self.values) and all(one.every is not None for one in subscriptions):
+        if not _NOT_POLLED.isdisjoint(self.values) and not any(kind_of(one).by_message for one in subscriptions):
             names = ", ".join(sorted(self.values.keys() & _NOT_POLLED))
             self.refuse(
                 f"{names}: {_named(topics)} is polled, and holds what its next call gets: change queue_max_bytes"
             )
-        if not _OF_HANDLERS.issuperset(self.values) and all(one.mode == "pop" for one in subscriptions):
+        if not _OF_HANDLERS.issuperset(self.values) and all(kind_of(one) is POPPED for one in subscriptions):
             names = ", ".join(sorted(self.values.keys() - _OF_HANDLERS))
             self.refuse(f'{names}: {_named(topics)} has mode="pop": its limits are the settings consumer.pop_*')
 

@@ -21,6 +21,7 @@ from rocketapp.app.payloads.payloads import Payloads, described
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.model.decisions import Decisions
+from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.names import DLQ_PREFIX, SCHEDULE_TOPIC, group_problem, retry_topic
 from rocketapp.model.policy import unfit_for_concurrent
 from rocketapp.model.subscription import ALL_TAGS, SQL92, Subscription, SubscriptionData, parse_tags
@@ -232,7 +233,7 @@ def _check_alone(one: Subscription) -> None:
         problem = f"{one.topic} is the group's own retry topic, which it consumes anyway: remove this subscription"
     if problem is None and one.topic.startswith(DLQ_PREFIX) and one.retries < 0:
         problem = f"{one.topic}: unlimited retries make no sense for dead letters"
-    is_concurrent = not one.orderly and one.order_by is None and one.every is None
+    is_concurrent = not kind_of(one).in_order
     if problem is None and one.retries < 0 and is_concurrent:
         problem = (
             "retries=-1 (unlimited) needs orderly=True: a concurrent message would go round for ever behind the others"
@@ -306,7 +307,7 @@ class _Taken:
 
 def _beside_poll(owners: Mapping[str, Subscription], new: Subscription) -> tuple[Subscription, str] | None:
     first = next(iter(owners.values()))
-    if first.every is None and new.every is None:
+    if kind_of(first).by_message and kind_of(new).by_message:
         return None
     return first, "a polled topic has no other handler in its group: give this one a group= of its own"
 

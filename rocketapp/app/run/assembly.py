@@ -35,6 +35,7 @@ from rocketapp.errors import SetupError
 from rocketapp.hooks.blame import code_of, raised_by
 from rocketapp.hooks.keys import keys_of
 from rocketapp.hooks.manager import Plugins
+from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.model.subscription import Subscription
 from rocketapp.transport.stream import Dial
@@ -114,17 +115,16 @@ def assemble(
 def _consumed(plan: TopicPlan, plugins: Plugins, publishing: Publishing) -> ConsumedTopic:
     first = plan.bound[0].subscription
     handlers = tuple(handler_of(one, plugins, publishing) for one in plan.bound)
-    way = None if first.every is not None else plugged_in(plugins, [one.subscription for one in plan.bound])
+    subscriptions = [one.subscription for one in plan.bound]
+    way = plugged_in(plugins, subscriptions) if kind_of(first).by_message else None
     return ConsumedTopic(
         topic=plan.topic,
-        orderly=first.orderly,
         start=first.start,
         retries=first.retries,
         handlers=handlers,
         data=plan.data,
         plugged_in=way,
         broadcast=first.broadcast,
-        is_popped=first.mode == "pop",
     )
 
 
@@ -148,7 +148,7 @@ def handler_of(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handle
 
         refuse_circles(arguments, bound.subscription.place)
     call = bound.binding.call(bound.subscription, publishing)
-    if bound.subscription.every is not None:
+    if not kind_of(bound.subscription).by_message:
         return Handler(bound.subscription, call)
     # What is raised below the plugins' wrappers is not theirs, also where the function itself has returned.
     users = [call, bound.binding.function]

@@ -8,6 +8,7 @@ from rocketapp.consumer.ways.intake import IntakeWay
 from rocketapp.consumer.ways.plugged import PluggedIn
 from rocketapp.errors import PluginError
 from rocketapp.hooks.manager import Plugins
+from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.subscription import Subscription
 
 
@@ -29,7 +30,7 @@ def plugged_in(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Plugg
             answer.plugin,
             f"consuming_way: {where} has other handlers in its group, by tag: leave one",
         )
-    if subscription.orderly or subscription.order_by is not None:
+    if kind_of(subscription).in_order:
         raise PluginError(
             answer.plugin, f"consuming_way: {where} is declared in order: remove that, a plugin's way has its own order"
         )

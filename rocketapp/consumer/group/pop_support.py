@@ -9,6 +9,7 @@ from rocketapp.client.calls import pop
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.errors import BrokerError, RocketAppError, SetupError
+from rocketapp.model.handler_kind import POPPED
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.requests.assignment import AssignmentQuestion
 
@@ -22,7 +23,7 @@ async def check_pop(
     """Ask the brokers of popped topics, and those of the topics `also`. Raises SetupError when all of them refuse."""
     also = list(also)
     for topic in topics:
-        if topic.is_popped:
+        if topic.kind is POPPED:
             names = sorted({name for one in (topic.topic, *also) for name in brokers.brokers_of(one)})
             question = AssignmentQuestion(topic.topic, group, client_id)
             if names and all(await asyncio.gather(*(_lacks_pop(name, question, brokers) for name in names))):

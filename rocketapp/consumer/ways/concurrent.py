@@ -50,7 +50,7 @@ class ConcurrentWay(WayByWorkers):
         So are polled ones, whose messages may come back from a time when the group subscribed them.
         """
         topics = list(topics)
-        self.polled: dict[str, Handler] = {one.topic: one.handlers[0] for one in topics if one.is_polled}
+        self.polled: dict[str, Handler] = {one.topic: one.handlers[0] for one in topics if not one.kind.by_message}
         """Handlers that are not called with messages."""
         self.stats: GroupStats = context.stats
         self.new_completion: NewCompletion = context.new_completion
@@ -59,7 +59,7 @@ class ConcurrentWay(WayByWorkers):
         self.crashes: Crashes | None = context.crashes
         self.suspects: SuspectLine = SuspectLine() if self.crashes is None else self.crashes.line
         super().__init__(WorkersOfHandlers(context.observe, context.threads, self.crashes), context.elsewhere)
-        self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if not one.is_polled)
+        self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if one.kind.by_message)
         """Which workers take which message, by topic."""
 
     def open(

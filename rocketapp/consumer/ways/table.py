@@ -13,6 +13,7 @@ from rocketapp.consumer.ways.keyed import KeyedWay
 from rocketapp.consumer.ways.orderly import OrderlyWay
 from rocketapp.consumer.ways.plugged import PluggedWay
 from rocketapp.consumer.ways.polled import PolledWay
+from rocketapp.model.handler_kind import KEYED, ORDERLY, POLLED
 
 
 class Row(NamedTuple):
@@ -28,9 +29,9 @@ class Row(NamedTuple):
 
 _TABLE: tuple[Row, ...] = (
     Row(lambda topic: topic.plugged_in is not None, PluggedWay, is_own=True),
-    Row(lambda topic: topic.is_polled, PolledWay),
-    Row(lambda topic: topic.is_keyed, KeyedWay),
-    Row(lambda topic: topic.orderly, OrderlyWay),
+    Row(lambda topic: topic.kind is POLLED, PolledWay),
+    Row(lambda topic: topic.kind is KEYED, KeyedWay),
+    Row(lambda topic: topic.kind is ORDERLY, OrderlyWay),
 )
 """The first row that takes a topic has it; topics without a row are consumed concurrently."""
 

@@ -466,7 +466,7 @@ def consumed_by(*handlers: Handler) -> ConsumedTopic:
     if any(not handler.subscription.tags for handler in handlers):
         tags = frozenset()
     data = SubscriptionData(one.topic, " || ".join(sorted(tags)) or "*", tags)
-    return ConsumedTopic(one.topic, one.orderly, one.start, one.retries, handlers, data)
+    return ConsumedTopic(one.topic, one.start, one.retries, handlers, data)
 
 
 class Member:

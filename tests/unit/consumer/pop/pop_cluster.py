@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from rocketapp.consumer.handler import ConsumedTopic
@@ -204,4 +203,4 @@ def _with_handle(record: Record, request: PopRequest, handle: Handle) -> Record:
 
 def popped(call: Callable[[Any], Any], **options: Any) -> ConsumedTopic:
     """A popped topic with one handler."""
-    return replace(consumed(call, **options), is_popped=True)
+    return consumed(call, mode="pop", **options)
