@@ -7,7 +7,7 @@ An absent text is written as `null`, as Java does. Java: TraceDataEncoder, Trace
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -63,7 +63,14 @@ class PubRecord(NamedTuple):
     success: bool
 
     def encode(self) -> str:
-        return _line("Pub", *self)
+        at_ms, region, group, topic, message_id, tag, keys, host, body_bytes, cost_ms, kind, offset_id, success = self
+        tag, keys = "null" if tag is None else tag, "null" if keys is None else keys
+        done = "true" if success else "false"
+        return _checked(
+            f"Pub\x01{at_ms}\x01{region}\x01{group}\x01{topic}\x01{message_id}\x01{tag}\x01{keys}\x01{host}\x01"
+            f"{body_bytes}\x01{cost_ms}\x01{int(kind)}\x01{offset_id}\x01{done}\x02",
+            self,
+        )
 
 
 class SubBeforeRecord(NamedTuple):
@@ -161,15 +168,15 @@ def pack(records: Iterable[TraceRecord], *, most_bytes: int = MOST_BYTES) -> Ite
     size = key_bytes = 0
     for record in records:
         line = record.encode().encode("utf-8", "replace")
-        fresh = [key for key in _keys_of(record) if key not in keys]
+        fresh = {key: None for key in _keys_of(record) if key not in keys}
         longer = _bytes_of(fresh)
         if lines and (size + len(line) > most_bytes or key_bytes + longer > MOST_KEY_BYTES):
             yield b"".join(lines), list(keys)
             lines, keys, size, key_bytes = [], {}, 0, 0
-            fresh = _keys_of(record)
+            fresh = dict.fromkeys(_keys_of(record))
             longer = _bytes_of(fresh)
         lines.append(line)
-        keys.update(dict.fromkeys(fresh))
+        keys |= fresh
         size += len(line)
         key_bytes += longer
     if lines:
@@ -213,11 +220,10 @@ def _decoded(kind: str, f: list[str]) -> TraceRecord | None:
 def _keys_of(record: TraceRecord) -> list[str]:
     if not record.keys:
         return [record.message_id]
-    found = [record.message_id, *record.keys.split()]
-    return list(dict.fromkeys(key for key in found if len(key) < MOST_KEY_BYTES))
+    return [record.message_id, *[key for key in record.keys.split() if len(key) < MOST_KEY_BYTES]]
 
 
-def _bytes_of(keys: list[str]) -> int:
+def _bytes_of(keys: Collection[str]) -> int:
     """With a blank behind each."""
     return len(" ".join(keys).encode("utf-8", "replace")) + 1 if keys else 0
 
@@ -231,8 +237,8 @@ def _line(kind: str, *fields: object) -> str:
     return line + _RECORD
 
 
-def _checked(line: str, record: SubBeforeRecord | SubAfterRecord) -> str:
-    """The line, unless a field holds the signs that separate: these two kinds are written for every handled message."""
+def _checked(line: str, record: PubRecord | SubBeforeRecord | SubAfterRecord) -> str:
+    """The line, unless a field holds the signs that separate: these kinds are written for every message."""
     if line.count(_FIELD) == len(record) and line.count(_RECORD) == 1:
         return line
     return _line(type(record).__name__.removesuffix("Record"), *record)
