@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from itertools import count
 from typing import Any
 
-from rocketapp.consumer.assignment import AssignmentContext
+from rocketapp.consumer.assignment_context import AssignmentContext
 from rocketapp.consumer.assignment_maker import AssignmentMaker, Popping
 from rocketapp.consumer.behind_suspects import BehindSuspects
 from rocketapp.consumer.direct import DirectCalls

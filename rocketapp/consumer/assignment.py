@@ -9,24 +9,17 @@ still reports changes nothing. There is never more than one session, so never mo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from rocketapp.consumer.applied_pauses import apply_pauses
+from rocketapp.consumer.assignment_context import AssignmentContext
 from rocketapp.consumer.group.beginning import Beginning
-from rocketapp.consumer.group.brokers import Brokers
-from rocketapp.consumer.group.group_offsets import GroupOffsets
 from rocketapp.consumer.group.hand_over import previous_owner_is_through
-from rocketapp.consumer.group.leases import Leases, Lock
+from rocketapp.consumer.group.leases import Lock
 from rocketapp.consumer.group.offset_session import Session
-from rocketapp.consumer.group.offsets import Offsets
-from rocketapp.consumer.group.start_offsets import StartOffsets
-from rocketapp.consumer.limits import Limits
-from rocketapp.consumer.pausing import Pausing
-from rocketapp.consumer.pull.flow_control import FlowControl, QueueFlow
-from rocketapp.consumer.pull.puller import PULL_EXPIRES, PullContext, Puller
+from rocketapp.consumer.pull.flow_control import QueueFlow
+from rocketapp.consumer.pull.puller import PULL_EXPIRES, Puller
 from rocketapp.consumer.ways.delivery import Delivery, Way
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
@@ -35,7 +28,6 @@ from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
-from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 
 _TRY_AGAIN = 1.0
@@ -55,32 +47,6 @@ class SessionEnd(Enum):
     FAILED = "its delivery failed"
     SILENT = f"it was not pulled for {PULL_EXPIRES:g} s"
     MOVED = "the broker moved its offset"
-
-
-@dataclass(frozen=True, slots=True)
-class AssignmentContext:
-    """What all assignments of a group share."""
-
-    group: str
-    brokers: Brokers
-    offsets: Offsets
-    store: GroupOffsets
-    limits: Limits
-    flow_control: FlowControl
-    pausing: Pausing
-    topics: tuple[str, ...]
-    """The topics of the group, without its retry topic."""
-    pull: PullContext
-    starts: StartOffsets
-    leases: Leases
-    tasks: Tasks
-    epochs: Iterator[int]
-    begun: asyncio.Future[None]
-    """Done when pulls may start."""
-    recall: Callable[[MessageQueue], Awaitable[None]]
-    """Learns what the owner of a locked queue before has counted."""
-    taken: Callable[[MessageQueue], list[asyncio.Future[Any]]]
-    """Calls that run here for messages of a queue which its owner has handed to us."""
 
 
 class Assignment:
@@ -292,7 +258,11 @@ class Assignment:
         config, pauses = context.limits.of(self.queue.topic), context.pausing.pauses
         limits = self._way.limits(config)
         flow = self._flow = context.flow_control.open(context.group, process_queue, config, limits, pauses=pauses)
-        delivery = self._way.open(process_queue, lock, flow)
+        try:
+            delivery = self._way.open(process_queue, lock, flow)
+        except BaseException:
+            flow.close()  # the limits of a topic are divided among the queues that are open
+            raise
         lease = None if lock is None else lock.lease
         session = context.offsets.begin(process_queue, lease, is_contested=self._is_contested)
         self._session_offsets = session

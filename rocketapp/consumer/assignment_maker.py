@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rocketapp.consumer.assignment import Assignment, AssignmentContext
+from rocketapp.consumer.assignment import Assignment
+from rocketapp.consumer.assignment_context import AssignmentContext
 from rocketapp.consumer.group.owned import Owned
 from rocketapp.consumer.pop.assignment import PopAssignment
 from rocketapp.consumer.pop.context import PopContext

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import tracemalloc
+from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.wire.codes import RequestCode
@@ -165,4 +166,25 @@ async def test_a_queue_that_waits_for_room_keeps_no_answer_in_memory() -> None:
         tracemalloc.stop()
     assert in_memory <= held_by(member) + (4 << 20)
     await member.stop(drain_timeout=0.1)
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_session_that_cannot_begin_leaves_nothing_in_the_budget() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    cluster.create("topic")
+    member = cluster.member(consumed(hang))
+    group = member.consumer._group
+
+    def fails(*_: object) -> Any:
+        raise LookupError("a bug")
+
+    group.concurrently.open = fails  # type: ignore[method-assign]
+    await member.start()
+    await asyncio.sleep(10)
+    assert "a bug" in str(member.events)
+    # The limits of a topic are divided among the queues in it.
+    assert " 0 queues" in repr(group._parts.flow_control)
+    await member.stop()
     await cluster.stop()
