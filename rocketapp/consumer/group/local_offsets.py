@@ -71,6 +71,8 @@ class LocalOffsets:
         """The file in place was read or written by us without an error: it may become the backup."""
         self._next: asyncio.Task[None] | None = None
         """The write that has not begun yet: it takes along what is committed until then."""
+        self._has_failed = False
+        """The last write: the file lacks offsets that are committed."""
         self._writing = asyncio.Lock()
         self._told = ""
 
@@ -159,7 +161,14 @@ class LocalOffsets:
     async def committed(
         self, queue: MessageQueue, *, exact: bool = False, timeout: float | None = None, dial: bool = True
     ) -> int | None:
-        """How far this member is done; None when it is not known."""
+        """How far this member is done; None when it is not known.
+
+        What could not be written is written now if it can be: idle queues and those that end are looked at, and commit
+        nothing more.
+        """
+        if self._has_failed and self._path is not None:
+            with contextlib.suppress(RequestTimeoutError):
+                await self._save(self._path, timeout)
         return self._offsets.get(queue)
 
     async def committed_for_start(self, queue: MessageQueue) -> Committed:
@@ -174,17 +183,19 @@ class LocalOffsets:
         Raises RequestTimeoutError when the disk does not answer in time. It may be written later.
         """
         self._offsets[queue] = offset
-        if self._path is None:
-            return
+        if self._path is not None:
+            await self._save(self._path, timeout)
+
+    async def _save(self, path: Path, timeout: float | None) -> None:
         if self._next is None:
-            self._next = self._tasks.start(self._write(self._path), f"offsets of {self._group}")
+            self._next = self._tasks.start(self._write(path), f"offsets of {self._group}")
         timeout = _PATIENCE if timeout is None else timeout
         try:
             async with asyncio.timeout(timeout):
                 # A commit that is given up must not take the others along.
                 await asyncio.shield(self._next)
         except TimeoutError:
-            raise RequestTimeoutError(str(self._path), f"the disk has not answered within {timeout:g} s") from None
+            raise RequestTimeoutError(str(path), f"the disk has not answered within {timeout:g} s") from None
 
     async def _write(self, path: Path) -> None:
         async with self._writing:
@@ -194,9 +205,10 @@ class LocalOffsets:
                 # A disk may take its time.
                 await _in_thread(partial(_put_in_place, path, text, keeps=self._is_whole), f"offsets of {self._group}")
             except OSError as error:
+                self._has_failed = True
                 self._tell(f"{_why(error)}: after a restart, messages may come again, or {_BEGINS}")
             else:
-                self._is_whole, self._told = True, ""
+                self._is_whole, self._has_failed, self._told = True, False, ""
 
     def _tell(self, problem: str) -> None:
         if problem != self._told:

@@ -177,6 +177,20 @@ async def test_a_directory_that_cannot_be_written_stops_nothing(tmp_path: Path) 
     opened.store.close()
 
 
+@in_a_loop
+async def test_what_a_full_disk_did_not_take_is_written_when_it_is_looked_at_again(tmp_path: Path) -> None:
+    opened = Opened(tmp_path)
+    await opened.commit((ONE, 5))
+    (tmp_path / "worker-1.new").mkdir()
+    await opened.commit((ONE, 6))
+    assert await opened.store.committed(ONE) == 6
+    assert decode((tmp_path / "worker-1.json").read_bytes()) == {ONE: 5}
+    (tmp_path / "worker-1.new").rmdir()
+    assert await opened.store.committed(ONE, exact=True, timeout=1.0) == 6  # as the committer does at the end
+    assert decode((tmp_path / "worker-1.json").read_bytes()) == {ONE: 6}
+    opened.store.close()
+
+
 def test_without_a_number_nothing_is_written(tmp_path: Path) -> None:
     async def story() -> None:
         opened = Opened(tmp_path, None)
