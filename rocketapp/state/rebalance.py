@@ -68,6 +68,6 @@ def is_left_out(
     queues: Collection[MessageQueue], members: Collection[str], *, group: str, allocation: Allocation
 ) -> bool:
     """Whether a topic has queues, and no member gets one: its messages are not consumed then."""
-    return bool(queues) and not any(
-        share(queues, members, member, group=group, allocation=allocation) for member in members
-    )
+    there, ids = tuple(sorted_queues(queues)), tuple(sorted_members(members))
+    # In order: with most strategies the first one has a queue. A group may have hundreds of members, and many topics.
+    return bool(there) and all(set(there).isdisjoint(allocation.allocate(group, one, there, ids)) for one in ids)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.rebalance import Change, Membership, change, membership, share
+from rocketapp.state.allocation.average import Average
+from rocketapp.state.rebalance import Change, Membership, change, is_left_out, membership, share
 
 QUEUES = [MessageQueue("T", "b", number) for number in range(8)]
 
@@ -32,3 +35,18 @@ def test_what_a_list_says_about_us(members: list[str], expected: Membership) -> 
 
 def test_a_member_listed_twice_counts_once() -> None:
     assert share(QUEUES, ["a", "b", "a"], "a") == share(QUEUES, ["b", "a"], "a") == frozenset(QUEUES[:4])
+
+
+def test_whether_a_topic_is_left_out_is_asked_of_few_members() -> None:
+    class Asked(Average):
+        asked = 0
+
+        def allocate(
+            self, group: str, me: str, queues: Sequence[MessageQueue], members: Sequence[str]
+        ) -> Sequence[MessageQueue]:
+            Asked.asked += 1
+            return super().allocate(group, me, queues, members)
+
+    members = frozenset(f"10.0.0.{number}@{number}" for number in range(200))
+    assert not is_left_out(QUEUES[:1], members, group="g", allocation=Asked())
+    assert Asked.asked == 1
