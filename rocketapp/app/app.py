@@ -272,15 +272,17 @@ class RocketApp(Subscribing, TwoPhases):
         """Change limits while the app runs: `app.adjust("orders", concurrency=8, queue_max_messages=100)`.
 
         topic: in all groups of the app that take it, or in `group` alone; without both, everything that it consumes.
-        concurrency, rate: of each handler of the topic; a rate only where one was declared.
+        concurrency, rate, batch: of each handler of the topic; a rate or batch only where one was declared.
         queue_max_messages, queue_max_bytes, queue_max_span, topic_max_messages, topic_max_bytes, pull_interval,
         pull_batch_size: in place of the settings of the same name, with their units and bounds.
+        pop_invisible_time, pop_max_messages, pop_batch_size: the same of popped topics, from their next pop on.
         None: what was declared or set at the start. A change holds until the next one or the end of the process, for
-        queues that come later too. What runs beyond a lower limit ends first.
+        queues that come later too. What runs beyond a lower limit ends first. Of several topics those have a value that
+        can.
 
         May be called from handlers, from on_startup functions and from any thread; from a thread it holds within a
-        turn of the event loop. Raises SetupError for a value out of its bounds, a topic or group that the app does
-        not have, and before the start; TypeError for a limit that cannot be changed.
+        turn of the event loop. Raises SetupError for a value out of its bounds, a limit that no named topic has, a
+        topic or group that the app does not have, and before the start; TypeError for a limit that cannot be changed.
         """
         self._adjust(LimitChange(topic, group, limits, place_of_call()))
 

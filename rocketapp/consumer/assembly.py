@@ -269,7 +269,7 @@ class Group:
         context = PopContext(
             group=self.name,
             brokers=self.brokers,
-            config=parts.config,
+            limits=self.limits,
             flow_control=parts.flow_control,
             pausing=self.pausing,
             starts=self.starts,

@@ -22,3 +22,8 @@ def first_of(item: Item) -> Message:
 def last_of(item: Item) -> Message:
     """The message, or the last of a batch."""
     return item if isinstance(item, Message) else item[-1]
+
+
+def cut(messages: Sequence[Message], most: int) -> list[list[Message]]:
+    """Batches of at most `most` messages, in their order."""
+    return [list(messages[at : at + most]) for at in range(0, len(messages), most)]

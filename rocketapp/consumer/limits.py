@@ -1,8 +1,8 @@
-"""The limits of one group that can be changed while it runs: what its topics may pull, and the pace of its handlers."""
+"""The limits of one group that can be changed while it runs: of its pulls and pops, and of its handlers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -30,13 +30,14 @@ class Limits:
         """Seconds between an answer with messages of this topic and the next pull of its queue, now."""
         return self._by_topic.get(topic, self.config).pull_interval
 
-    def change(self, topics: Collection[str], values: Mapping[str, float | None]) -> None:
-        """From now on these values hold for these topics; None: what was declared or set at the start."""
-        for topic in topics:
-            changed: dict[str, float | None] = {**self.changed.get(topic, {}), **values}
-            left = self.changed[topic] = {name: value for name, value in changed.items() if value is not None}
-            if not left:
-                del self.changed[topic]
-            settings: dict[str, Any] = {name: value for name, value in left.items() if hasattr(self.config, name)}
-            settings.pop("concurrency", None)  # of a handler: the setting is what handlers inherit at the start
-            self._by_topic[topic] = replace(self.config, **settings)
+    def change(self, topic: str, values: Mapping[str, float | None]) -> None:
+        """From now on these values hold for this topic; None: what was declared or set at the start."""
+        changed: dict[str, float | None] = {**self.changed.get(topic, {}), **values}
+        left = {name: value for name, value in changed.items() if value is not None}
+        settings: dict[str, Any] = {name: value for name, value in left.items() if hasattr(self.config, name)}
+        settings.pop("concurrency", None)  # of a handler: the setting is what handlers inherit at the start
+        self._by_topic[topic] = replace(self.config, **settings)
+        if left:
+            self.changed[topic] = left
+        else:
+            self.changed.pop(topic, None)

@@ -261,12 +261,11 @@ class PushConsumer:
         """Lift this reason, or without one all reasons. The topic goes on when its last reason is lifted."""
         self._group.pausing.resume(topic, reason)
 
-    def adjust(self, topics: Sequence[str], values: Mapping[str, float | None], *, with_retries: bool) -> None:
-        """From now on these limits hold for these topics of the group, `with_retries` also for its retry topic."""
-        retry = self._group.model.retry_topic
-        adjust(self._group, [*topics, retry] if with_retries and retry is not None else topics, values)
-        words = [f"{name} {'as at the start' if one is None else f'{one:g}'}" for name, one in values.items()]
-        for topic in topics:
+    def adjust(self, changes: Mapping[str, Mapping[str, float | None]]) -> None:
+        """From now on these limits hold, by topic of the group, or its retry topic."""
+        adjust(self._group, changes)
+        for topic, values in changes.items():
+            words = [f"{name} {'as at the start' if one is None else f'{one:g}'}" for name, one in values.items()]
             self._observe(Adjusted(self._name, topic, ", ".join(words)))
 
     # What is going on.

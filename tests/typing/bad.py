@@ -78,6 +78,8 @@ app.subscribe("orders")(5)  # E: type-var
 app.include("billing")  # E: arg-type
 app.pause("orders", "migration")  # E: call-arg
 app.resume(5)  # E: arg-type
+app.adjust("orders", batch="5")  # E: arg-type
+app.adjust("orders", pop_messages=5)  # E: call-arg
 app.subscribe("orders", order_by=3)  # E: call-overload
 app.subscribe("orders", retry=3)  # E: call-overload
 Policy(delays=5)  # E: arg-type

@@ -210,6 +210,7 @@ def hold() -> None:
     app.pause("stock", group="billing")
     assert_type(app.resume("orders", reason="migration"), None)
     app.resume(group="billing")
+    assert_type(app.adjust("orders", batch=5, rate=None, pop_invisible_time=30, pop_batch_size=8), None)
 
 
 @app.on_shutdown

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypedDict
 
@@ -11,7 +11,9 @@ from rocketapp.app.declare.registry import GroupPlan, TopicPlan
 from rocketapp.app.settings.values import checked, fields_of, nearest
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
-from rocketapp.model.handler_kind import POPPED, kind_of
+from rocketapp.model.handler_kind import KEYED, ORDERLY, POLLED, POPPED, kind_of
+from rocketapp.model.names import retry_topic
+from rocketapp.model.subscription import Subscription
 
 
 class Limits(TypedDict, total=False):
@@ -21,6 +23,8 @@ class Limits(TypedDict, total=False):
     """Messages that each handler has in hand at once; of `orderly=True`, queues that call it at once."""
     rate: float | None
     """Messages a second that each handler with `rate=` starts in this process."""
+    batch: int | None
+    """Most messages of a batch, of each handler with `batch=`."""
     queue_max_messages: int | None
     """Unfinished messages of one queue that stop its pulls."""
     queue_max_bytes: int | None
@@ -35,12 +39,42 @@ class Limits(TypedDict, total=False):
     """Seconds between an answer with messages and the next pull of its queue."""
     pull_batch_size: int | None
     """Most messages asked for in one pull."""
+    pop_batch_size: int | None
+    """Most messages asked for in one pop (`mode="pop"`)."""
+    pop_max_messages: int | None
+    """Messages of one topic and broker in hand that stop its pops."""
+    pop_invisible_time: float | None
+    """Seconds for which popped messages are hidden from other members; renewed while they are in hand."""
 
 
-_OF_HANDLERS = frozenset({"concurrency", "rate"})
+NAMES: frozenset[str] = frozenset(Limits.__annotations__)
+OF_HANDLERS: frozenset[str] = frozenset({"concurrency", "rate", "batch"})
+_OF_POPS = frozenset({"pop_batch_size", "pop_max_messages", "pop_invisible_time"})
+_OF_PULLS = NAMES - OF_HANDLERS - _OF_POPS
 _NOT_POLLED = frozenset({"queue_max_messages", "queue_max_span", "topic_max_messages", "topic_max_bytes"})
 """What limits no polled topic: its queues hold what their next call gets."""
-NAMES: frozenset[str] = frozenset(Limits.__annotations__)
+
+
+def _reason(name: str, one: Subscription) -> str | None:
+    """Why this limit means nothing for one handler, and what does; None when it holds."""
+    kind, text = kind_of(one), None
+    if name in ("rate", "batch") and kind is POLLED:
+        text = f"{one.topic} is polled, and its calls say how much they pull: change concurrency"
+    elif name == "batch" and kind is KEYED:
+        text = f"messages of a key of {one.topic} are handled one by one: change concurrency"
+    elif name == "rate" and one.rate is None:
+        text = f"no handler of {one.topic} has a rate: declare one"
+    elif name == "batch" and one.batch is None:
+        text = f"no handler of {one.topic} takes batches: declare batch="
+    elif name in _OF_POPS and kind is not POPPED:
+        text = f"{one.topic} is pulled: change queue_max_messages or pull_batch_size"
+    elif name in _OF_PULLS and name != "queue_max_bytes" and kind is POPPED:
+        text = f'{one.topic} has mode="pop": change pop_max_messages or pop_batch_size'
+    elif name in _NOT_POLLED and kind is POLLED:
+        text = f"{one.topic} is polled, and holds what its next call gets: change queue_max_bytes"
+    elif name == "queue_max_span" and kind is ORDERLY:
+        text = f"messages of {one.topic} end in their order: change queue_max_messages"
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,48 +103,64 @@ class LimitChange:
                 )
             if value is None:
                 continue
-            problem = option_problem(name, value) if name in _OF_HANDLERS else checked(fields[name], value)[1]
+            problem = option_problem(name, value) if name in OF_HANDLERS else checked(fields[name], value)[1]
             if problem is not None:
-                self.refuse(problem if name in _OF_HANDLERS else f"{name}={value!r}: {problem}")
+                self.refuse(problem if name in OF_HANDLERS else f"{name}={value!r}: {problem}")
 
     def refuse(self, problem: str) -> NoReturn:
         raise SetupError(self.place, f"app.adjust: {problem}")
 
-    def check(self, topics: Sequence[TopicPlan]) -> None:
-        """Raises SetupError for a value that none of these topics can have."""
-        subscriptions = [bound.subscription for topic in topics for bound in topic.bound]
-        concurrency = self.values.get("concurrency")
-        for one in subscriptions if concurrency is not None else ():
-            if (problem := option_problem("concurrency", concurrency, runs_on_loop=one.is_async)) is not None:
-                self.refuse(f"{problem}: {one.handler_name} of {one.topic}")
-        if "rate" in self.values and all(one.rate is None for one in subscriptions):
-            self.refuse(f"rate={self.values['rate']!r}: no handler of {_named(topics)} has a rate: declare one")
-        if not _NOT_POLLED.isdisjoint(self.values) and not any(kind_of(one).by_message for one in subscriptions):
-            names = ", ".join(sorted(self.values.keys() & _NOT_POLLED))
-            self.refuse(
-                f"{names}: {_named(topics)} is polled, and holds what its next call gets: change queue_max_bytes"
-            )
-        if not _OF_HANDLERS.issuperset(self.values) and all(kind_of(one) is POPPED for one in subscriptions):
-            names = ", ".join(sorted(self.values.keys() - _OF_HANDLERS))
-            self.refuse(f'{names}: {_named(topics)} has mode="pop": its limits are the settings consumer.pop_*')
-
-
-def _named(topics: Sequence[TopicPlan]) -> str:
-    return ", ".join(sorted({topic.topic for topic in topics}))
+    def reason(self, name: str, topic: TopicPlan) -> str | None:
+        """Why this value means nothing for a topic, or None. Raises SetupError for what a handler of it cannot have."""
+        subscriptions = [bound.subscription for bound in topic.bound]
+        value = self.values[name]
+        if name == "concurrency" and value is not None:
+            for one in subscriptions:
+                if (problem := option_problem(name, value, runs_on_loop=one.is_async)) is not None:
+                    self.refuse(f"{problem}: {one.handler_name} of {one.topic}")
+        reasons = [_reason(name, one) for one in subscriptions]
+        return None if None in reasons else reasons[0]
 
 
 def of_groups(
-    change: LimitChange, named: Sequence[tuple[int, str]], plans: Sequence[GroupPlan], plugged: frozenset[str]
-) -> dict[int, list[str]]:
-    """By index of its plan the topics of each group that are changed. Raises SetupError for what cannot be changed.
+    change: LimitChange,
+    named: Sequence[tuple[int, str]],
+    plans: Sequence[GroupPlan],
+    own: Mapping[tuple[int, str], Collection[str]],
+) -> dict[int, dict[str, dict[str, Any]]]:
+    """By index of its group's plan, and by topic, what is changed. Raises SetupError for what no topic can have.
 
-    `plugged`: topics that plugins consume, at a pace of their own.
+    `own`: by index and topic the limits that the plugin which consumes it decides on.
     """
-    found: dict[int, list[str]] = {}
-    for index, topic in named:
-        found.setdefault(index, []).append(topic)
-    if not _OF_HANDLERS.isdisjoint(change.values) and plugged.issuperset(topic for _, topic in named):
-        names = ", ".join(sorted(_OF_HANDLERS & change.values.keys()))
-        change.refuse(f"{names}: a plugin consumes {', '.join(sorted(plugged))}, at its own pace")
-    change.check([topic for index, names in found.items() for topic in plans[index].topics if topic.topic in names])
+    known = {(index, one.topic): one for index, plan in enumerate(plans) for one in plan.topics}
+    found: dict[int, dict[str, dict[str, Any]]] = {index: {} for index, _ in named}
+    refused: dict[str, list[str]] = {}
+    for name, value in change.values.items():
+        reasons = dict[str, None]()
+        is_taken = False
+        for key in named:
+            index, topic = key
+            plugged = f"a plugin consumes {topic}, at its own pace" if name in own.get(key, ()) else None
+            reason = plugged or change.reason(name, known[key])
+            if reason is None:
+                is_taken = True
+                found[index].setdefault(topic, {})[name] = value
+            else:
+                reasons[reason] = None
+        if not is_taken:
+            refused.setdefault("; ".join(reasons), []).append(name)
+    if refused:
+        change.refuse("; ".join(f"{', '.join(sorted(names))}: {text}" for text, names in refused.items()))
+    _add_retries(change, found, plans)
     return found
+
+
+def _add_retries(change: LimitChange, found: dict[int, dict[str, dict[str, Any]]], plans: Sequence[GroupPlan]) -> None:
+    """What is changed for everything that a group consumes holds for its retries too; those are pulled."""
+    values = {name: value for name, value in change.values.items() if name in _OF_PULLS}
+    if change.topic is not None or not values:
+        return
+    for index, topics in found.items():
+        plan = plans[index]
+        if not any(bound.subscription.broadcast for topic in plan.topics for bound in topic.bound):
+            topics[retry_topic(plan.group)] = values

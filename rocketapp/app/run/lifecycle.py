@@ -28,6 +28,7 @@ from rocketapp.app.run.periodic import Periodic
 from rocketapp.app.run.reading import complete, prepare
 from rocketapp.app.run.steps import all_of, check_keys, opened
 from rocketapp.app.run.user_code import UserCode
+from rocketapp.app.run.ways import own_limits
 from rocketapp.app.settings.settings import Settings
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
@@ -179,13 +180,18 @@ class Lifecycle:
         """Change limits. Raises SetupError for what cannot be changed. May be called from any thread."""
         if self._assembly is None or not self._is_assembled:
             change.refuse("the groups of the app are not there yet: call it from on_startup functions, or later")
-        consumed = [topic for _, topics in self._assembly.groups for topic in topics]
-        plugged = frozenset(topic.topic for topic in consumed if topic.plugged_in is not None)
-        topics = of_groups(change, named_by(change, self._plans()), self._plans(), plugged)
+        groups = [topics for _, topics in self._assembly.groups]
+        own = {
+            (index, one.topic): own_limits(one.plugged_in)
+            for index, topics in enumerate(groups)
+            for one in topics
+            if one.plugged_in is not None
+        }
+        changes = of_groups(change, named_by(change, self._plans()), self._plans(), own)
         if running_loop() is self.loop:
-            self._adjust(change, topics)
+            self._adjust(changes)
         else:
-            self.loop.call_soon_threadsafe(self._adjust, change, topics)
+            self.loop.call_soon_threadsafe(self._adjust, changes)
 
     @property
     def subscribes(self) -> bool:
@@ -350,9 +356,9 @@ class Lifecycle:
             else:
                 self._consumers[index].resume(topic, change.reason)
 
-    def _adjust(self, change: LimitChange, topics: Mapping[int, Sequence[str]]) -> None:
-        for index, names in topics.items():
-            self._consumers[index].adjust(names, change.values, with_retries=change.topic is None)
+    def _adjust(self, changes: Mapping[int, Mapping[str, Mapping[str, float | None]]]) -> None:
+        for index, topics in changes.items():
+            self._consumers[index].adjust(topics)
 
     # Stopping.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rocketapp.app.declare.adjusting import OF_HANDLERS
 from rocketapp.consumer.ways.intake import IntakeWay
 from rocketapp.consumer.ways.plugged import PluggedIn
 from rocketapp.errors import PluginError
@@ -44,3 +45,14 @@ def plugged_in(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Plugg
         )
     way = answer.value if isinstance(answer.value, IntakeWay) else IntakeWay(new_intake=answer.value)
     return PluggedIn(answer.plugin, way)
+
+
+def own_limits(plugged: PluggedIn) -> frozenset[str]:
+    """Names of the limits that the plugin decides on itself, in place of settings and options."""
+    way = plugged.way
+    names = OF_HANDLERS
+    if way.max_messages is not None:
+        names |= {"queue_max_messages", "queue_max_span", "topic_max_messages"}
+    if way.max_bytes is not None:
+        names |= {"queue_max_bytes", "topic_max_bytes"}
+    return names

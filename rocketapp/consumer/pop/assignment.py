@@ -19,6 +19,7 @@ from rocketapp.consumer.pop.hiding import REQUEST_TIMEOUT, Hiding
 from rocketapp.consumer.pop.judging import Judging
 from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pop.way import PopDelivery, PopWay
+from rocketapp.consumer.pull.flow_control import QueueFlow
 from rocketapp.consumer.ways.delivery import Keep
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
@@ -62,12 +63,12 @@ class PopAssignment:
             self._queue,
             group=context.group,
             brokers=context.brokers,
-            invisible=context.config.pop_invisible_time,
+            limits=context.limits,
             stall_reasons=context.stall_reasons,
             tasks=context.tasks,
             observe=context.observe,
         )
-        self._consuming: tuple[Popper, PopDelivery] | None = None
+        self._consuming: tuple[Popper, PopDelivery, QueueFlow] | None = None
 
     def __repr__(self) -> str:
         return f"<PopAssignment {self._queue}>"
@@ -98,7 +99,9 @@ class PopAssignment:
         """The next request asks for it: discarding the one under way could hide messages from everyone."""
 
     def limits_changed(self) -> None:
-        """What may be changed is asked of pulls alone."""
+        self._hiding.limits_changed()
+        if self._consuming is not None:
+            self._consuming[2].change(self._limits())
 
     def move(self, offset: int) -> None:
         """Its broker keeps the offsets of what it hands out, and moves them itself."""
@@ -131,21 +134,15 @@ class PopAssignment:
         return False
 
     async def _consume(self) -> None:
-        context, config, queue = self._context, self._context.config, self._queue
+        context, queue = self._context, self._queue
         delivery = self._way.begin(queue, self._judge, self._hiding.give_back)
-        most = config.pop_max_messages
-
-        def is_full(share: float) -> str | None:
-            count = len(queue)
-            return f"{count} messages are in hand, limit pop_max_messages {most}" if count >= most * share else None
-
-        limits = QueueLimits(config.queue_max_messages + most, config.queue_max_bytes, None, is_full)
-        flow = context.flow_control.open(context.group, queue, config, limits)
+        config = context.limits.of(self.queue.topic)
+        flow = context.flow_control.open(context.group, queue, config, self._limits())
         give_back = self._hiding.give_back
         popper = Popper(
             queue, self._subscription, delivery.deliver, flow, context, give_back=give_back, retries=self._retries
         )
-        self._consuming, self.process_queue = (popper, delivery), queue
+        self._consuming, self.process_queue = (popper, delivery, flow), queue
         context.observe(Assigned(context.group, self.queue, 0, queue.epoch))
         context.pausing.watch(self._apply_pauses)
         self._apply_pauses()
@@ -176,6 +173,16 @@ class PopAssignment:
             self._consuming = self.process_queue = None
         context.observe(Released(context.group, self.queue, "released"))
 
+    def _limits(self) -> QueueLimits:
+        config, queue = self._context.limits.of(self.queue.topic), self._queue
+        most = config.pop_max_messages
+
+        def is_full(share: float) -> str | None:
+            count = len(queue)
+            return f"{count} messages are in hand, limit pop_max_messages {most}" if count >= most * share else None
+
+        return QueueLimits(config.queue_max_messages + most, config.queue_max_bytes, None, is_full)
+
     def _judge(self, handler: Handler, keep: Keep) -> Judging:
         return Judging(
             self._queue, handler, keep, hiding=self._hiding, comes_again=self._comes_again, context=self._context
@@ -188,7 +195,7 @@ class PopAssignment:
 
     def _apply_pauses(self) -> None:
         if self._consuming is not None:
-            popper, delivery = self._consuming
+            popper, delivery, _ = self._consuming
             pauses, stall_reasons = self._context.pausing.pauses, self._context.stall_reasons
             apply_pauses(pauses, self.queue, (), gate=popper.gate, delivery=delivery, stall_reasons=stall_reasons)
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.start_offsets import StartOffsets
+from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.pull.flow_control import FlowControl
 from rocketapp.consumer.pull.puller import PullCounters
@@ -26,7 +26,7 @@ class PopContext:
 
     group: str
     brokers: Brokers
-    config: ConsumerConfig
+    limits: Limits
     flow_control: FlowControl
     pausing: Pausing
     starts: StartOffsets

@@ -6,6 +6,7 @@ Each change is one request, for the protocol has none for several messages; a fe
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 
 from rocketapp.client.calls import pop
 from rocketapp.consumer.group.brokers import Brokers
+from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.stall_reasons import OF_HIDING, StallReasons
 from rocketapp.errors import RequestTimeoutError, RocketAppError
 from rocketapp.model.event import LoopFailed, Observe
@@ -60,16 +62,17 @@ class Hiding:
         *,
         group: str,
         brokers: Brokers,
-        invisible: float,
+        limits: Limits,
         stall_reasons: StallReasons,
         tasks: Tasks,
         observe: Observe,
     ) -> None:
-        """`invisible`: seconds for which messages in hand are hidden."""
-        self._queue, self._group, self._brokers, self._invisible = queue, group, brokers, invisible
+        self._queue, self._group, self._brokers, self._limits = queue, group, brokers, limits
         self._stall_reasons, self._tasks, self._observe = stall_reasons, tasks, observe
         self._about: MessageQueue = queue.message_queue
         self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        """Other limits hold."""
         self._changes: deque[_Change] = deque()
         self._running = 0
         self._ending: asyncio.Future[None] = self._loop.create_future()
@@ -82,14 +85,29 @@ class Hiding:
 
     async def keep_hidden(self) -> None:
         """Hide what is in hand anew, in time, until this is cancelled."""
+        shortest = inf
         while True:
-            await asyncio.sleep(self._invisible / _LOOKS)
+            # A request under way may still bring messages that are hidden for a time of before.
+            shortest = min(shortest, self._invisible)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(shortest / _LOOKS):
+                    await self._changed.wait()
+            self._changed.clear()
             try:
                 for message in self._queue.due(self._loop.time()):
                     self._begin(message, self._invisible, is_last=False)
             except Exception as error:
                 # A bug must not let everything in hand come again without a report.
                 self._failed(error)
+
+    @property
+    def _invisible(self) -> float:
+        """Seconds for which messages in hand are hidden."""
+        return self._limits.of(self._about.topic).pop_invisible_time
+
+    def limits_changed(self) -> None:
+        """Messages are hidden for another time from now on."""
+        self._changed.set()
 
     def until_retry(self, message: Message, seconds: float, settled: Settled) -> None:
         """Hide a failed message for so long; then it comes again. `settled()` is called when that is certain."""

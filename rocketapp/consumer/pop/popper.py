@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rocketapp.client.calls import pop
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.pop.context import PopContext
 from rocketapp.consumer.pop.handed_out import hand_outs
 from rocketapp.consumer.pop.way import GiveBack
@@ -50,6 +51,8 @@ class Coming(NamedTuple):
     sent_at: float
     hold: float
     """Seconds that the broker may hold it while there is nothing."""
+    invisible: float
+    """Seconds for which its messages are hidden from other members."""
 
 
 class Popper:
@@ -82,6 +85,11 @@ class Popper:
     def __repr__(self) -> str:
         return f"<Popper {self._about}>"
 
+    @property
+    def _config(self) -> ConsumerConfig:
+        """The settings of the topic now."""
+        return self._context.limits.of(self._about.topic)
+
     async def run(self) -> None:
         """Until cancelled; then `coming` may still be answered."""
         while True:
@@ -93,7 +101,7 @@ class Popper:
             except Exception as error:
                 # A bug must not stop the topic for good without a report.
                 self._context.observe(LoopFailed(f"pop {self._about}", f"{type(error).__name__}: {error}"))
-                await asyncio.sleep(self._context.config.pull_retry_delay)
+                await asyncio.sleep(self._config.pull_retry_delay)
 
     def look_soon(self) -> None:
         """A message comes again, perhaps sooner than those before."""
@@ -126,7 +134,7 @@ class Popper:
         return _LOST_PATIENCE if isinstance(error, TransportError) else 0.0
 
     def _delay(self, error: RocketAppError) -> float:
-        delay = self._context.config.pull_retry_delay
+        delay = self._config.pull_retry_delay
         if isinstance(error, ConnectionLostError):
             return min(_LOST_DELAY, delay)
         if isinstance(error, BrokerError):
@@ -144,7 +152,7 @@ class Popper:
         while True:
             if self.coming is None:
                 await self.gate.passed()
-                self.coming = await self._start(self._context.config.long_poll)
+                self.coming = await self._start(self._config.long_poll)
             coming = self.coming
             if not (await asyncio.wait([coming.answer], timeout=_ANSWER_TIME))[0]:
                 # Neither answered nor refused: the broker holds the request until there is a message.
@@ -161,7 +169,7 @@ class Popper:
             # What was just taken counts: the next request is sent before handlers have their turn.
             try:
                 if not self.gate.is_paused and self._flow.may_pull():
-                    self.coming = await self._start(self._context.config.long_poll)
+                    self.coming = await self._start(self._config.long_poll)
             finally:
                 self._hand_on(coming, messages)
 
@@ -194,7 +202,7 @@ class Popper:
         return messages
 
     def _hidden_since(self, coming: Coming) -> float:
-        return hidden_since(coming.sent_at, coming.hold, self._loop.time(), self._context.config.pop_invisible_time)
+        return hidden_since(coming.sent_at, coming.hold, self._loop.time(), coming.invisible)
 
     def _is_empty(self) -> None:
         queue = self._queue
@@ -205,8 +213,9 @@ class Popper:
 
     async def _start(self, hold: float) -> Coming:
         """`hold`: seconds that the broker may hold the request while there is nothing."""
-        context, config = self._context, self._context.config
+        context = self._context
         connection = await context.brokers.connection(self._about.broker_name)
+        config = self._config  # only now: it may have changed meanwhile
         wanted = context.brokers.carried.get(self._about.topic, self._subscription)
         request = PopRequest(
             group=context.group,
@@ -220,4 +229,5 @@ class Popper:
             expression=wanted.expression,
             expression_type=wanted.expression_type,
         )
-        return Coming(pop.start(connection, request, hold + _ANSWER_LATE), connection, self._loop.time(), hold)
+        answer = pop.start(connection, request, hold + _ANSWER_LATE)
+        return Coming(answer, connection, self._loop.time(), hold, config.pop_invisible_time)

@@ -123,7 +123,7 @@ class QueueFlow:
         """Before they were divided among the queues of the topic."""
         self._own: dict[str, Any] = {}
         """What `hold_at_most` has said, which another change leaves alone."""
-        self._divided_by = 1
+        self._divided_by = 0
         self._loop = asyncio.get_running_loop()
         self._reopened: asyncio.Future[None] | None = None
         self._is_scheduled = False

@@ -39,9 +39,9 @@ class WayByWorkers(Pulled):
         """Run that many times as many calls at once as declared, up to the most of each handler."""
         self._workers.grow(times)
 
-    def pace(self, handler: Handler, concurrency: int, rate: float | None) -> None:
-        """Run this many calls of a handler at once, and start this many of its messages a second if it has a rate."""
-        self._workers.pace(handler, concurrency, rate)
+    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
+        """Run this many calls of a handler at once, start this many messages a second, at most `batch` in one call."""
+        self._workers.pace(handler, concurrency, rate, batch)
 
     async def stop(self) -> None:
         """Start nothing more, and cancel what can be cancelled."""

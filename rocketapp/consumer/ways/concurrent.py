@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.items import cut
 from rocketapp.consumer.retry.releasing import Released
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.suspect_line import Suspected, SuspectLine
@@ -61,12 +62,21 @@ class ConcurrentWay(WayByWorkers):
         super().__init__(WorkersOfHandlers(context.observe, context.threads, self.crashes), context.elsewhere)
         self.tables: dict[str, TagTable[Workers]] = self._workers.tables(one for one in topics if one.kind.by_message)
         """Which workers take which message, by topic."""
+        self.deliveries: dict[ConcurrentDelivery, None] = {}
+        """Those that were not ended."""
 
     def open(
         self, process_queue: ProcessQueue[Message], lock: QueueLock | None = None, _flow: object = None
     ) -> ConcurrentDelivery:
         """The delivery of a new session."""
         return ConcurrentDelivery(process_queue, self)
+
+    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
+        """See WayByWorkers. Batches that were not started obey as well."""
+        super().pace(handler, concurrency, rate, batch)
+        if batch is not None:
+            for delivery in self.deliveries:
+                delivery.cut_batches(handler, batch)
 
     def suspicion(self, process_queue: ProcessQueue[Message]) -> Suspicion | None:
         """The suspects of a new session, if there are any."""
@@ -111,6 +121,8 @@ class ConcurrentDelivery:
         self._left_behind = 0
         """Messages that are neither started nor withdrawn, because they were held as the queue was given up."""
         self._drained = asyncio.Event()
+        self._deliveries = way.deliveries
+        self._deliveries[self] = None
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just put into the process queue, in offset order."""
@@ -130,21 +142,37 @@ class ConcurrentDelivery:
             self._all_held = True
         else:
             self._held_topics.add(topic)
-        works, self._works = self._works, deque()
-        for workers, work in works:
-            if not self._is_held(workers):
-                self._works.append((workers, work))
-                continue
-            items, started_to = work.withdraw()
-            self._started_to = max(self._started_to, started_to)
-            if items and self._given_up:
+        for workers, items in self._take_back(lambda workers, _: self._is_held(workers)):
+            if self._given_up:
                 self._left_behind += len(_messages(workers, items))
-            elif items:
+            else:
                 self._kept.append((workers, items))
         self._check_drained()
         for workers, batches in self._batches.values():
             if self._is_held(workers):
                 batches.hold()
+
+    def _take_back(self, takes: Callable[[Workers, Work], bool]) -> list[tuple[Workers, list[Any]]]:
+        """What was not started of these works."""
+        works, self._works = self._works, deque()
+        found: list[tuple[Workers, list[Any]]] = []
+        for workers, work in works:
+            if not takes(workers, work):
+                self._works.append((workers, work))
+                continue
+            items, started_to = work.withdraw()
+            self._started_to = max(self._started_to, started_to)
+            if items:
+                found.append((workers, items))
+        return found
+
+    def cut_batches(self, handler: Handler, most: int) -> None:
+        """Batches of this handler that were not started have at most `most` messages from now on."""
+        for workers, items in self._take_back(lambda workers, work: workers.handler is handler and not work.is_alone):
+            self._submit(workers, items)
+        for workers, batches in self._batches.values():
+            if workers.handler is handler:
+                batches.resize(most)
 
     def try_one(self, take: Take, topic: str | None = None) -> None:
         """During a hold: start one message, now or when there is one. A batch is one as well."""
@@ -188,12 +216,9 @@ class ConcurrentDelivery:
     def _withdrawn(self) -> list[tuple[Workers, list[Message]]]:
         """From now on the queue is given up: everything that was not started."""
         self._given_up = True
-        left: list[tuple[Workers, list[Message]]] = []
-        for workers, work in self._works:
-            items, started_to = work.withdraw()
-            self._started_to = max(self._started_to, started_to)
-            left.append((workers, _messages(workers, items)))
-        self._works.clear()
+        self._deliveries.pop(self, None)
+        taken = self._take_back(lambda _workers, _work: True)
+        left = [(workers, _messages(workers, items)) for workers, items in taken]
         left += self._line.take_back(self, [message for _, messages in left for message in messages])
         left += ((workers, _messages(workers, items)) for workers, items in self._kept)
         self._kept.clear()
@@ -324,6 +349,9 @@ class ConcurrentDelivery:
         self._line.ended(message)
 
     def _submit(self, workers: Workers, items: list[Any]) -> None:
+        if workers.batch is not None:
+            # They may have been formed before there was another most.
+            items = [part for item in items for part in cut(item, workers.batch[0])]
         if (self._all_held or self._held_topics) and self._is_held(workers):
             take = self._trial(workers)
             is_tried = take is not None and take(workers.handler.name)

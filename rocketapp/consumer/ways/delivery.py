@@ -142,10 +142,10 @@ class Way(Protocol):
         """Every running call: its handler, and the message or batch that it works on."""
         ...
 
-    def pace(self, handler: Handler, concurrency: int, rate: float | None) -> None:
+    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
         """Run this many calls of a handler at once, and start this many of its messages a second if it has a rate.
 
-        Nothing happens if this way does not call it.
+        `batch`: most messages of a batch, if it takes batches. Nothing happens if this way does not call it.
         """
         ...
 

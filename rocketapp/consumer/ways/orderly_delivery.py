@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.items import first_of, last_of, messages_of
+from rocketapp.consumer.items import cut, first_of, last_of, messages_of
 from rocketapp.consumer.wanted_elsewhere import Unmatched
 from rocketapp.consumer.ways.by_offset import ByOffset, Prompting
 from rocketapp.consumer.ways.delivery import QueueLock
@@ -110,11 +110,8 @@ class OrderlyDelivery(SerialDelivery):
 
     async def _items(self, executor: SerialExecutor, messages: list[Message]) -> list[Any]:
         """The messages that follow directly for the same handler, as single messages or as batches."""
-        subscription = executor.handler.subscription
-        if subscription.batch is None:
-            most, until = executor.most, 0.0
-        else:
-            most, until = subscription.batch, self._loop.time() + subscription.batch_wait
+        is_single = executor.batch is None
+        most, until = executor.batch or executor.most, self._loop.time() + executor.handler.subscription.batch_wait
         self._suspect = None
         if self._suspicion:
             if rest := messages[1:]:
@@ -125,17 +122,15 @@ class OrderlyDelivery(SerialDelivery):
         while len(messages) < most:
             if self._ready:
                 following, more = self._ready[0]
-                if following is not executor or (subscription.batch is None and len(messages) + len(more) > most):
+                if following is not executor or (is_single and len(messages) + len(more) > most):
                     break
                 self._ready.popleft()
                 messages += more
-            elif subscription.batch is None or not await self._has_more(until):
+            elif is_single or not await self._has_more(until):
                 break
         if self._retries.earlier:
             messages = await self._retries.without_exhausted(executor.handler, messages)
-        if subscription.batch is None:
-            return messages
-        return [messages[at : at + most] for at in range(0, len(messages), most)]
+        return messages if is_single else cut(messages, most)
 
     async def _without_guilty(self, handler: Handler, message: Message) -> list[Message]:
         """Messages that may have ended a process are handled one at a time; those that have are dead letters."""
@@ -188,10 +183,10 @@ class OrderlyDelivery(SerialDelivery):
                 stopped = None
                 if (retried := await self._retries.see_to(executor.handler, failures)) is None:
                     return False
-                upcoming = _again(executor.handler, retried) if retried else rest
                 if completion.rolled_back:
                     self._handle_again(executor, retried, items)
                     return True
+                upcoming = _again(executor, retried, items) if retried else rest
                 failures, retried = [], []
 
     def _handle_again(self, executor: SerialExecutor, messages: list[Message], items: deque[Any]) -> None:
@@ -276,5 +271,10 @@ def _given_out(items: list[Any]) -> deque[Any]:
     return left
 
 
-def _again(handler: Handler, messages: list[Message]) -> Iterator[Any]:
-    return iter(messages if handler.subscription.batch is None else [messages])
+def _again(executor: SerialExecutor, messages: list[Message], items: deque[Any]) -> Iterator[Any]:
+    """What comes next of these messages; batches of them that have to wait for it go before the other items."""
+    if executor.batch is None:
+        return iter(messages)
+    batch, *others = cut(messages, executor.batch)
+    items.extendleft(reversed(others))
+    return iter([batch])

@@ -113,7 +113,7 @@ class PluggedWay(Pulled):
         """The engine does not know what an intake works on."""
         return []
 
-    def pace(self, handler: Handler, concurrency: int, rate: float | None) -> None:
+    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
         """A plugin consumes at its own pace."""
 
     async def stop(self) -> None:

@@ -57,11 +57,13 @@ class SerialWay(Pulled):
         """Every running call that has messages: its handler, and what it works on."""
         return [hand for delivery in self.deliveries if (hand := delivery.in_hand()) is not None]
 
-    def pace(self, handler: Handler, concurrency: int, rate: float | None) -> None:
-        """Run this many calls of a handler at once, and start this many of its messages a second if it has a rate."""
+    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
+        """Run this many calls of a handler at once, start this many messages a second, at most `batch` in one call."""
         for executor in self._executors:
             if executor.handler is handler:
                 executor.resize(concurrency)
+                if batch is not None:
+                    executor.change_batch(batch)
         for rated in self._rated:
             if rated.handler is handler and rate is not None:
                 rated.change_rate(rate)

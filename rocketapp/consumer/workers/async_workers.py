@@ -92,6 +92,10 @@ class AsyncWorkers:
                 most += 1
         self._ask_to_spread()
 
+    def change_batch(self, most: int) -> None:
+        """Another most of messages in a batch holds from now on."""
+        self.batch = most, self.handler.subscription.batch_wait
+
     async def stop(self) -> None:
         """Cancel the running calls. A cancelled call is not a failed one: its message is not acknowledged."""
         self._cancelled = True

@@ -23,6 +23,11 @@ class Batches:
         self._pending += messages
         self._hand_over_full()
 
+    def resize(self, most: int) -> None:
+        """Another most holds from now on."""
+        self._most = most
+        self._hand_over_full()
+
     def hold(self) -> None:
         """Keep all messages until `go_on`."""
         self._held = True

@@ -53,12 +53,14 @@ class WorkersOfHandlers:
         for workers in self._all:
             self._resize(workers)
 
-    def pace(self, handler: Handler, concurrency: int, rate: float | None) -> None:
-        """Run this many calls of a handler at once, and start this many of its messages a second if it has a rate."""
+    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
+        """Run this many calls of a handler at once, start this many messages a second, at most `batch` in one call."""
         for workers in self._all:
             if workers.handler is handler:
                 self._paces[id(workers)] = concurrency
                 self._resize(workers)
+                if batch is not None:
+                    workers.change_batch(batch)
         for rated in self._rated:
             if rated.handler is handler and rate is not None:
                 rated.change_rate(rate)

@@ -104,7 +104,6 @@ class RatedWorkers:
     def __init__(self, workers: Workers, rate: float) -> None:
         self._workers = workers
         self.handler: Handler = workers.handler
-        self.batch: tuple[int, float] | None = workers.batch
         self._loop = asyncio.get_running_loop()
         self._meter = Meter(rate, self._ask_to_wait, self._ask_for_others)
         self._works: deque[Work] = deque()
@@ -115,6 +114,11 @@ class RatedWorkers:
 
     def __repr__(self) -> str:
         return f"<RatedWorkers of {self._workers!r}>"
+
+    @property
+    def batch(self) -> tuple[int, float] | None:
+        """Most messages of a batch and seconds to wait for them; None for a handler of single messages."""
+        return self._workers.batch
 
     def submit(self, work: Work) -> None:
         """Hand over work."""
@@ -138,6 +142,10 @@ class RatedWorkers:
     def resize(self, most: int) -> None:
         """At most this number of calls at once from now on."""
         self._workers.resize(most)
+
+    def change_batch(self, most: int) -> None:
+        """Another most of messages in a batch holds from now on."""
+        self._workers.change_batch(most)
 
     def change_rate(self, rate: float) -> None:
         """Another rate holds from now on, also for what waits."""
@@ -205,6 +213,11 @@ class RatedSerial:
         self.most: int = executor.most
         self._meter = Meter(rate, _nothing, _nothing)
 
+    @property
+    def batch(self) -> int | None:
+        """Most messages of a batch; None for a handler of single messages."""
+        return self._executor.batch
+
     def change_rate(self, rate: float) -> None:
         """Another rate holds from now on."""
         self._meter.change(rate)
@@ -221,6 +234,10 @@ class RatedSerial:
     def resize(self, most: int) -> None:
         """See SerialExecutor."""
         self._executor.resize(most)
+
+    def change_batch(self, most: int) -> None:
+        """See SerialExecutor."""
+        self._executor.change_batch(most)
 
     def stop(self) -> None:
         """See SerialExecutor."""

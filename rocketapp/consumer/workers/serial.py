@@ -76,6 +76,11 @@ class SerialExecutor(Protocol):
     most: int
     """Most items of one run."""
 
+    @property
+    def batch(self) -> int | None:
+        """Most messages of a batch; None for a handler of single messages."""
+        ...
+
     async def run(self, items: Iterator[Any], permit: Permit, completion: Acknowledge) -> Stopped | None:
         """Call for every item; None after the last. Items that were not started stay in the iterator.
 
@@ -86,6 +91,10 @@ class SerialExecutor(Protocol):
 
     def resize(self, most: int) -> None:
         """At most this number of queues call it at once from now on; what runs beyond that ends first."""
+        ...
+
+    def change_batch(self, most: int) -> None:
+        """Another most of messages in a batch holds from now on; only for a handler that takes batches."""
         ...
 
     def stop(self) -> None:
@@ -102,6 +111,7 @@ class SerialOnLoop:
 
     def __init__(self, handler: Handler) -> None:
         self.handler: Handler = handler
+        self.batch: int | None = handler.subscription.batch
         self.most: int = RUN
         self.free_calls: FreeCalls = FreeCalls(handler.subscription.concurrency)
         self._single = _is_plain(handler)
@@ -146,6 +156,10 @@ class SerialOnLoop:
         """See SerialExecutor."""
         self.free_calls.resize(most)
 
+    def change_batch(self, most: int) -> None:
+        """See SerialExecutor."""
+        self.batch = most
+
     def stop(self) -> None:
         """See SerialExecutor."""
 
@@ -159,6 +173,7 @@ class SerialInThreads:
     def __init__(self, handler: Handler, threads: MakeThreads = Threads) -> None:
         """`threads(name, most)` makes the threads."""
         self.handler: Handler = handler
+        self.batch: int | None = handler.subscription.batch
         self.most: int = THREAD_RUN
         self.free_calls: FreeCalls = FreeCalls(handler.subscription.concurrency)
         self._threads = threads(f"orderly handler {handler.name}", handler.subscription.concurrency)
@@ -178,6 +193,10 @@ class SerialInThreads:
         """See SerialExecutor."""
         self._threads.resize(most)
         self.free_calls.resize(most)
+
+    def change_batch(self, most: int) -> None:
+        """See SerialExecutor."""
+        self.batch = most
 
     def stop(self) -> None:
         """See SerialExecutor."""

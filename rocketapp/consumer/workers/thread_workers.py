@@ -106,6 +106,10 @@ class ThreadWorkers:
         if self._looking is None and self._open:
             self._looking = self._loop.call_later(_STUCK_AFTER, self._look)
 
+    def change_batch(self, most: int) -> None:
+        """Another most of messages in a batch holds from now on."""
+        self.batch = most, self.handler.subscription.batch_wait
+
     async def stop(self) -> None:
         """Start nothing more. Calls that still run go on unwatched: their messages are not acknowledged."""
         if self._looking is not None:

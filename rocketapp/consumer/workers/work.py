@@ -45,8 +45,11 @@ class Workers(Protocol):
     """What calls one handler, for many works at once."""
 
     handler: Handler
-    batch: tuple[int, float] | None
-    """Most messages of a batch and seconds to wait for them; None for a handler of single messages."""
+
+    @property
+    def batch(self) -> tuple[int, float] | None:
+        """Most messages of a batch and seconds to wait for them; None for a handler of single messages."""
+        ...
 
     def submit(self, work: Work) -> None:
         """Hand over work; an endless one may be handed over again at any time."""
@@ -62,6 +65,10 @@ class Workers(Protocol):
 
     def resize(self, most: int) -> None:
         """At most this number of calls at once from now on; what runs beyond that ends, with what it has taken."""
+        ...
+
+    def change_batch(self, most: int) -> None:
+        """Another most of messages in a batch holds from now on; only for a handler that takes batches."""
         ...
 
     async def stop(self) -> None:

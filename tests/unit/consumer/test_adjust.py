@@ -45,7 +45,7 @@ async def begun(busy: Any, *, queues: int = 8, messages: int = 100, **options: A
 
 
 def adjust(member: Member, **values: float | None) -> None:
-    member.consumer.adjust(["topic"], values, with_retries=False)
+    member.consumer.adjust({"topic": values})
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -119,6 +119,28 @@ async def test_other_limits_of_pulls_hold_for_queues_that_are_there_and_for_thos
     asked = len(cluster.requests(RequestCode.PULL_MESSAGE, topic="topic"))
     await asyncio.sleep(20)
     assert len(cluster.requests(RequestCode.PULL_MESSAGE, topic="topic")) - asked <= 3 * 5
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_batch_in_order_that_failed_is_tried_again_in_smaller_ones() -> None:
+    calls = list[list[bytes]]()
+
+    async def fail_once(messages: list[Message]) -> None:
+        calls.append([message.body for message in messages])
+        if len(calls) == 1:
+            raise OSError("too many rows")
+
+    cluster, member = await begun(fail_once, queues=1, messages=6, orderly=True, batch=4)
+    await eventually(lambda: len(calls) == 1)
+    adjust(member, batch=2)
+    await eventually(lambda: member.consumer.counters.handled == 6)
+    assert calls == [[b"0", b"1", b"2", b"3"], [b"0", b"1"], [b"2", b"3"], [b"4", b"5"]]
+    adjust(member, batch=None)
+    (queue,) = [one for one in member.consumer._rebalancer.owned if one.topic == "topic"]
+    cluster.send_many(queue, 4)
+    await eventually(lambda: calls[4:] == [[b"6", b"7", b"8", b"9"]])
     await member.stop()
     await cluster.stop()
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from rocketapp import Message, RocketApp, SetupError
 from rocketapp.app.declare.adjusting import LimitChange, of_groups
+from rocketapp.app.declare.registry import GroupPlan, TopicPlan
+from rocketapp.app.run.ways import own_limits
+from rocketapp.consumer.ways.intake import IntakeWay
+from rocketapp.consumer.ways.plugged import PluggedIn
+from rocketapp.model.subscription import SubscriptionData
 from rocketapp.testing import TestApp
 from tests.unit.app.parts import Diary, container_of, lifecycle_of
 
@@ -20,6 +25,9 @@ def app_of() -> RocketApp:
     @app.subscribe("popped", group="popped", mode="pop")
     async def settle(message: Message) -> None: ...
 
+    @app.subscribe("turns", group="turns", orderly=True, batch=5)
+    async def take_turns(messages: list[Message]) -> None: ...
+
     @app.subscribe("stock", group="reports")
     def count(message: Message) -> None: ...
 
@@ -27,15 +35,24 @@ def app_of() -> RocketApp:
 
 
 WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
-    "nothing": ((), {}, "give at least one of concurrency, pull_batch_size"),
+    "nothing": ((), {}, "give at least one of batch, concurrency, pop_batch_size"),
     "no name": (([],), {"concurrency": 1}, "topic=[] is not a name"),
     "a topic": (("order",), {"concurrency": 1}, "takes topic 'order': did you mean orders?"),
     "too few calls": (("orders",), {"concurrency": 0}, "concurrency=0 is out of bounds"),
     "too many threads": ((), {"concurrency": 1001}, "from 1 to 1000 for a sync handler: tests.unit.app.declare"),
     "too many messages": (("orders",), {"queue_max_messages": 70_000}, "70000 is above the most, 65535"),
     "a text": (("orders",), {"pull_interval": "1"}, "pull_interval='1': '1' is text, not a number"),
-    "no rate": (("orders",), {"rate": 5}, "rate=5: no handler of orders has a rate: declare one"),
-    "a popped topic": (("popped",), {"queue_max_messages": 5}, 'popped has mode="pop": its limits are the settings'),
+    "no rate": (("orders",), {"rate": 5}, "rate: no handler of orders has a rate: declare one"),
+    "a popped topic": (("popped",), {"queue_max_messages": 5}, 'popped has mode="pop": change pop_max_messages'),
+    "a pulled topic": (("orders",), {"pop_batch_size": 5}, "pop_batch_size: orders is pulled: change queue_max_mess"),
+    "no batch": (("orders",), {"batch": 5}, "batch: no handler of orders takes batches: declare batch="),
+    "an endless batch": (("turns",), {"batch": 0}, "batch=0 is out of bounds"),
+    "a span in order": (
+        ("turns",),
+        {"queue_max_span": 9, "batch": 2},
+        "queue_max_span: messages of turns end in",
+    ),
+    "too short": (("popped",), {"pop_invisible_time": 4.0}, "pop_invisible_time=4.0: 4.0 is below the least, 5"),
 }
 
 
@@ -53,9 +70,11 @@ async def test_what_cannot_be_changed_is_refused_in_one_line(what: str) -> None:
 
 
 def test_a_plugin_that_consumes_a_topic_has_its_own_pace() -> None:
-    change = LimitChange("orders", None, {"rate": 1.0}, "app.py:1")
-    with pytest.raises(SetupError, match="rate: a plugin consumes orders, at its own pace"):
-        of_groups(change, [(0, "orders")], [], frozenset({"orders"}))
+    change = LimitChange("orders", None, {"rate": 1.0, "queue_max_messages": 9}, "app.py:1")
+    plugged = PluggedIn("tables", IntakeWay(new_intake=cast("Any", None), max_messages=5))
+    topic = TopicPlan("orders", (), SubscriptionData("orders"))
+    with pytest.raises(SetupError, match="queue_max_messages, rate: a plugin consumes orders, at its own pace"):
+        of_groups(change, [(0, "orders")], [GroupPlan("", "shop", (topic,))], {(0, "orders"): own_limits(plugged)})
 
 
 def test_before_the_start_and_for_other_names_it_is_refused() -> None:
@@ -83,8 +102,9 @@ async def test_functions_of_the_start_and_handlers_in_threads_change_limits() ->
         running: Any = app._running
         (group,) = running.snapshot().groups
         both = {"concurrency": 3, "queue_max_messages": 50}
-        assert group.adjusted == {"orders": both, "stock": both, "%RETRY%shop": both}
+        retries = {"queue_max_messages": 50}
+        assert group.adjusted == {"orders": both, "stock": both, "%RETRY%shop": retries}
         await t.publish("orders", b"1")
         await t.settle()
         (group,) = running.snapshot().groups
-        assert group.adjusted == {"orders": {"concurrency": 1}, "stock": both, "%RETRY%shop": both}
+        assert group.adjusted == {"orders": {"concurrency": 1}, "stock": both, "%RETRY%shop": retries}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.model.event import LoopFailed, Retried, StandingStill
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Retry
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.record import Message
@@ -115,6 +117,26 @@ async def test_a_message_stays_hidden_while_its_handler_runs_and_is_handled_once
     assert 3 * 12 <= len(changes) <= 3 * 20, "about every half of 10 s"
     assert await member.stop()
     assert await other.stop()
+
+
+@in_virtual_time
+async def test_messages_are_hidden_anew_in_time_when_their_time_is_changed() -> None:
+    cluster, seen = await started(queues=1), Seen(takes=40.0)
+    config = replace(TIMES, pop_invisible_time=300.0)
+    members = [await cluster.member(popped(seen), config=config).start() for _ in range(2)]
+    (queue,) = [MessageQueue("topic", "broker-a", 0)]
+    await asyncio.sleep(1)
+    for number, seconds in enumerate((5.0, None)):
+        # The requests under way hide their messages for the time of before.
+        for member in members:
+            member.consumer.adjust({"topic": {"pop_invisible_time": seconds}})
+        cluster.send_many(queue, 1)
+        await eventually(lambda count=number + 1: len(seen) == count, seconds=20)
+        cluster.send_many(queue, 1)
+        await asyncio.sleep(100)
+    assert sorted(seen) == [(b"0", 1), (b"1", 1), (b"2", 1), (b"3", 1)]
+    assert {int(one.fields["invisibleTime"]) for one in cluster.requests(RequestCode.POP_MESSAGE)} == {5000, 300_000}
+    assert all([await member.stop() for member in members])
 
 
 @in_virtual_time

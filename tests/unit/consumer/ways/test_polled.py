@@ -30,7 +30,7 @@ async def test_a_queue_that_waits_for_its_next_call_does_not_stand_still_after_a
     (queue,) = cluster.create("topic")
     member = await cluster.member(consumed(_pulls_nothing, every=600.0)).start()
     await asyncio.sleep(1)
-    member.consumer.adjust(["topic"], {"pull_batch_size": 16}, with_retries=False)
+    member.consumer.adjust({"topic": {"pull_batch_size": 16}})
     cluster.send_many(queue, 50)
     await asyncio.sleep(60)
     assert member.events.of(StandingStill) == []
@@ -67,7 +67,7 @@ async def test_a_queue_that_waits_for_a_free_call_names_the_concurrency_of_now()
 
     member = await cluster.member(consumed(hangs, every=5.0, concurrency=1)).start()
     await asyncio.sleep(1)
-    member.consumer.adjust(["topic"], {"concurrency": 2}, with_retries=False)
+    member.consumer.adjust({"topic": {"concurrency": 2}})
     await asyncio.sleep(61)
     assert any("(concurrency 2)" in why for why in member.consumer.standing_still().values())
     await member.stop()
