@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
@@ -21,11 +22,11 @@ MOST_IN_BATCH = 1024
 """The answer to a batch lists an id per message: this keeps it small."""
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One message of a batch: where its result belongs, and its bytes."""
 
-    index: int
+    number: int
+    """Its place among the messages of the call."""
     message_id: str
     body: bytes
     properties: bytes

@@ -24,10 +24,14 @@ class Preparing:
         self._config, self._group = config, group
         self.next_id: Callable[[], str] = next_id
 
-    def check(self, message: Outgoing, what: str = "") -> None:
-        """Raises SendRefused for a message that cannot be sent. `what`: which one of several."""
-        if problem := problem_of(message, self._config.max_message_bytes):
-            raise SendRefused(message.topic, f"{what}{problem}", True)
+    def problem_of(self, message: Outgoing) -> str | None:
+        """Why this message cannot be sent, or None."""
+        return problem_of(message, self._config.max_message_bytes)
+
+    def check(self, message: Outgoing) -> None:
+        """Raises SendRefused for a message that cannot be sent."""
+        if problem := self.problem_of(message):
+            raise SendRefused(message.topic, problem, True)
 
     def single(self, message: Outgoing) -> tuple[str, PreparedSend]:
         """A message that travels by itself, and its id. Raises SendRefused."""
@@ -43,10 +47,10 @@ class Preparing:
             topic=message.topic, body=body, properties=encoded, sys_flag=sys_flag, delay=message.delay
         )
 
-    def item(self, index: int, message: Outgoing) -> Item:
+    def item(self, number: int, message: Outgoing) -> Item:
         """A message that may travel in a batch; it was checked before. Raises SendRefused for too long properties."""
         message_id = self.next_id()
-        return Item(index, message_id, message.body, self.encoded(message.topic, _properties(message, message_id)))
+        return Item(number, message_id, message.body, self.encoded(message.topic, _properties(message, message_id)))
 
     def batch(self, topic: str, items: Sequence[Item]) -> PreparedSend:
         """One request for these messages."""

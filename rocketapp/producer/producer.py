@@ -217,7 +217,8 @@ class Producer:
         SendRefused: none of them is stored. SendUnknown: some are, or may be; its text says how many.
         """
         for number, message in enumerate(messages):
-            self._preparing.check(message, f"message {number} of {len(messages)}: ")
+            if problem := self._preparing.problem_of(message):
+                raise SendRefused(message.topic, f"message {number} of {len(messages)}: {problem}", True)
         results: list[SendResult | None] = [None] * len(messages)
         sequences = await self._sequences(messages)
         alone = [index for index, message in enumerate(messages) if not may_share(message)]
@@ -283,7 +284,7 @@ class Producer:
             if self._tracing is not None:
                 self._tracing.sent_batch(sequence.topic, batch, stored)
             for item, result in zip(batch, results_of(batch, stored), strict=True):
-                results[item.index] = result
+                results[item.number] = result
 
 
 async def _send_in_turn(sends: Iterator[Coroutine[Any, Any, None]], failures: list[Exception]) -> None:

@@ -26,10 +26,10 @@ def test_each_message_once_in_order_and_no_batch_too_large(plan: list[tuple[int,
         (Outgoing(topic="t", body=b"x", order_key=key), item(index, size)) for index, (size, key) in enumerate(plan)
     ]
     sequences = batch_sequences("t", messages, QUEUES, most)
-    travelling = [each.index for sequence in sequences for batch in sequence.batches for each in batch]
+    travelling = [each.number for sequence in sequences for batch in sequence.batches for each in batch]
     assert sorted(travelling) == list(range(len(plan)))
     for sequence in sequences:
-        indices = [each.index for batch in sequence.batches for each in batch]
+        indices = [each.number for batch in sequence.batches for each in batch]
         assert indices == sorted(indices)
         for index in indices:
             key = plan[index][1]
