@@ -50,6 +50,8 @@ async def _publish_one_way(numbers: Iterator[int], took: list[float]) -> None:
         began = time.perf_counter()
         await app.publish_one_way(TOPIC, BODY, tag="TagA", keys=f"k{number}")
         took.append(time.perf_counter() - began)
+    # Behind them all on one connection: its answer says that they have left.
+    await app.publish(TOPIC, BODY, tag="TagB")
 
 
 def _publish_sync(numbers: Iterator[int], took: list[float]) -> None:
