@@ -167,8 +167,8 @@ class PushConsumer:
         if not any(map(self._client.routes.get, self._group.model.subscriptions)):
             # Some broker must know of us, to tell us when a topic is created: the one that would create it.
             await self._watch_route(DEFAULT_TOPIC)
-        await check_filters(self._name, self._topics, self._client.client_id, self._group.brokers)
         known = [DEFAULT_TOPIC, *self._group.model.subscriptions]
+        await check_filters(self._name, self._topics, self._client.client_id, self._group.brokers, known)
         await check_pop(self._name, self._topics, self._client.client_id, self._group.brokers, known)
         await self._group.guard.compare()
         self._client.register_consumer(self._name, self)

@@ -221,6 +221,18 @@ def test_a_filter_that_a_broker_refuses_stops_the_start(code: ResponseCode, rema
 
 
 @in_virtual_time
+async def test_a_filter_that_a_cluster_refuses_stops_the_start_also_before_the_topic_exists() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    cluster.create("%RETRY%group")
+    cluster.misbehave[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: Command(1, remark="does not support SQL92")
+    member = cluster.member(with_sql(Seen()))
+    with pytest.raises(SetupError, match="broker broker-a refuses it: does not support SQL92"):
+        await member.start()
+    await member.client.stop()
+
+
+@in_virtual_time
 async def test_a_filter_that_a_broker_takes_is_sent_with_heartbeats_and_pulls() -> None:
     cluster, seen = await started(), Seen()
     cluster.misbehave[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: Command(0)
