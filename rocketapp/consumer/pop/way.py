@@ -59,6 +59,13 @@ class PopDelivery(ConcurrentDelivery):
         super().__init__(queue, way)
         self._give_back, self._popped = give_back, queue
 
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """Messages that were just taken in hand; after the end they are given back."""
+        if self._given_up:
+            self._give_back(messages)
+        else:
+            super().deliver(messages)
+
     def _new_work(self, items: list[Any], completion: Completion) -> Work:
         work = Work(items, completion)
         work.draw_through(lambda found: Fresh(found, self._popped, self._give_back))

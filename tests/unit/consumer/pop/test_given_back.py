@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from rocketapp.consumer.pop.assignment import PopAssignment
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
@@ -106,3 +107,27 @@ async def test_a_stop_waits_for_a_broker_that_takes_nothing_back_as_long_as_for_
     assert await member.stop()
     assert len(slow) < 40
     assert asyncio.get_running_loop().time() - began < 7
+
+
+@in_virtual_time
+async def test_an_answer_that_is_handed_on_after_the_end_is_not_started() -> None:
+    cluster, seen = await started(queues=1), Seen()
+    member = await cluster.member(popped(seen)).start()
+    await asyncio.sleep(1)
+    (assignment,) = [each for queue, each in member.consumer._rebalancer.owned.items() if queue.topic == "topic"]
+    assert isinstance(assignment, PopAssignment) and assignment._consuming is not None
+    popper, _ = assignment._consuming
+    coming = popper.coming
+    assert coming is not None
+
+    def lose(_: asyncio.Future[Command]) -> None:
+        cluster.network.hold(coming.connection.peer)
+        coming.connection.abort("lost")
+
+    # Its connection is lost with the answer: before messages are handed on, the next request waits for another one.
+    coming.answer.add_done_callback(lose)
+    cluster.send(TOPIC, b"late")
+    await eventually(coming.answer.done)
+    assert popper.coming is None and seen == []
+    await member.stop()
+    assert seen == []
