@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.faults import checker
 from tests.faults.checker import Event
@@ -41,6 +41,16 @@ async def take(message: Message) -> None:
 """
 
 
+class Away(NamedTuple):
+    """When a master was away."""
+
+    began: float
+    returning: float
+    """It was started again; members may find it from then on."""
+    back: float
+    """It was certain to serve."""
+
+
 def slave(peer: Peer, directory: Path, *, seconds: float = 60.0, orderly: bool = False) -> Figures:
     """Two members with a backlog and a load; the master is away for `seconds`. Orderly handlers wait for it."""
     master, copy, members, load = Apache(directory / "master", heap="512m", conf=_READ), None, None, None
@@ -56,6 +66,7 @@ def slave(peer: Peer, directory: Path, *, seconds: float = 60.0, orderly: bool =
         away = time.monotonic()
         master.kill_broker()
         pause(seconds)
+        returning = time.monotonic()
         master.start_again()
         back = time.monotonic()
         pause(30)
@@ -68,7 +79,7 @@ def slave(peer: Peer, directory: Path, *, seconds: float = 60.0, orderly: bool =
         for each in (load, members, copy, master):
             if each is not None:
                 (each.discard if isinstance(each, Members) else each.stop)()
-    return _figures(_events(members.log), wanted, away, back, told, orderly=orderly)
+    return _figures(_events(members.log), wanted, Away(away, returning, back), told, orderly=orderly)
 
 
 def _has_copied(master: Apache, copy: Apache, topic: str) -> bool:
@@ -111,19 +122,19 @@ def _numbers(log: Path) -> set[int]:
     return set(checker.done_numbers(_events(log)))
 
 
-def _figures(events: list[Event], wanted: set[int], away: float, back: float, told: str, *, orderly: bool) -> Figures:
+def _figures(events: list[Event], wanted: set[int], away: Away, told: str, *, orderly: bool) -> Figures:
     done = sorted(event.at for event in events if event.event == "done")
-    during = [at for at in done if away + 1 < at < back]
+    during = [at for at in done if away.began + 1 < at < away.returning]
     # Until most of what the slave has is handled: after that it has nothing more.
     old = [event.at for event in events if event.event == "done" and event.number < _LIVE]
-    until = back + 20 if orderly else sorted(old)[int(len(old) * 0.95)]
+    until = away.back + 20 if orderly else sorted(old)[int(len(old) * 0.95)]
     figures: Figures = {
         "handlers": "orderly" if orderly else "async",
         "messages": len(wanted),
-        "away_s": round(back - away, 1),
+        "away_s": round(away.back - away.began, 1),
         "handled_while_away": len(during),
-        "longest_pause_s": round(longest_pause(done, away - 5, until), 1),
-        "goes_on_with_the_master_after_s": round(next(at for at in done if at > back) - back, 1),
+        "longest_pause_s": round(longest_pause(done, away.began - 5, until), 1),
+        "goes_on_with_the_master_after_s": round(next(at for at in done if at > away.back) - away.back, 1),
         "lost": len(checker.lost(wanted, events)),
         "repeated": len(checker.repeated(events)),
         "order_violations": len(checker.overtaken(events)) if orderly else None,
