@@ -35,6 +35,8 @@ class _Pile:
     size: int = 0
     is_due: bool = False
     """It has waited long enough, but the pile before it for the same queue is under way: it may still grow."""
+    overdue: asyncio.TimerHandle | None = None
+    """Due at `until`, in case its turn has not come by then."""
 
     def add(self, item: Item, answer: asyncio.Future[SendResult]) -> None:
         self.items.append(item)
@@ -45,6 +47,10 @@ class _Pile:
         """Publishes that were cancelled before their message left: it need not leave."""
         kept = [(item, answer) for item, answer in zip(self.items, self.answers, strict=True) if not answer.done()]
         self.items, self.answers = [item for item, _ in kept], [answer for _, answer in kept]
+
+    def too_late(self, topic: str) -> SendRefused:
+        """What its publishes get when it has not been sent in time."""
+        return SendRefused(topic, f"its turn did not come within {self.timeout:g} s")
 
     def fail(self, error: SendRefused | SendUnknown) -> None:
         for answer in self.answers:
@@ -106,6 +112,7 @@ class Gathering:
             pile = None
         if pile is None:
             pile = lane.open = _Pile(timeout, loop.time() + timeout)
+            pile.overdue = loop.call_at(pile.until, self._refuse, lane, pile)
             # Half of its time is left for the send, and for the pile before it.
             lane.timer = loop.call_later(min(self._wait, timeout / 2), self._due, lane)
         pile.add(item, answer)
@@ -150,12 +157,20 @@ class Gathering:
         lane.is_sending = False
         self._forget(lane)
 
+    def _refuse(self, lane: _Lane, pile: _Pile) -> None:
+        """The turn of this pile has not come in time: the one before it may have longer. Later ones do not join it."""
+        if lane.open is pile:
+            self._close(lane)
+        pile.fail(pile.too_late(lane.topic))
+
     async def _send(self, lane: _Lane, pile: _Pile) -> None:
+        if pile.overdue is not None:
+            pile.overdue.cancel()
         pile.take_cancelled_out()
         left = pile.until - asyncio.get_running_loop().time()
         try:
             if left <= 0:
-                raise SendRefused(lane.topic, f"its turn did not come within {pile.timeout:g} s")
+                raise pile.too_late(lane.topic)
             if pile.items:
                 request = self._preparing.batch(lane.topic, pile.items)
                 stored = await self._attempts.send(request, self._choose(lane.queue), left)

@@ -160,3 +160,21 @@ async def test_a_publish_with_less_time_than_gathering_takes_is_sent_in_time() -
         await asyncio.gather(producer.send(message(1)), producer.send(message(2, order_key="k"), timeout=1.0))
         assert asyncio.get_running_loop().time() - began == pytest.approx(1.5, abs=0.01)
         assert sorted(numbers for _, numbers in stored(cluster.brokers[0])) == [[1], [2]]
+
+
+@in_virtual_time
+async def test_a_publish_waits_for_those_before_it_no_longer_than_its_timeout() -> None:
+    cluster = Cluster()
+    async with producing(cluster, gather=0.01) as producer:
+        broker, now = cluster.brokers[0], asyncio.get_running_loop().time
+        store = broker.answers.pop(SEND)
+        first = asyncio.ensure_future(producer.send(message(1, order_key="k"), timeout=3.0))
+        await asyncio.sleep(0.1)
+        began = now()
+        error = await outcome(producer.send(message(2, order_key="k"), timeout=0.5))
+        assert isinstance(error, SendRefused) and now() - began == pytest.approx(0.5, abs=0.01)
+        broker.answers[SEND] = store
+        third = producer.send(message(3, order_key="k"), timeout=6.0)
+        assert isinstance(await outcome(first), SendUnknown)
+        assert isinstance(await third, SendResult)
+        assert [numbers for _, numbers in stored(broker)] == [[3]]
