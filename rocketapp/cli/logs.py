@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import logging.config
 import sys
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,15 +72,35 @@ def _use_file(file: str, process: str) -> None:
 
 
 def _use_table(table: dict[str, Any]) -> None:
+    from logging.config import dictConfig
+
     # Loggers of modules that are imported already must go on.
-    logging.config.dictConfig({"version": 1, "disable_existing_loggers": False, **table})
+    dictConfig({"version": 1, "disable_existing_loggers": False, **table})
+
+
+def _use_toml(file: str) -> None:
+    import tomllib
+
+    _use_table(tomllib.loads(Path(file).read_text("utf-8")))
+
+
+def _use_json(file: str) -> None:
+    import json
+
+    _use_table(json.loads(Path(file).read_text("utf-8")))
+
+
+def _use_ini(file: str) -> None:
+    from logging.config import fileConfig
+
+    fileConfig(file, disable_existing_loggers=False, encoding="utf-8")
 
 
 _READERS: dict[str, Callable[[str], None]] = {
-    ".toml": lambda file: _use_table(tomllib.loads(Path(file).read_text("utf-8"))),
-    ".json": lambda file: _use_table(json.loads(Path(file).read_text("utf-8"))),
-    ".ini": lambda file: logging.config.fileConfig(file, disable_existing_loggers=False, encoding="utf-8"),
-    ".conf": lambda file: logging.config.fileConfig(file, disable_existing_loggers=False, encoding="utf-8"),
+    ".toml": _use_toml,
+    ".json": _use_json,
+    ".ini": _use_ini,
+    ".conf": _use_ini,
 }
 """How a file is used, by the end of its name."""
 

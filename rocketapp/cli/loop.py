@@ -1,9 +1,8 @@
-"""Which event loop runs, and how the garbage collector is set for it."""
+"""Which event loop runs."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import importlib.util
 import sys
 from collections.abc import Callable, Coroutine
@@ -14,10 +13,6 @@ from rocketapp.cli.failure import FAILED, CommandError, shown_path
 T = TypeVar("T")
 LOOPS = ("auto", "asyncio", "uvloop")
 """auto is uvloop when it is installed."""
-
-GC_THRESHOLDS = (10_000, 20, 50)
-"""Python looks for cycles after 700 new objects; a pull of 32 messages makes that many by itself, and none of them
-is a cycle. Ten times rarer costs a few MiB at most."""
 
 
 def run_in_loop(main: Coroutine[Any, Any, T], loop: str = "auto") -> T:
@@ -64,10 +59,3 @@ def loop_factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
         raise CommandError("--loop uvloop: uvloop is not installed: pip install 'rocketapp[uvloop]'") from error
     factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
     return factory
-
-
-def settle_garbage_collector() -> None:
-    """After the start: what is there now stays, so the collector need not look at it again."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import click
 
+from rocketapp.cli.collector import collect_rarely
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, print_failure
 from rocketapp.cli.output import flush, open_streams
 from rocketapp.errors import did_you_mean
@@ -88,6 +89,7 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run one command and exit with 0 (done), 1 (failed or cut) or 2 (wrong usage or configuration)."""
     code = FAILED
+    collect_rarely()
     with contextlib.suppress(KeyboardInterrupt):  # outside of the command itself
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # while this was imported
             signal.signal(signal.SIGINT, signal.default_int_handler)

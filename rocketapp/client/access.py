@@ -7,7 +7,7 @@ it goes through a connection of this client. Responses are not signed, for broke
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError
@@ -15,8 +15,10 @@ from rocketapp.model.names import topic_problem
 from rocketapp.transport.connection import Prepare, Restore
 from rocketapp.transport.tls import Tls, make_tls
 from rocketapp.wire.command import Command
-from rocketapp.wire.namespace import Namespace
 from rocketapp.wire.signing import Keys
+
+if TYPE_CHECKING:
+    from rocketapp.wire.namespace import Namespace
 
 _ONLY_WITH_TLS = ("ca_file", "tls_server_name", "cert_file", "key_file", "key_password")
 
@@ -68,6 +70,8 @@ def namespace_of(config: ClientConfig) -> Namespace | None:
     if "%" in config.namespace or topic_problem(config.namespace) is not None:
         problem = f"{config.namespace!r}: only letters, digits and the signs | _ - are legal"
         raise ConfigError("client.namespace", problem)
+    from rocketapp.wire.namespace import Namespace
+
     return Namespace(config.namespace)
 
 

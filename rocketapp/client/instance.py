@@ -14,7 +14,7 @@ from random import Random
 
 from rocketapp.client.access import access_of
 from rocketapp.client.address_server import AddressServer, AddressServerUrl, address_server
-from rocketapp.client.calls import admin, clients
+from rocketapp.client.calls import clients
 from rocketapp.client.heartbeats import Heartbeats
 from rocketapp.client.identity import local_ip, make_client_id
 from rocketapp.client.inbound import Inbound
@@ -36,7 +36,6 @@ from rocketapp.transport.watched import NewConnection
 from rocketapp.transport.web import ReadUrl, read_url, shown_url
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION_NAME, Command
-from rocketapp.wire.requests.admin import RunningInfoRequest
 from rocketapp.wire.requests.clients import GroupChanged
 from rocketapp.wire.requests.direct import DirectRequest, DirectResult
 from rocketapp.wire.requests.reset_offset import ResetOffsetRequest, decode_reset
@@ -167,6 +166,8 @@ class ClientInstance:
         """
         if not self._config.access_key:
             return
+        from rocketapp.client.calls import admin
+
         try:
             masters = [one.addresses[MASTER_ID] for one in await self.brokers() if MASTER_ID in one.addresses]
         except TransportError:
@@ -288,6 +289,8 @@ class ClientInstance:
 
     def _tell_running_info(self, connection: Connection, request: Command) -> Command:
         """For administrators: what this member subscribes, what it does, and since when."""
+        from rocketapp.wire.requests.admin import RunningInfoRequest
+
         asked = RunningInfoRequest.from_fields(request.fields)
         info = self._members.running_info(asked.group, with_stacks=asked.with_stacks)
         if info is None:

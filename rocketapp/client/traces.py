@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
+from typing import TYPE_CHECKING
 
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
-from rocketapp.wire.trace import TRACE_TOPIC, TraceRecord
+
+if TYPE_CHECKING:
+    from rocketapp.wire.trace import TraceRecord
 
 MOST = 32_768
 """Notes that wait to be written. A handled message makes two, a sent one makes one (Java: 2048)."""
 
-Note = Callable[[], Iterable[TraceRecord]]
+Note = Callable[[], Iterable["TraceRecord"]]
 """Makes the records of one event: a send, the begin or the end of a call. Called once, later."""
 
 
@@ -57,4 +60,8 @@ class Traces:
 
 def trace_topic_of(config: ClientConfig) -> str | None:
     """Where the traces of a client go; None when it writes none."""
-    return (config.trace_topic or TRACE_TOPIC) if config.enable_msg_trace else None
+    if not config.enable_msg_trace:
+        return None
+    from rocketapp.wire.trace import TRACE_TOPIC
+
+    return config.trace_topic or TRACE_TOPIC

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.consumer.assignment_context import AssignmentContext
-from rocketapp.consumer.assignment_maker import AssignmentMaker, Popping
+from rocketapp.consumer.assignment_maker import AssignmentMaker
 from rocketapp.consumer.behind_suspects import BehindSuspects
 from rocketapp.consumer.direct import DirectCalls
 from rocketapp.consumer.group.asked_members import AskedMembers
-from rocketapp.consumer.group.broker_shares import BrokerShares
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.guard import SubscriptionGuard
 from rocketapp.consumer.group.leases import Leases
@@ -26,11 +25,8 @@ from rocketapp.consumer.limits import Limits
 from rocketapp.consumer.message_model import MessageModel, message_model
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pausing import Pausing
-from rocketapp.consumer.pop.context import PopContext
-from rocketapp.consumer.pop.way import PopWay
 from rocketapp.consumer.progress import Progress
 from rocketapp.consumer.pull.puller import PullContext, PullCounters
-from rocketapp.consumer.retry.releasing import Released, Releasing
 from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
@@ -50,6 +46,13 @@ from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
+
+# What only some groups need is imported where it is made: every start would pay for it.
+if TYPE_CHECKING:
+    from rocketapp.consumer.assignment_maker import Popping
+    from rocketapp.consumer.group.broker_shares import BrokerShares
+    from rocketapp.consumer.pop.way import PopWay
+    from rocketapp.consumer.retry.releasing import Released, Releasing
 
 
 class Group:
@@ -85,7 +88,7 @@ class Group:
         )
         self.guard: SubscriptionGuard = self._new_guard()
         self.elsewhere: WantedElsewhere = self._new_elsewhere()
-        self.released: Released | None = Released(self.model.redelivery) if self.model.config.send_back_slow else None
+        self.released: Released | None = self._new_released()
         self._make_ways()
         self.direct: DirectCalls = self._new_direct()
         """What others have this member consume."""
@@ -104,10 +107,17 @@ class Group:
         ways = ways_of(self._topics, context)
         self.concurrently: ConcurrentWay = ways.concurrently
         self._own_ways: dict[str, Way] = ways.of_topics
-        popped = [topic for topic in self._topics if topic.kind is POPPED]
-        self.popped: PopWay | None = PopWay(popped, context) if popped else None
+        self.popped: PopWay | None = self._new_pop_way(context)
         """The way of topics whose messages brokers hand out one by one; None without such topics."""
         self.ways: tuple[Way, ...] = self.concurrently, *ways.others, *(() if self.popped is None else (self.popped,))
+
+    def _new_pop_way(self, context: WayContext) -> PopWay | None:
+        popped = [topic for topic in self._topics if topic.kind is POPPED]
+        if not popped:
+            return None
+        from rocketapp.consumer.pop.way import PopWay
+
+        return PopWay(popped, context)
 
     def _new_starts(self) -> StartOffsets:
         now, model = asyncio.get_running_loop().time, self.model
@@ -216,9 +226,18 @@ class Group:
             releasing=releasing,
         )
 
+    def _new_released(self) -> Released | None:
+        if not self.model.config.send_back_slow:
+            return None
+        from rocketapp.consumer.retry.releasing import Released
+
+        return Released(self.model.redelivery)
+
     def _new_releasing(self) -> Releasing | None:
         if self.released is None:
             return None
+        from rocketapp.consumer.retry.releasing import Releasing
+
         return Releasing(
             self.released, self.model.redelivery, in_hand=self.concurrently.in_hand, owned=self.rebalancer.owned
         )
@@ -259,12 +278,16 @@ class Group:
     def _new_shares(self) -> BrokerShares | None:
         if self.popped is None:
             return None
+        from rocketapp.consumer.group.broker_shares import BrokerShares
+
         client_id = self._parts.client.client_id
         return BrokerShares(self.popped.tables, group=self.name, client_id=client_id, brokers=self.brokers)
 
     def _popping(self) -> Popping | None:
         if self.popped is None:
             return None
+        from rocketapp.consumer.pop.context import PopContext
+
         parts = self._parts
         context = PopContext(
             group=self.name,

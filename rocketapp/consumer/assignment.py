@@ -2,15 +2,15 @@
 
 An assignment lives in sessions. A session reads the committed offset (under the lock, for an orderly topic), pulls and
 delivers from there, and ends when the queue is released, its lock is lost, or the broker calls its offset illegal.
-Then a new session begins, or nothing. Each session has an epoch and a process queue of its own: what an earlier one
-still reports changes nothing. There is never more than one session, so never more than one pull loop.
+Then a new one begins, or nothing. Each has an epoch and a process queue of its own: what an earlier one still reports
+changes nothing. There is never more than one session, so never more than one pull loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.consumer.applied_pauses import apply_pauses
 from rocketapp.consumer.assignment_context import AssignmentContext
@@ -25,10 +25,12 @@ from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
 from rocketapp.wire.record import Message
+
+if TYPE_CHECKING:
+    from rocketapp.state.pop_queue import PopQueue
 
 _TRY_AGAIN = 1.0
 """Seconds until a session that could not begin is tried again."""
@@ -264,8 +266,7 @@ class Assignment:
             flow.close()  # the limits of a topic are divided among the queues that are open
             raise
         lease = None if lock is None else lock.lease
-        session = context.offsets.begin(process_queue, lease, is_contested=self._is_contested)
-        self._session_offsets = session
+        session = self._session_offsets = context.offsets.begin(process_queue, lease, is_contested=self._is_contested)
         pull.observe(Assigned(context.group, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue
         try:

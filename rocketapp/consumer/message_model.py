@@ -10,17 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.group_offsets import GroupOffsets
-from rocketapp.consumer.group.local_offsets import LocalOffsets, folder_of
 from rocketapp.consumer.group.offsets import Offsets
-from rocketapp.consumer.group.plugin_offsets import PluginOffsets
 from rocketapp.consumer.handler import ConsumedTopic, subscriptions_of
 from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pull.sources import Commits
-from rocketapp.consumer.retry.dropping import Dropping
 from rocketapp.consumer.retry.failed_messages import FailedMessages
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.stall_reasons import StallReasons
@@ -31,6 +29,9 @@ from rocketapp.model.subscription import SubscriptionData
 from rocketapp.state.trust import Trust, Unshared
 from rocketapp.tasks import Tasks
 from rocketapp.wire.requests.clients import BROADCASTING, CLUSTERING
+
+if TYPE_CHECKING:
+    from rocketapp.consumer.group.local_offsets import LocalOffsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,8 @@ def _clustering(
     retry, config, trust = retry_topic(group), parts.config, Trust(_now())
     store: GroupOffsets = brokers
     if parts.offset_store is not None:
+        from rocketapp.consumer.group.plugin_offsets import PluginOffsets
+
         store = PluginOffsets(parts.offset_store, group=group, brokers=brokers, timeout=config.commit_timeout)
     offsets = _offsets(group, parts, store, trust)
     redelivery = Redelivery(
@@ -115,6 +118,9 @@ def _clustering(
 def _broadcasting(
     group: str, topics: Sequence[ConsumedTopic], parts: ConsumerParts, brokers: Brokers, tasks: Tasks
 ) -> MessageModel:
+    from rocketapp.consumer.group.local_offsets import LocalOffsets, folder_of
+    from rocketapp.consumer.retry.dropping import Dropping
+
     trust, subscriptions = Unshared(_now()), _subscriptions(topics, None, parts)
     folder = folder_of(parts.config.broadcast_dir, cluster=parts.cluster, group=group)
     store = LocalOffsets(folder, parts.worker, group=group, observe=parts.observe, tasks=tasks)

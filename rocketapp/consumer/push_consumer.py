@@ -14,19 +14,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rocketapp.consumer import idle, running_info, snapshot
-from rocketapp.consumer.adjust import adjust
 from rocketapp.consumer.assembly import Group
-from rocketapp.consumer.concurrency_growth import ConcurrencyGrowth
 from rocketapp.consumer.direct import message_of
-from rocketapp.consumer.group.filters import check_filters
-from rocketapp.consumer.group.pop_support import check_pop
 from rocketapp.consumer.handler import ConsumedTopic
-from rocketapp.consumer.idle import IdleReport
 from rocketapp.consumer.parts import ConsumerParts
-from rocketapp.consumer.traced import traced
 from rocketapp.errors import ProtocolError, RocketAppError
 from rocketapp.model.event import Adjusted, LoopFailed, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
@@ -34,8 +27,7 @@ from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import TopicRoute
 from rocketapp.model.snapshot import GroupSnapshot
 from rocketapp.model.stats import HandlerStats
-from rocketapp.model.subscription import Start
-from rocketapp.wire.requests.assignment import ALL_QUEUES
+from rocketapp.model.subscription import TAGS, Start
 from rocketapp.wire.requests.clients import (
     FROM_FIRST,
     FROM_LAST,
@@ -45,7 +37,10 @@ from rocketapp.wire.requests.clients import (
 from rocketapp.wire.requests.direct import DirectRequest, DirectResult
 from rocketapp.wire.requests.running_info import RunningInfo
 
-__all__ = ["HandlerStats", "IdleReport", "PushConsumer"]
+if TYPE_CHECKING:
+    from rocketapp.consumer.idle import IdleReport
+
+__all__ = ["HandlerStats", "PushConsumer"]
 
 _JOIN_PATIENCE = 1.0
 """Seconds in which brokers are reached before a member joins without those that are dead or do not answer."""
@@ -64,6 +59,8 @@ class PushConsumer:
         self._blocked_loop, self._clock = parts.blocked_loop, parts.clock
         self._topics = tuple(topics)
         if parts.traces is not None:
+            from rocketapp.consumer.traced import traced
+
             self._topics = traced(self._topics, group, parts.traces, f"{parts.random.getrandbits(64):016X}")
         self._loop = asyncio.get_running_loop()
         self._group = Group(group, self._topics, parts)
@@ -91,6 +88,8 @@ class PushConsumer:
 
     def running_info(self, *, with_stacks: bool = False) -> RunningInfo:
         """What our own handlers want, what we pull, and what we do with each queue."""
+        from rocketapp.consumer import running_info
+
         loop_started = self._clock.now() - self._loop.time()
         return running_info.of_group(self._group, self._config, loop_started=loop_started, with_stacks=with_stacks)
 
@@ -167,9 +166,7 @@ class PushConsumer:
         if not any(map(self._client.routes.get, self._group.model.subscriptions)):
             # Some broker must know of us, to tell us when a topic is created: the one that would create it.
             await self._watch_route(DEFAULT_TOPIC)
-        known = [DEFAULT_TOPIC, *self._group.model.subscriptions]
-        await check_filters(self._name, self._topics, self._client.client_id, self._group.brokers, known)
-        await check_pop(self._name, self._topics, self._client.client_id, self._group.brokers, known)
+        await self._check_brokers()
         await self._group.guard.compare()
         self._client.register_consumer(self._name, self)
         beating = self._tasks.start(self._client.heartbeat(), f"first heartbeat of {self._name}")
@@ -202,6 +199,8 @@ class PushConsumer:
         await asyncio.gather(*map(self._fix_start, dict.fromkeys([*reached, *waiting, *chain.from_iterable(popped)])))
         self._tasks.start(self._group.watch.run(), f"watch {self._name}")
         if self._config.concurrency_most:
+            from rocketapp.consumer.concurrency_growth import ConcurrencyGrowth
+
             growth = ConcurrencyGrowth(self._group.concurrently, self._rebalancer.owned, self._config.adjust_backlog)
             self._tasks.start(growth.run(), f"adjust {self._name}")
         if self._blocked_loop is not None:
@@ -263,6 +262,8 @@ class PushConsumer:
 
     def adjust(self, changes: Mapping[str, Mapping[str, float | None]]) -> None:
         """From now on these limits hold, by topic of the group, or its retry topic."""
+        from rocketapp.consumer.adjust import adjust
+
         adjust(self._group, changes)
         for topic, values in changes.items():
             words = [f"{name} {'as at the start' if one is None else f'{one:g}'}" for name, one in values.items()]
@@ -272,6 +273,8 @@ class PushConsumer:
 
     async def idle(self) -> IdleReport:
         """Whether anything is left to do; brokers are asked how far their queues reach."""
+        from rocketapp.consumer import idle
+
         return await idle.report(
             rebalancer=self._rebalancer,
             offsets=self._group.model.offsets,
@@ -282,6 +285,8 @@ class PushConsumer:
 
     def snapshot(self, cluster: str) -> GroupSnapshot:
         """What the group is doing now; `cluster` is its name in the app."""
+        from rocketapp.consumer import snapshot
+
         members = len(self._rebalancer.members)
         return snapshot.of_group(
             self._group,
@@ -303,13 +308,30 @@ class PushConsumer:
         # All of them: a call that runs for long is often the cause of the other reason.
         for reasons in (group.stall_reasons.reasons(), group.waits.reasons(), group.watch.running_long()):
             for where, reason in reasons.items():
-                # A call knows the queue of its message; a popped topic stands for all queues of a broker.
-                popped = where._replace(queue_id=ALL_QUEUES)
-                queue = popped if popped in self._rebalancer.owned else where
+                queue = where if group.popped is None else self._popped_of(where)
                 found[queue] = f"{found[queue]}; {reason}" if queue in found else reason
         return found
 
     # Inside.
+
+    async def _check_brokers(self) -> None:
+        """Raises SetupError where brokers cannot do what the topics need."""
+        known = [DEFAULT_TOPIC, *self._group.model.subscriptions]
+        if any(topic.data.expression_type != TAGS for topic in self._topics):
+            from rocketapp.consumer.group.filters import check_filters
+
+            await check_filters(self._name, self._topics, self._client.client_id, self._group.brokers, known)
+        if self._group.popped is not None:
+            from rocketapp.consumer.group.pop_support import check_pop
+
+            await check_pop(self._name, self._topics, self._client.client_id, self._group.brokers, known)
+
+    def _popped_of(self, where: MessageQueue) -> MessageQueue:
+        """A call knows the queue of its message; a popped topic stands for all queues of a broker."""
+        from rocketapp.wire.requests.assignment import ALL_QUEUES
+
+        popped = where._replace(queue_id=ALL_QUEUES)
+        return popped if popped in self._rebalancer.owned else where
 
     def _begin(self) -> None:
         if not self._group.begun.done():

@@ -6,17 +6,19 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.items import Item, first_of
-from rocketapp.consumer.retry.releasing import Releasing
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.standing_calls import places_of_calls
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.model.event import Handled, HandlerSlow, LoopFailed, Observe, Unmatched
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.tasks import repeat
+
+if TYPE_CHECKING:
+    from rocketapp.consumer.retry.releasing import Releasing
 
 _REPORT_INTERVAL = 1.0
 """Seconds between reports of counters."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from math import ceil
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from rocketapp.client.calls.send import Sent, command, send
 from rocketapp.client.instance import ClientInstance
@@ -31,11 +31,13 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC, nearest_levels
 from rocketapp.producer.in_flight import InFlight
 from rocketapp.producer.targets import Targets
-from rocketapp.state.broker_latency import BrokerLatency
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.requests.send import SendRequest
+
+if TYPE_CHECKING:
+    from rocketapp.state.broker_latency import BrokerLatency
 
 NOT_STORED = frozenset(
     {

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from rocketapp.errors import SendRefused, SendUnknown
 from rocketapp.model.event import Observe
@@ -19,8 +20,10 @@ from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Attempts, Choose
 from rocketapp.producer.batches import MOST_IN_BATCH, Item
 from rocketapp.producer.preparing import Preparing, results_of
-from rocketapp.producer.trace_writer import TraceWriter
 from rocketapp.tasks import Tasks
+
+if TYPE_CHECKING:
+    from rocketapp.producer.trace_writer import TraceWriter
 
 
 @dataclass(slots=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.client.identity import ip_bytes
 from rocketapp.client.instance import ClientInstance
@@ -30,21 +30,23 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Attempts, Choose, PreparedSend
 from rocketapp.producer.batches import BatchSequence, Item, batch_sequences, may_share
-from rocketapp.producer.gathering import Gathering
 from rocketapp.producer.in_flight import InFlight
 from rocketapp.producer.preparing import Preparing, result_of, results_of
-from rocketapp.producer.recalls import Recalls
-from rocketapp.producer.requests import Requests
 from rocketapp.producer.selection import Fixed, InTurn, RoundRobin, Usable, Wished, has_wish, wished_queue
 from rocketapp.producer.targets import Targets
-from rocketapp.producer.trace_writer import TraceWriter, kind_of
 from rocketapp.producer.transactions import Transactions
-from rocketapp.state.broker_latency import BrokerLatency
 from rocketapp.wire import properties as names
 from rocketapp.wire.compression import compress
 from rocketapp.wire.message_id import UniqueIds
 from rocketapp.wire.record import Message
-from rocketapp.wire.requests.replies import reply_to
+
+# What few apps use is imported where it is made: every start would pay for it.
+if TYPE_CHECKING:
+    from rocketapp.producer.gathering import Gathering
+    from rocketapp.producer.recalls import Recalls
+    from rocketapp.producer.requests import Requests
+    from rocketapp.producer.trace_writer import TraceWriter
+    from rocketapp.state.broker_latency import BrokerLatency
 
 AT_ONCE = 64
 """Most requests of one `send_many` that are under way."""
@@ -75,7 +77,11 @@ class Producer:
         self._preparing = Preparing(config, group=group, next_id=lambda: ids.next(clock.now()))
         self._targets = Targets(client, config.topic_queues)
         self._tracing = None if trace_topic is None else self._new_tracing(trace_topic, observe)
-        self._latency = BrokerLatency() if config.latency_fault else None
+        self._latency: BrokerLatency | None = None
+        if config.latency_fault:
+            from rocketapp.state.broker_latency import BrokerLatency
+
+            self._latency = BrokerLatency()
         self._attempts = Attempts(
             client,
             self._targets,
@@ -89,6 +95,8 @@ class Producer:
         )
         self._gathering: Gathering | None = None
         if config.gather:
+            from rocketapp.producer.gathering import Gathering
+
             self._gathering = Gathering(
                 self._attempts,
                 self._preparing,
@@ -102,15 +110,25 @@ class Producer:
             client, group=group, observe=observe, max_inflated_bytes=max_inflated_bytes, tracing=self._tracing
         )
         """The ends of transactions that were begun with a half message."""
-        self.requests: Requests = Requests(
-            client, observe=observe, random=random, max_inflated_bytes=max_inflated_bytes
-        )
-        """The requests that wait for their reply."""
-        self.recalls: Recalls = Recalls(client, self._targets, group=group, tracing=self._tracing)
-        """Takes messages back that wait for their time."""
+        self._new_requests = partial(_new_requests, client, observe, random, max_inflated_bytes)
+        self._requests: Requests | None = None
 
     def __repr__(self) -> str:
         return f"<Producer {self._group} of {self._client.client_id}>"
+
+    @property
+    def requests(self) -> Requests:
+        """The requests that wait for their reply."""
+        if self._requests is None:
+            self._requests = self._new_requests()
+        return self._requests
+
+    @cached_property
+    def recalls(self) -> Recalls:
+        """Takes messages back that wait for their time."""
+        from rocketapp.producer.recalls import Recalls
+
+        return Recalls(self._client, self._targets, group=self._group, tracing=self._tracing)
 
     @property
     def traces(self) -> Traces | None:
@@ -132,7 +150,8 @@ class Producer:
         if self._gathering is not None:
             await self._gathering.stop()
         await self.transactions.stop()
-        self.requests.stop()
+        if self._requests is not None:
+            self._requests.stop()
         if self._tracing is not None:
             await self._tracing.stop()
         self._targets.release()
@@ -150,7 +169,7 @@ class Producer:
         message_id, prepared = self._preparing.single(message)
         stored = await self._attempts.send(prepared, self._chooser(message), limit)
         if self._tracing is not None:
-            self._tracing.sent(message.topic, prepared, stored, kind_of(message))
+            self._tracing.sent(message, prepared, stored)
         return result_of(message_id, stored)
 
     async def send_one_way(self, message: Outgoing) -> None:
@@ -199,6 +218,8 @@ class Producer:
         SendRefused: it is not a request. SendUnknown: no broker said that the client has it, which may be gone or have
         waited no longer.
         """
+        from rocketapp.wire.requests.replies import reply_to
+
         to = reply_to(request.properties)
         if to is None:
             raise SendRefused(
@@ -233,6 +254,8 @@ class Producer:
         return _all_or_raise(messages, results, failures)
 
     def _new_tracing(self, topic: str, observe: Observe) -> TraceWriter:
+        from rocketapp.producer.trace_writer import TraceWriter
+
         return TraceWriter(
             self._client,
             topic,
@@ -285,6 +308,12 @@ class Producer:
                 self._tracing.sent_batch(sequence.topic, batch, stored)
             for item, result in zip(batch, results_of(batch, stored), strict=True):
                 results[item.number] = result
+
+
+def _new_requests(client: ClientInstance, observe: Observe, random: Random, max_inflated_bytes: int) -> Requests:
+    from rocketapp.producer.requests import Requests
+
+    return Requests(client, observe=observe, random=random, max_inflated_bytes=max_inflated_bytes)
 
 
 async def _send_in_turn(sends: Iterator[Coroutine[Any, Any, None]], failures: list[Exception]) -> None:

@@ -6,14 +6,17 @@ The broker stores the recall as a message of its own, and drops both when the ti
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from rocketapp.client.calls.recall import recall
 from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import BrokerError, ConnectError, NoRouteError, NotRecalled, ProtocolError, TransportError
 from rocketapp.producer.targets import Targets
-from rocketapp.producer.trace_writer import TraceWriter
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.requests.recall import RecallHandle, RecallRequest
+
+if TYPE_CHECKING:
+    from rocketapp.producer.trace_writer import TraceWriter
 
 
 class Recalls:

@@ -101,11 +101,12 @@ class TraceWriter:
 
     # What is noted down.
 
-    def sent(self, topic: str, prepared: PreparedSend, accepted: Accepted, kind: MessageKind) -> None:
+    def sent(self, message: Outgoing, prepared: PreparedSend, accepted: Accepted) -> None:
         """A message that travelled by itself is stored."""
+        topic = message.topic
         if topic != self.traces.topic and _is_traced(accepted):
             raw, size = prepared.properties.encode(), len(prepared.body)
-            self._add(topic, accepted, [(raw, size, accepted.sent.response.message_id)], kind)
+            self._add(topic, accepted, [(raw, size, accepted.sent.response.message_id)], _kind_of(message))
 
     def sent_batch(self, topic: str, batch: Sequence[Item], accepted: Accepted) -> None:
         """Messages that shared a request are stored."""
@@ -215,7 +216,7 @@ def _is_traced(accepted: Accepted) -> bool:
     return response.region is not None and response.trace_on
 
 
-def kind_of(message: Outgoing) -> MessageKind:
+def _kind_of(message: Outgoing) -> MessageKind:
     if message.half:
         return MessageKind.HALF
     return MessageKind.DELAYED if message.delay_level or message.delay else MessageKind.NORMAL

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rocketapp.client.calls import transactions
 from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import ConnectionLostError, ProtocolError, TransportError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.outgoing import SendResult
-from rocketapp.producer.trace_writer import TraceWriter
 from rocketapp.state.open_transactions import OpenTransactions
 from rocketapp.tasks import Tasks
 from rocketapp.transport.connection import Connection
@@ -27,6 +26,9 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction, decision_of
+
+if TYPE_CHECKING:
+    from rocketapp.producer.trace_writer import TraceWriter
 
 Check = Callable[[Message], Awaitable[bool | None]]
 """How the transaction of a half message has ended: True committed, False rolled back, None not known yet."""

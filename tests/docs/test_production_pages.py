@@ -22,8 +22,7 @@ import pytest
 import yaml
 
 from rocketapp.cli.failure import USAGE
-from rocketapp.cli.processes.keeper import STOP_TIMEOUT
-from rocketapp.cli.processes.stop import SLACK
+from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT
 from rocketapp.config.app import AppConfig
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.consumer import ConsumerConfig

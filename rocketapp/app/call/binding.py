@@ -16,7 +16,6 @@ from typing import Any
 from rocketapp.app.call.answering import answering, answers
 from rocketapp.app.call.around import Around, fold_around
 from rocketapp.app.call.context import context_of, publisher_of
-from rocketapp.app.call.decided import decided
 from rocketapp.app.call.provided import Part, async_call, getter, sync_call
 from rocketapp.app.call.publication import Publication, published
 from rocketapp.app.call.pull import Pull, SyncPull
@@ -79,6 +78,8 @@ class Binding:
             return self._polled_call(subscription, publishing)
         call = self._bare_call(subscription, publishing)
         if self.decisions is not None:
+            from rocketapp.app.call.decided import decided
+
             call = decided(call, self.decisions, is_async=self.is_async)
         if self.publication is not None:
             own = publisher_of(subscription, publishing)

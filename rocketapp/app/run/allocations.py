@@ -6,18 +6,21 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import ConfigError, PluginError
 from rocketapp.hooks.manager import HookResult, Plugins
 from rocketapp.hooks.surface import Surface
 from rocketapp.state.allocation.average import Average
-from rocketapp.state.allocation.by_circle import ByCircle
-from rocketapp.state.allocation.by_config import ByConfig, parse_queue
-from rocketapp.state.allocation.consistent_hash import ConsistentHash
-from rocketapp.state.allocation.machine_room import ByMachineRoom
-from rocketapp.state.allocation.nearby import Nearby
 from rocketapp.state.allocation.strategy import Allocation
+
+# A strategy is imported when the settings name it: every start would pay for all of them.
+if TYPE_CHECKING:
+    from rocketapp.state.allocation.by_config import ByConfig
+    from rocketapp.state.allocation.consistent_hash import ConsistentHash
+    from rocketapp.state.allocation.machine_room import ByMachineRoom
+    from rocketapp.state.allocation.nearby import Nearby
 
 log: logging.Logger = logging.getLogger("rocketapp.app")
 _OPTION = "consumer.allocation"
@@ -59,8 +62,8 @@ def tell_allocation(allocation: Allocation, groups: Sequence[str]) -> None:
 def _ours(config: ConsumerConfig) -> dict[str, Callable[[], Allocation]]:
     by_name: dict[str, Callable[[], Allocation]] = {
         "AVG": Average,
-        "AVG_BY_CIRCLE": ByCircle,
-        "CONSISTENT_HASH": partial(ConsistentHash, config.virtual_nodes),
+        "AVG_BY_CIRCLE": _by_circle,
+        "CONSISTENT_HASH": partial(_consistent_hash, config),
     }
     nearby = {f"MACHINE_ROOM_NEARBY-{name}": partial(_nearby, config, make) for name, make in by_name.items()}
     return {
@@ -71,7 +74,21 @@ def _ours(config: ConsumerConfig) -> dict[str, Callable[[], Allocation]]:
     }
 
 
+def _by_circle() -> Allocation:
+    from rocketapp.state.allocation.by_circle import ByCircle
+
+    return ByCircle()
+
+
+def _consistent_hash(config: ConsumerConfig) -> ConsistentHash:
+    from rocketapp.state.allocation.consistent_hash import ConsistentHash
+
+    return ConsistentHash(config.virtual_nodes)
+
+
 def _by_config(config: ConsumerConfig) -> ByConfig:
+    from rocketapp.state.allocation.by_config import ByConfig, parse_queue
+
     if not config.allocation_queues:
         raise ConfigError(_OPTION, "CONFIG needs consumer.allocation_queues: this process's queues, topic@broker:id")
     try:
@@ -81,12 +98,16 @@ def _by_config(config: ConsumerConfig) -> ByConfig:
 
 
 def _by_machine_room(config: ConsumerConfig) -> ByMachineRoom:
+    from rocketapp.state.allocation.machine_room import ByMachineRoom
+
     if not config.machine_rooms:
         raise ConfigError(_OPTION, "MACHINE_ROOM needs consumer.machine_rooms: what precedes @ in names of brokers")
     return ByMachineRoom(frozenset(config.machine_rooms))
 
 
 def _nearby(config: ConsumerConfig, make_inner: Callable[[], Allocation]) -> Nearby:
+    from rocketapp.state.allocation.nearby import Nearby
+
     of_broker = _finder("consumer.broker_room", config.broker_room)
     return Nearby(make_inner(), of_broker, _finder("consumer.member_room", config.member_room))
 

@@ -23,7 +23,6 @@ from rocketapp.app.publish.wrapped import WrappedSender, fold_publish
 from rocketapp.app.run.allocations import tell_allocation
 from rocketapp.app.run.assembly import Assembly, assemble
 from rocketapp.app.run.forks import ForkGuard
-from rocketapp.app.run.idle import Idle, merge_idle
 from rocketapp.app.run.periodic import Periodic
 from rocketapp.app.run.reading import complete, prepare
 from rocketapp.app.run.steps import all_of, check_keys, opened
@@ -42,6 +41,7 @@ from rocketapp.transport.web import ReadUrl, read_url, shown_url
 
 if TYPE_CHECKING:
     from rocketapp.app.run.container import Wiring
+    from rocketapp.app.run.idle import Idle
     from rocketapp.client.instance import ClientInstance
     from rocketapp.consumer.crashes import Crashes
     from rocketapp.consumer.group.offset_store import OffsetStore
@@ -205,6 +205,8 @@ class Lifecycle:
 
     async def idle(self) -> Idle:
         """Whether anything is left to do, over all consumers."""
+        from rocketapp.app.run.idle import merge_idle
+
         reports = await asyncio.gather(*(consumer.idle() for consumer in self._consumers))
         plans = self._plans()[: len(reports)]
         # The same in every worker of a group: their reports are put together.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rocketapp.app.declare.adjusting import OF_HANDLERS
-from rocketapp.consumer.ways.intake import IntakeWay
-from rocketapp.consumer.ways.plugged import PluggedIn
 from rocketapp.errors import PluginError
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.subscription import Subscription
+
+if TYPE_CHECKING:
+    from rocketapp.consumer.ways.plugged import PluggedIn
 
 
 def plugged_in(plugins: Plugins, subscriptions: Sequence[Subscription]) -> PluggedIn | None:
@@ -18,6 +20,9 @@ def plugged_in(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Plugg
     found = [(one, answer) for one in subscriptions for answer in plugins.ask("consuming_way", subscription=one)]
     if not found:
         return None
+    from rocketapp.consumer.ways.intake import IntakeWay
+    from rocketapp.consumer.ways.plugged import PluggedIn
+
     subscription, answer = found[0]
     where = f"topic {subscription.topic!r} of {subscription.handler_name} ({subscription.place})"
     if len(found) > 1 and found[1][1].plugin != answer.plugin:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +32,8 @@ def _begins(lines: list[str], number: int, path: tuple[str, ...]) -> bool:
 
 
 def _read(lines: list[str]) -> dict[str, Any] | None:
+    import tomllib
+
     try:
         return tomllib.loads("\n".join(lines))
     except tomllib.TOMLDecodeError:

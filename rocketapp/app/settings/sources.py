@@ -9,7 +9,6 @@ dynaconf is imported only when there is something to read.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from functools import partial
@@ -273,6 +272,8 @@ def _evaluating(place: str) -> Iterator[None]:
 
 
 def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
+    import tomllib
+
     try:
         text = path.read_text(encoding="utf-8-sig")  # editors of Windows put a mark in front
     except UnicodeDecodeError as error:

@@ -7,7 +7,6 @@ has interpreted it already, and an option that is text takes it as it stands.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import types
 import typing
@@ -109,7 +108,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """The end of a message about an unknown name: what was probably meant, or what there is."""
     known = sorted(names)
     meant = name.lower().replace("-", "_")
-    close = difflib.get_close_matches(meant, known, n=1, cutoff=0.6)
+    from difflib import get_close_matches
+
+    close = get_close_matches(meant, known, n=1, cutoff=0.6)
     close = close or [one for one in known if meant and one.startswith(meant)]
     return f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
 

@@ -139,9 +139,8 @@ class LastLine:
 def _run(options: RunOptions, last_line: LastLine) -> int:
     from rocketapp.cli.logs import set_up_logging
     from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.processes.keeper import STOP_TIMEOUT
     from rocketapp.cli.processes.service_manager import ServiceManager
-    from rocketapp.cli.processes.stop import SLACK, ProcessStop
+    from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
     from rocketapp.cli.settings import read_settings
 
     refuse_empty(
@@ -203,10 +202,7 @@ async def _run_worker(
     manager: ServiceManager,
 ) -> int:
     from rocketapp.app.settings.settings import with_name_server
-    from rocketapp.cli.processes.child_main import start_failure
-    from rocketapp.cli.processes.keeper import STOP_TIMEOUT
-    from rocketapp.cli.processes.parts import make_keeper
-    from rocketapp.cli.processes.stop import end_now
+    from rocketapp.cli.processes.stop import STOP_TIMEOUT, end_now
     from rocketapp.cli.processes.worker import Worker
     from rocketapp.cli.settings import code_of, needs_cluster
 
@@ -234,12 +230,16 @@ async def _run_worker(
             own = OwnDesk(app, settings, stop)
             served, plugins = Served(settings, own), [own.operation]
         if needs_cluster(app, settings, may_embed=not options.no_embedded):
+            from rocketapp.cli.processes.parts import make_keeper
+
             keeper = make_keeper(_common(options), settings, code=code_of(app))
             settings = with_name_server(settings, await keeper.start())
         worker = Worker(app, settings, expected_members=1, tell=hear, joined=joined, plugins=plugins)
         last_line.summary = lambda: worker.summary
         clean = await worker.run(stop, exit_when_idle=options.exit_when_idle, always_report=False)
     except Exception as error:
+        from rocketapp.cli.processes.child_main import start_failure
+
         raise start_failure(error) from error
     finally:
         if served is not None:

@@ -14,6 +14,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from rocketapp.cli.collector import collect_rarely
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, user_place
 from rocketapp.cli.processes.leaving import leave
 from rocketapp.cli.processes.reports import Report
@@ -29,6 +30,7 @@ at once; but a forked copy of the parent may hold its other end open."""
 
 def main(spec: Spec) -> None:
     """Be what `spec["role"]` says; ends the process."""
+    collect_rarely()
     reporter = Reporter(spec["reports"])
     lifeline = Lifeline(spec["parent"])
     role: Callable[[Spec, Reporter, Lifeline], int] = _worker if spec["role"] == "worker" else _broker

@@ -19,13 +19,12 @@ from rocketapp.cli.failure import CommandError
 from rocketapp.cli.logs import log_failure
 from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.reports import Report
+from rocketapp.cli.processes.stop import STOP_TIMEOUT
 from rocketapp.embedded.running import ServingBroker, find_serving, is_alive
 from rocketapp.tasks import Tasks, scope
 
 WATCH_INTERVAL = 0.5
 """Seconds between looks at a broker that is not our child."""
-STOP_TIMEOUT = 10.0
-"""Seconds that a broker gets to write its tables and close its files."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 """Seconds between attempts to start a broker that was lost, doubled each time."""
 STEADY = 5.0

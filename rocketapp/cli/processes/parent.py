@@ -19,12 +19,11 @@ from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.logs import log_failure
 from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.edits import Edits
-from rocketapp.cli.processes.keeper import STOP_TIMEOUT
 from rocketapp.cli.processes.parts import ParentParts
 from rocketapp.cli.processes.presence import Presence
 from rocketapp.cli.processes.reports import IdleTimer, Report, WorkerReports
 from rocketapp.cli.processes.service_manager import ServiceManager, Silence
-from rocketapp.cli.processes.stop import SLACK, ProcessStop
+from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
 from rocketapp.cli.processes.worker import status_interval
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope

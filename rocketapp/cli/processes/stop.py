@@ -37,6 +37,8 @@ AT_ONCE = 0.25
 NUDGE_INTERVAL = 0.25
 TICK_INTERVAL = 0.1
 """Seconds of computing between two signals of the timer."""
+STOP_TIMEOUT = 10.0
+"""Seconds that a broker gets to write its tables and close its files."""
 SLACK = 2 * GRACE + 1.0
 """Seconds beyond its own limits after which a parent kills a worker."""
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rocketapp.cli.loop import settle_garbage_collector
+from rocketapp.cli.collector import settle
 from rocketapp.cli.processes.reports import Report
 from rocketapp.clock import SystemClock
 from rocketapp.errors import RocketAppError
@@ -89,7 +89,7 @@ class Worker:
         """
         try:
             if await self._start(stop):
-                settle_garbage_collector()
+                settle()
                 stop.tell()
                 self._tell(Report("started"))
                 await self._await_queues(stop)

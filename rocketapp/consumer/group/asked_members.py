@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rocketapp.client.calls import admin
 from rocketapp.client.instance import ClientInstance
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.errors import RocketAppError
@@ -74,6 +73,8 @@ class AskedMembers:
 
     async def _ask(self, client_id: str, asked: Asked) -> None:
         """Through any broker: a member is known to all brokers of its topics."""
+        from rocketapp.client.calls import admin  # needed once there are other members
+
         for name in sorted(self._client.routes.broker_names()):
             try:
                 connection = await self._brokers.connection(name)

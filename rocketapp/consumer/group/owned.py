@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
+
+if TYPE_CHECKING:
+    from rocketapp.state.pop_queue import PopQueue
 
 
 class Owned(Protocol):

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 from rocketapp.client.instance import ClientInstance
-from rocketapp.consumer.group.broker_shares import Shares
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.group.member_lists import MemberLists
 from rocketapp.consumer.group.owned import NewAssignments, Owned
@@ -28,6 +28,9 @@ from rocketapp.state.rebalance import change, is_left_out, share
 from rocketapp.state.trust import Trust
 from rocketapp.tasks import Tasks, repeat
 from rocketapp.wire.record import Message
+
+if TYPE_CHECKING:
+    from rocketapp.consumer.group.broker_shares import Shares
 
 _CLOCK_INTERVAL = 0.25
 """Seconds between two looks at the clock."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rocketapp.consumer.crashes import Crashes
-from rocketapp.consumer.retry.releasing import Released
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
 from rocketapp.consumer.wanted_elsewhere import WantedElsewhere
@@ -13,6 +13,9 @@ from rocketapp.consumer.ways.delivery import NewCompletion, Prompt, no_prompt
 from rocketapp.consumer.ways.retries_in_place import RetryContext
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.event import Observe
+
+if TYPE_CHECKING:
+    from rocketapp.consumer.retry.releasing import Released
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""Which way consumes which topic: a new way of consuming is one file of this room, and one row of this table."""
+"""Which way consumes which topic: a new way of consuming is one file of this room, and one row of this table.
+
+A way is imported when a topic is consumed so: every start would pay for those that it does not use.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,31 @@ from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.ways.concurrent import ConcurrentWay
 from rocketapp.consumer.ways.context import WayContext
 from rocketapp.consumer.ways.delivery import Way
-from rocketapp.consumer.ways.keyed import KeyedWay
-from rocketapp.consumer.ways.orderly import OrderlyWay
-from rocketapp.consumer.ways.plugged import PluggedWay
-from rocketapp.consumer.ways.polled import PolledWay
 from rocketapp.model.handler_kind import KEYED, ORDERLY, POLLED
+
+
+def _plugged(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
+    from rocketapp.consumer.ways.plugged import PluggedWay
+
+    return PluggedWay(topics, context)
+
+
+def _polled(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
+    from rocketapp.consumer.ways.polled import PolledWay
+
+    return PolledWay(topics, context)
+
+
+def _keyed(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
+    from rocketapp.consumer.ways.keyed import KeyedWay
+
+    return KeyedWay(topics, context)
+
+
+def _orderly(topics: Sequence[ConsumedTopic], context: WayContext) -> Way:
+    from rocketapp.consumer.ways.orderly import OrderlyWay
+
+    return OrderlyWay(topics, context)
 
 
 class Row(NamedTuple):
@@ -28,10 +51,10 @@ class Row(NamedTuple):
 
 
 _TABLE: tuple[Row, ...] = (
-    Row(lambda topic: topic.plugged_in is not None, PluggedWay, is_own=True),
-    Row(lambda topic: topic.kind is POLLED, PolledWay),
-    Row(lambda topic: topic.kind is KEYED, KeyedWay),
-    Row(lambda topic: topic.kind is ORDERLY, OrderlyWay),
+    Row(lambda topic: topic.plugged_in is not None, _plugged, is_own=True),
+    Row(lambda topic: topic.kind is POLLED, _polled),
+    Row(lambda topic: topic.kind is KEYED, _keyed),
+    Row(lambda topic: topic.kind is ORDERLY, _orderly),
 )
 """The first row that takes a topic has it; topics without a row are consumed concurrently."""
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.consumer.crashes import Crashes
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.workers.async_workers import AsyncWorkers
-from rocketapp.consumer.workers.rated import RatedWorkers
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.consumer.workers.work import Workers
 from rocketapp.model.event import Observe
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
+
+if TYPE_CHECKING:
+    from rocketapp.consumer.workers.rated import RatedWorkers
 
 
 class WorkersOfHandlers:
@@ -92,6 +94,8 @@ class WorkersOfHandlers:
         else:
             workers = ThreadWorkers(handler, self._observe, self._threads, self._crashes)
         if (rate := handler.subscription.rate) is not None:
+            from rocketapp.consumer.workers.rated import RatedWorkers
+
             workers = rated = RatedWorkers(workers, rate)
             self._rated.append(rated)
         self._all.append(workers)

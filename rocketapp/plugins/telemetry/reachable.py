@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 PATIENCE = 1.0
 """Seconds in which a collector accepts a connection."""
@@ -15,6 +14,8 @@ def is_reachable(url: str) -> bool:
 
     True where a proxy stands between: what is behind it is not seen from here.
     """
+    from urllib.request import getproxies, proxy_bypass  # it brings HTTP and mail, and is needed at a stop only
+
     parts = urlsplit(url)
     host = parts.hostname or "localhost"
     if parts.scheme in getproxies() and not proxy_bypass(host):

@@ -48,6 +48,35 @@ def test_it_starts_a_broker_says_so_and_ends_when_idle(start: Start, write_app: 
     assert not (folder / ".rocketapp/broker.json").exists()
 
 
+MOST_MODULES = 355
+"""Modules of ours that a plain app imports until its first message; each costs about a millisecond of the start."""
+UNUSED = ("consumer.pop", "consumer.traced", "consumer.ways.keyed", "consumer.ways.orderly", "consumer.ways.polled")
+
+
+def test_a_plain_app_imports_only_what_it_uses(start: Start, write_app: WriteApp, broker: str) -> None:
+    write_app(
+        """
+import gc, sys
+
+note("collects after", gc.get_threshold()[0])
+
+@app.subscribe("orders", start="first")
+async def settle(message):
+    note("modules", *[name for name in sys.modules if name.startswith("rocketapp.")])
+
+@app.on_startup
+async def first():
+    await app.publish("orders", "one")
+"""
+    )
+    run = start("run", "app", "--name-server", broker)
+    modules = run.says(r"modules (.+)")[1].split()
+    run.stops()
+    assert len(modules) <= MOST_MODULES
+    assert not [name for name in modules if name.startswith(tuple(f"rocketapp.{unused}" for unused in UNUSED))]
+    assert "collects after 10000\n" in run.out
+
+
 def test_what_was_handled_does_not_come_again(start: Start, write_app: WriteApp) -> None:
     write_app(HANDLER + READY)
     run = start("run", "app")
