@@ -116,7 +116,7 @@ async def test_an_answer_that_is_handed_on_after_the_end_is_not_started() -> Non
     await asyncio.sleep(1)
     (assignment,) = [each for queue, each in member.consumer._rebalancer.owned.items() if queue.topic == "topic"]
     assert isinstance(assignment, PopAssignment) and assignment._consuming is not None
-    popper, _ = assignment._consuming
+    popper, *_ = assignment._consuming
     coming = popper.coming
     assert coming is not None
 
