@@ -95,8 +95,9 @@ class _Watch:
             case Stored(queue=queue, number=number) if is_dead_letter(queue):
                 self._is_dead(event)
             case Stored(queue=queue, number=number) if not is_copy(queue):
-                if self._stored.setdefault(number, event.at) != event.at:
+                if number in self._stored:
                     self._twice.add(number)
+                self._stored.setdefault(number, event.at)
             case Hidden():
                 self._hides(event)
             case Shown(handle=handle):

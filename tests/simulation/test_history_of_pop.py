@@ -73,6 +73,14 @@ def findings(history: list[Event], *, refused: pop_checks.Refused = ()) -> list[
             [Fault(0, facts.FREEZE, A), *LATE, over(12, member=B, attempt=2), Acked(12, B, "h2"), over(20)],
             id="frozen for longer than its time",
         ),
+        pytest.param(
+            [
+                *[Fault(0, facts.FREEZE, A), Stored(0, CALM, 1, 7)],
+                *[hidden(1, "h1"), begun(1), hidden(1, "h2")._replace(offset=1), begun(1)._replace(offset=1)],
+                *[over(2), Acked(2, A, "h1"), over(3)._replace(offset=1), Acked(3, A, "h2")],
+            ],
+            id="stored twice at once by a repeated send",
+        ),
     ],
 )
 def test_histories_that_keep_the_contract(history: list[Event]) -> None:
