@@ -78,9 +78,10 @@ class _Queue:
     finished_since: float | None = None
     """When the first message was finished that is not committed."""
 
-    def settle(self, settled: int, at: float) -> None:
-        """Everything below `settled` is done somewhere; what runs again is open to its owner."""
-        if min([settled, *(offset for _, offset in self.running)]) <= self.committed:
+    def settle(self, settling: Settling, name: str, at: float) -> None:
+        """What is done somewhere is settled, unless it runs again at its owner, or has failed there."""
+        settled, running = settling.lowest_open(name), (offset for _, offset in self.running)
+        if min([settled, *running, *settling.waiting[name]]) <= self.committed:
             self.finished_since = None
         elif self.finished_since is None:
             self.finished_since = at
@@ -195,14 +196,14 @@ def starved(history: History, orderly: Collection[str] = (), guarded: Collection
                 queue = queues[name]
                 queue.running.add((event.member, offset))
                 queue.started = max(queue.started, offset + 1)
-                queue.settle(settling.lowest_open(name), event.at)
+                queue.settle(settling, name, event.at)
             case Finished(queue=name, offset=offset) if name in queues:
                 queue = queues[name]
                 queue.finish(event.member, offset)
                 queue.idle_since = event.at
-                queue.settle(settling.lowest_open(name), event.at)
+                queue.settle(settling, name, event.at)
             case Committed(queue=name, offset=offset) if name in queues:
                 queue = queues[name]
                 queue.committed, queue.finished_since = offset, None
-                queue.settle(settling.lowest_open(name), event.at)
+                queue.settle(settling, name, event.at)
     return findings

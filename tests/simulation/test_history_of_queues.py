@@ -12,8 +12,10 @@ from tests.simulation.history import (
     Committed,
     Event,
     Fault,
+    Finished,
     Idle,
     Released,
+    Started,
     Stored,
 )
 from tests.simulation.told import (
@@ -272,6 +274,18 @@ def test_queues_that_starve_are_found(history: list[Event]) -> None:
                 Idle(40),
             ],
             id="the call of an earlier session ended",
+        ),
+        pytest.param(
+            [
+                Stored(10, ON_A, 1, 3),
+                *handled(10, 3, ON_A, offset=1),
+                Released(11, A, ON_A),
+                Assigned(12, B, ON_A),
+                Started(12, B, ON_A, 1, 3, 1),
+                Finished(13, B, ON_A, 1, 3, 1, done=False),
+                Idle(40),
+            ],
+            id="what one member has done fails at the next, which tries it again later",
         ),
     ],
 )
