@@ -21,7 +21,7 @@ from rocketapp.consumer.pull.gate import Gate
 from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.state.pop_queue import PopQueue, hidden_since
+from rocketapp.state.pop_queue import RENEW_AT, PopQueue, hidden_since
 from rocketapp.state.retry_times import AGAIN, RetryTimes
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
@@ -152,7 +152,7 @@ class Popper:
         while True:
             if self.coming is None:
                 await self.gate.passed()
-                self.coming = await self._start(self._config.long_poll)
+                self.coming = await self._start(self._hold())
             coming = self.coming
             if not (await asyncio.wait([coming.answer], timeout=_ANSWER_TIME))[0]:
                 # Neither answered nor refused: the broker holds the request until there is a message.
@@ -169,7 +169,7 @@ class Popper:
             # What was just taken counts: the next request is sent before handlers have their turn.
             try:
                 if not self.gate.is_paused and self._flow.may_pull():
-                    self.coming = await self._start(self._config.long_poll)
+                    self.coming = await self._start(self._hold())
             finally:
                 self._hand_on(coming, messages)
 
@@ -210,6 +210,10 @@ class Popper:
         if queue.is_empty_since is None:
             queue.is_empty_since = self._loop.time()
         self.gate.moves()
+
+    def _hold(self) -> float:
+        """Seconds that the broker may hold a request: an answer that comes late has half of its hidden time left."""
+        return min(self._config.long_poll, RENEW_AT * self._config.pop_invisible_time)
 
     async def _start(self, hold: float) -> Coming:
         """`hold`: seconds that the broker may hold the request while there is nothing."""
