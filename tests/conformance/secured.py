@@ -107,6 +107,7 @@ class Old:
         with (self._conf / "broker.conf").open("a") as file:
             file.write("aclEnable=true\n")
         self.apache.bounce(0)
+        self.apache.wait_for_routes()
 
     def stop(self) -> None:
         self.apache.stop()

@@ -6,7 +6,7 @@
 #   cluster.sh join   DIR LIB NS_PORT BROKER_PORT NAME   one more broker at the name server of another directory
 #   cluster.sh kill   DIR                           ends the broker alone, by kill -9
 #   cluster.sh bounce DIR LIB [SECONDS]             stops the broker alone, waits, starts it again; the name server stays
-#   cluster.sh forget DIR LIB                       restarts the broker; deletes its commit log but the file it writes and the next one, which is empty
+#   cluster.sh forget DIR LIB                       kills and restarts the broker; deletes its commit log but the file it writes and the next one, which is empty
 #   cluster.sh stop   DIR                           ends what was started in DIR, by process id and at once: its data is done with
 #
 # DIR is the home of one cluster: its settings, store, logs and process ids. LIB holds the jars and is shared.
@@ -23,6 +23,7 @@ export ROCKETMQ_HOME=$dir
 run() { # run NAME CLASS ARGS...: in the background, in a session of its own, its process id in NAME.pid
   local name=$1; shift
   read -ra more <<<"${OPTIONS:-}"
+  : >"$dir/logs/$name.out" # at once: `await` would find what the process before this one wrote
   setsid "$java" "${opts[@]}" ${more[@]+"${more[@]}"} -Duser.home="$dir" -cp "$dir/conf:$lib/*" "$@" >"$dir/logs/$name.out" 2>&1 </dev/null &
   echo $! >"$dir/$name.pid"
 }
@@ -101,7 +102,7 @@ kill)
 bounce)
   lib=$(cd "$3" && pwd); halt broker; sleep "${4:-1}"; broker ;;
 forget)
-  lib=$(cd "$3" && pwd); halt broker
+  lib=$(cd "$3" && pwd); kill -9 "$(cat "$dir/broker.pid")" # what it wrote is with the kernel; a polite stop takes over 20 s
   find "${STORE:-$dir/store}/commitlog" -type f | sort | head -n -2 | xargs rm
   broker ;;
 stop)

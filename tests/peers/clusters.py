@@ -111,13 +111,13 @@ class Apache:
                 self._script("join", str(self._lib), ns_port, str(self._port), broker_name)
             else:
                 self._script("start", str(self._lib), ns_port, str(self._port))
-            self._wait_for_routes()
+            self.wait_for_routes()
         except BaseException:
             self.stop()  # what has started would stay, for its caller never gets it
             raise
 
-    def _wait_for_routes(self) -> None:
-        # "boot success" may come before the name server can route to the broker.
+    def wait_for_routes(self) -> None:
+        """Wait until the name server routes to the broker; after a restart that may be 10 s after the broker serves."""
         wait_until(
             lambda: _routes_to(self.name_server, self.broker_address, self._tls),
             within=40,
@@ -145,12 +145,13 @@ class Apache:
         self._script("bounce", str(self._lib), "0")
 
     def bounce(self, seconds: float) -> None:
-        """Stop the broker politely, leave it away for so long, start it again."""
+        """Stop the broker politely, leave it away for so long, start it again until it serves."""
         self._script("bounce", str(self._lib), f"{seconds:g}")
 
     def forget_old_files(self) -> None:
         """Restart the broker without its older files of messages, which it deletes by itself after hours."""
         self._script("forget", str(self._lib))
+        self.wait_for_routes()
 
     def freeze(self) -> None:
         """The broker's process is there and answers nothing: its connections stay open."""
