@@ -46,7 +46,7 @@ def test_publish_many_stores_every_message_once(java: JavaClient, run_app: RunAp
         """
     )
     (published,) = app.wait_for_count(1, "published", within=30)
-    stored = java.read(topic)
+    stored = java.read(topic, least=500)
     assert sorted(int(message["body"]) for message in stored) == list(range(500))
     by_number = {int(message["body"]): message for message in stored}
     assert [(by_number[n]["queue"], by_number[n]["offset"]) for n in range(500)] == [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.conformance.long_waits import LongWaits
 from tests.conformance.test_send_back import by_text, check_gaps
 from tests.peers.java_client import texts
-from tests.peers.waiting import wait_until
 
 
 def reason_of(message: dict[str, object]) -> str:
@@ -14,15 +13,7 @@ def reason_of(message: dict[str, object]) -> str:
 
 
 def dead_letters(waits: LongWaits, story: str, count: int) -> list[dict[str, object]]:
-    """Wait until this number of dead letters lies there; they come soon after the last attempt."""
-    group = waits.group(story)
-    wait_until(
-        lambda: len(waits.java.dead_letters(group)) >= count,
-        within=5,
-        what=f"{count} dead letters of {story}",
-        every=0.1,
-    )
-    return waits.java.dead_letters(group)
+    return waits.java.dead_letters(waits.group(story), least=count)
 
 
 def test_two_retries_make_three_attempts_and_one_dead_letter(waits: LongWaits) -> None:

@@ -73,7 +73,7 @@ def test_an_expression_that_is_wrong_is_refused_at_the_start(
 ) -> None:
     java.send(topic, "one")
     app = run_app(_sql_app(topic, group, "amount >"))
-    assert app.process.wait(30) == 2
+    assert app.ended(within=30) == 2
     assert f"sql='amount >' of topic '{topic}': broker " in app.stderr
     assert "correct it" in app.stderr
 
@@ -84,7 +84,7 @@ def test_a_broker_that_filters_by_no_sql_is_one_line_and_exit_code_2(
 ) -> None:
     java.send(topic, "one")
     app = run_app(_sql_app(topic, group, SQL))
-    assert app.process.wait(30) == 2
+    assert app.ended(within=30) == 2
     (line,) = [line for line in app.stderr.splitlines() if "sql=" in line]
     assert "app.py:" in line
     assert "set enablePropertyFilter=true there, or filter by tags=" in line

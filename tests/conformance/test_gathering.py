@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
 from rocketapp import Client, MessageQueue, SendResult
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient
-from tests.peers.waiting import wait_until
 
 KEYS = [
     "",
@@ -25,18 +23,6 @@ KEYS = [
 ]
 """The hash of the fourth one is Java's least Integer, which has no absolute value."""
 GATHERED = {"producer": {"gather": 0.01}}
-
-
-def all_of(java: JavaClient, topic: str, count: int) -> list[dict[str, Any]]:
-    """Every message, as soon as that number is there: a broker of Apache's has stored one before readers can see it."""
-    messages: list[dict[str, Any]] = []
-
-    def are_there() -> bool:
-        messages[:] = java.read(topic)
-        return len(messages) >= count
-
-    wait_until(are_there, within=20, what=lambda: f"{count} messages, there are {len(messages)}")
-    return messages
 
 
 def test_keys_go_to_the_queues_of_javas_selector(cluster: Cluster, java: JavaClient, topic: str) -> None:
@@ -70,7 +56,7 @@ def test_a_queue_is_named_or_chosen_by_a_function(
 
     asyncio.run(story())
     assert given == [0, 1, 2, 3] * 2
-    assert sorted((one["queue"], int(one["body"])) for one in all_of(java, topic, 10)) == [
+    assert sorted((one["queue"], int(one["body"])) for one in java.read(topic, least=10)) == [
         (2, number) for number in range(10)
     ]
 
@@ -90,7 +76,7 @@ def test_gathered_messages_are_where_their_results_say_and_keys_keep_their_order
             return await asyncio.gather(*map(one, range(1000)))
 
     results = asyncio.run(story())
-    messages = all_of(java, topic, 1000)
+    messages = java.read(topic, least=1000)
     places = {(one["queue"], one["offset"]): int(one["body"]) for one in messages}
     assert [places[result.queue.queue_id, result.queue_offset] for result in results] == list(range(1000))
     assert {one["tag"] for one in messages} == {"t"}

@@ -66,6 +66,6 @@ def test_a_failed_message_holds_only_its_key_and_ends_in_the_dead_letters(
     counts = app.stop()
     assert [event["attempt"] for event in app.events("start", text="poison of a")] == [1, 2, 3]
     assert app.texts("done") == [*(f"{n} of b" for n in range(5)), "after of a"]
-    assert texts(java.dead_letters(group)) == ["poison of a"]
+    assert texts(java.dead_letters(group, least=1)) == ["poison of a"]
     assert (counts.handled, counts.retried, counts.dead_lettered) == (6, 2, 1)
     assert java.lag(topic, group) == 0

@@ -60,7 +60,13 @@ def test_all_that_is_sent_and_handled_is_traced(
     app.stop()
     # What waits is written before the process ends.
     good, bad, one, two = app.texts("sent")
-    found = [record for record in traces(java) if record.message_id in (good, bad, one, two)]
+    found: list[TraceRecord] = []
+
+    def are_there() -> bool:
+        found[:] = [record for record in traces(java) if record.message_id in (good, bad, one, two)]
+        return len(found) >= 14
+
+    wait_until(are_there, within=20, what=lambda: f"all are traced: {found}")
     pubs = {record.message_id: record for record in found if isinstance(record, PubRecord)}
     assert pubs.keys() == {good, bad, one, two}
     assert (pubs[good].topic, pubs[good].group, pubs[good].tag) == (topic, group, "new")

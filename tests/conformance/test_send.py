@@ -70,7 +70,7 @@ def test_what_ours_publishes_arrives_unchanged_at_java(
         """
     )
     sent = {event["name"]: event for event in app.wait_for_count(len(bodies), "sent")}
-    stored = {message["keys"].split()[0]: message for message in java.read(topic)}
+    stored = {message["keys"].split()[0]: message for message in java.read(topic, least=len(bodies))}
     assert {name: message["body"] for name, message in stored.items()} == bodies
     for name, message in stored.items():
         assert message["tag"] == "标签"
@@ -119,7 +119,7 @@ def test_equal_order_keys_go_to_one_queue(java: JavaClient, run_app: RunApp, top
     )
     app.wait_for_count(1, "published")
     by_key: dict[str, list[tuple[int, int]]] = {}
-    for message in java.read(topic):
+    for message in java.read(topic, least=40):
         by_key.setdefault(message["keys"], []).append((message["queue"], int(message["body"])))
     assert len(by_key) == 5
     for places in by_key.values():
@@ -149,6 +149,7 @@ def test_a_publish_creates_a_topic_and_is_seen_by_the_apps_own_subscription(
     (published,) = app.wait_for_count(1, "published")
     done = app.wait_for_count(10, within=10)
     assert sorted(event["text"] for event in done) == [f"hello {number}" for number in range(10)]
-    assert max(event["at"] for event in done) - published["at"] < 5
+    # Routes are asked for every 30 s: what the app creates itself is not waited for.
+    assert max(event["at"] for event in done) - published["at"] < 20
     assert len(java.read(topic)) == 10
     assert app.stop().handled == 10

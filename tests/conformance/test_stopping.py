@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import time
 
 import pytest
 
 from tests.conftest import RunApp
 from tests.peers.java_client import JavaClient
-from tests.peers.running_app import RunningApp
 
 SLOW = """
 app = RocketApp("{group}")
@@ -63,13 +61,6 @@ def test_what_is_in_hand_is_finished_and_never_repeated(
     assert sorted(map(int, done + second.texts("done"))) == list(range(40))
 
 
-def _end(app: RunningApp, within: float) -> int:
-    try:
-        return app.process.wait(within)
-    except subprocess.TimeoutExpired:
-        raise AssertionError(f"still running\n{app.describe()}") from None
-
-
 def test_a_drain_that_is_cut_commits_nothing_unfinished(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
@@ -78,7 +69,7 @@ def test_a_drain_that_is_cut_commits_nothing_unfinished(
     app = run_app(slow("async", topic, group, 60), "--drain-timeout", "0.3")
     app.wait_for_count(5, "start")
     app.process.send_signal(signal.SIGTERM)
-    assert _end(app, 5) == 1
+    assert app.ended(within=10) == 1
     assert java.lag(topic, group) == 5
     second = run_app(slow("async", topic, group, 0.001), "--exit-when-idle", "0.5")
     assert second.wait(within=30).handled == 5
@@ -91,7 +82,7 @@ def test_a_second_signal_cuts_the_drain(java: JavaClient, run_app: RunApp, topic
     app.process.send_signal(signal.SIGTERM)
     app.wait_for(lambda: "draining" in app.stderr, within=5, what="it drains")
     app.process.send_signal(signal.SIGTERM)
-    assert _end(app, 5) == 1
+    assert app.ended(within=10) == 1
     assert java.lag(topic, group) == 1
 
 

@@ -15,6 +15,11 @@ from tests.peers.java_client import JavaClient
 from tests.peers.waiting import wait_until
 
 
+def wait_until_committed(java: JavaClient, topic: str, group: str) -> None:
+    """A Java member that ends tells its offsets, and does not wait for an answer."""
+    wait_until(lambda: java.lag(topic, group) == 0, within=10, what="all is committed")
+
+
 @pytest.mark.parametrize("cluster", ["embedded"], indirect=True)
 def test_a_java_push_consumer_takes_everything_once(java: JavaClient, topic: str, group: str) -> None:
     java.create_topic(topic, 4)
@@ -25,7 +30,7 @@ def test_a_java_push_consumer_takes_everything_once(java: JavaClient, topic: str
     )
     assert sorted(int(body) for body in consumer.bodies()) == list(range(2000))
     consumer.stop()
-    assert java.lag(topic, group) == 0
+    wait_until_committed(java, topic, group)
 
 
 @pytest.mark.parametrize("cluster", ["embedded"], indirect=True)
@@ -104,6 +109,7 @@ def test_the_admin_tool_shows_messages_and_progress(java: JavaClient, topic: str
     consumer = java.consume(topic, group)
     wait_until(lambda: len(consumer.bodies()) >= 6, within=40, what="six are consumed", every=0.1)
     consumer.stop()
+    wait_until_committed(java, topic, group)
     rows = [line.split() for line in java.admin("consumerProgress", "-g", group).splitlines() if line.startswith(topic)]
     assert sorted((row[2], row[3], row[4], row[5]) for row in rows) == [("0", "3", "3", "0"), ("1", "3", "3", "0")]
 

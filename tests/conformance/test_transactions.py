@@ -56,10 +56,12 @@ CONSUMER = """
 def test_what_is_committed_is_seen_and_nothing_else(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 4)
     bodies = ["rollback", "commit", "true", "false", "later"]
-    check = '{"true": True, "false": False, "later": True if asked[body] > 1 else None}[body]'
+    check = '{"true": True, "false": False, "later": True if asked[body] > 1 else None}.get(body)'
     app = run_app(source(group, topic, repr(bodies), check) + CONSUMER.format(topic=topic))
     events = app.wait_for_count(3, within=CHECKED)
-    app.wait_for_count(4, "check", within=CHECKED)
+    # A slow start may let the broker ask about the others, too.
+    for text, times in (("true", 1), ("false", 1), ("later", 2)):
+        app.wait_for_count(times, "check", text=text, within=CHECKED)
     assert sorted(event["text"] for event in events) == ["commit", "later", "true"]
     assert app.texts("local") == bodies
     checks = app.texts("check")

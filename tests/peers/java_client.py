@@ -133,7 +133,7 @@ class JavaClient:
         producer: str | None = None,
         traced: bool = False,
     ) -> list[dict[str, Any]]:
-        """Send messages as written (java/Producing.java names the keys); a string is a body.
+        """Send messages as written (java/Producing.java names the keys); a string is a body. Then they can be read.
 
         `producer` names one of its own, which does not know yet what the common one remembers of routes.
         """
@@ -209,21 +209,34 @@ class JavaClient:
     def topic_stats(self, topic: str) -> dict[int, dict[str, int]]:
         return {int(queue): line for queue, line in self._call("topic_stats", topic=topic).items()}
 
-    def read(self, topic: str) -> list[dict[str, Any]]:
-        """Every stored message of a topic, looked at from outside of any group."""
-        messages: list[dict[str, Any]] = self._call("read", topic=topic)
+    def read(self, topic: str, *, least: int = 0) -> list[dict[str, Any]]:
+        """Every stored message of a topic, looked at from outside of any group, as soon as that many are there.
+
+        A broker of Apache's has stored a message, and has said so, before readers can see it.
+        """
+        messages: list[dict[str, Any]] = []
+
+        def are_there() -> bool:
+            messages[:] = self._read(topic)
+            return len(messages) >= least
+
+        wait_until(are_there, within=20, what=lambda: f"{least} messages of {topic}, there are {len(messages)}")
+        return messages
+
+    def _read(self, topic: str) -> list[dict[str, Any]]:
+        try:
+            messages: list[dict[str, Any]] = self._call("read", topic=topic)
+        except JavaError as error:
+            if "No route info" in str(error) or "Can not find Message Queue" in str(error):
+                return []  # there is no such topic
+            raise
         for message in messages:
             message["body"] = base64.b64decode(message["body"])
         return messages
 
-    def dead_letters(self, group: str) -> list[dict[str, Any]]:
-        """What lies in the dead-letter topic of a group; nothing when the topic does not exist."""
-        try:
-            return self.read(f"%DLQ%{group}")
-        except JavaError as error:
-            if "No route info" in str(error) or "Can not find Message Queue" in str(error):
-                return []
-            raise
+    def dead_letters(self, group: str, *, least: int = 0) -> list[dict[str, Any]]:
+        """What lies in the dead-letter topic of a group, as soon as that many are there."""
+        return self.read(f"%DLQ%{group}", least=least)
 
     def members(self, group: str) -> dict[str, Any]:
         """`ids` of the live members; without any, `code` and `remark` of the broker's refusal too."""

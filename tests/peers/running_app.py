@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.peers import toolchain
-from tests.peers.waiting import wait_until
+from tests.peers.waiting import BUSY, wait_until
 
 PRELUDE = """\
 import asyncio
@@ -149,15 +149,19 @@ class RunningApp:
 
     def wait(self, *, within: float) -> Counts:
         """Wait for an end with exit code 0; returns the counts of its last line."""
-        try:
-            code = self.process.wait(within)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"the app did not end within {within:g} s\n{self.describe()}") from None
+        code = self.ended(within=within)
         assert code == 0, f"the app ended with {code}\n{self.describe()}"
         assert not self.complaints(), f"{self.complaints()}\n{self.describe()}"
         match = _COUNTS.fullmatch(self.last_line)
         assert match is not None, f"last line on stdout: {self.last_line!r}\n{self.describe()}"
         return Counts(*map(int, match.groups()))
+
+    def ended(self, *, within: float) -> int:
+        """Wait for an end; its exit code."""
+        try:
+            return self.process.wait(BUSY * within)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the app did not end within {BUSY * within:g} s\n{self.describe()}") from None
 
     def stop(self, *, within: float = 20.0) -> Counts:
         """SIGTERM; wait for a clean drain; returns the counts of its last line."""

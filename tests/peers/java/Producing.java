@@ -4,6 +4,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
@@ -50,7 +51,8 @@ final class Producing {
     }
 
     /** send: ns, topic, messages: [{text | base64, tag, keys, properties, delay, delay_ms, order_key, queue}], as_batch,
-     * producer=null, traced=false (with message trace). */
+     * producer=null, traced=false (with message trace). Returns when consumers can read what needs not wait for its time: Apache's
+     * broker answers a send before that. */
     static Object send(JSONObject a) throws Exception {
         DefaultMQProducer producer = producer(a);
         String topic = a.getString("topic");
@@ -61,22 +63,44 @@ final class Producing {
             for (int i = 0; i < wanted.size(); i++) {
                 batch.add(message(topic, wanted.getJSONObject(i)));
             }
-            results.add(shown(producer.send(batch)));
+            SendResult result = producer.send(batch);
+            await(producer, result.getMessageQueue(), result.getQueueOffset() + batch.size());
+            results.add(shown(result));
             return results;
         }
+        Map<MessageQueue, Long> ends = new HashMap<>();
         for (int i = 0; i < wanted.size(); i++) {
             JSONObject one = wanted.getJSONObject(i);
-            Message message = message(topic, one);
-            if (one.containsKey("order_key")) {
-                results.add(shown(producer.send(message, new SelectMessageQueueByHash(), one.getString("order_key"))));
-            } else if (one.containsKey("queue")) {
-                int queue = one.getIntValue("queue");
-                results.add(shown(producer.send(message, (queues, x, y) -> numbered(queues, queue), null)));
-            } else {
-                results.add(shown(producer.send(message)));
+            SendResult result = sent(producer, message(topic, one), one);
+            if (!one.containsKey("delay") && !one.containsKey("delay_ms")) {
+                ends.merge(result.getMessageQueue(), result.getQueueOffset() + 1, Math::max);
             }
+            results.add(shown(result));
+        }
+        for (Map.Entry<MessageQueue, Long> end : ends.entrySet()) {
+            await(producer, end.getKey(), end.getValue());
         }
         return results;
+    }
+
+    private static SendResult sent(DefaultMQProducer producer, Message message, JSONObject one) throws Exception {
+        if (one.containsKey("order_key")) {
+            return producer.send(message, new SelectMessageQueueByHash(), one.getString("order_key"));
+        }
+        if (one.containsKey("queue")) {
+            int queue = one.getIntValue("queue");
+            return producer.send(message, (queues, x, y) -> numbered(queues, queue), null);
+        }
+        return producer.send(message);
+    }
+
+    /** Waits until consumers can read a queue up to this offset. */
+    private static void await(DefaultMQProducer producer, MessageQueue queue, long end) throws Exception {
+        for (long limit = System.nanoTime() + 20_000_000_000L; producer.maxOffset(queue) < end; Thread.sleep(2)) {
+            if (System.nanoTime() > limit) {
+                throw new IllegalStateException(queue + " cannot be read up to " + end + " after 20 s");
+            }
+        }
     }
 
     private static MessageQueue numbered(List<MessageQueue> queues, int id) {

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.unit.cli.processes import Command, wait_until
+from tests.unit.cli.processes import LIMIT, Command, wait_until
 
 
 class Answered(NamedTuple):
@@ -31,7 +31,7 @@ class Http:
     def post(self, path: str, **fields: str) -> Answered:
         return self._ask("POST", path, urlencode(fields))
 
-    def becomes(self, path: str, status: int, pattern: str = "", *, within: float = 20.0) -> Answered:
+    def becomes(self, path: str, status: int, pattern: str = "") -> Answered:
         """Wait for this status with this text."""
         answers: list[Answered] = []
 
@@ -39,7 +39,7 @@ class Http:
             answers.append(self.get(path))
             return answers[-1].status == status and re.search(pattern, answers[-1].text) is not None
 
-        wait_until(look, f"{path} with {status} and {pattern!r}: {answers[-1:]}", within=within, every=0.1)
+        wait_until(look, f"{path} with {status} and {pattern!r}: {answers[-1:]}", every=0.1)
         return answers[-1]
 
     def metrics(self) -> dict[str, float]:
@@ -51,7 +51,7 @@ class Http:
         return found
 
     def _ask(self, method: str, path: str, body: str | None = None) -> Answered:
-        connection = http.client.HTTPConnection(self.address, timeout=10)
+        connection = http.client.HTTPConnection(self.address, timeout=LIMIT)
         try:
             connection.request(method, path, body)
             response = connection.getresponse()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.conftest import Start
+from tests.unit.cli.processes import LIMIT
 
 WriteApp = Callable[[str], None]
 
@@ -75,7 +76,7 @@ def test_a_message_that_ends_the_only_process_is_dead_after_its_retries(
     attempts, out, code = [], "", 9
     while code == 9:
         last = start("run", "app:app", "--name-server", broker, "--exit-when-idle", "0.5")
-        code = last.process.wait(40)
+        code = last.process.wait(LIMIT)
         attempts += re.findall(r"^poison (\d+)$", last.out, re.MULTILINE)
         out += last.out
     assert code == 0, last.err

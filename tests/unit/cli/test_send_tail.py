@@ -17,7 +17,7 @@ import pytest
 
 from rocketapp.cli.commands.send import parse_delay
 from tests.unit.cli.conftest import Start
-from tests.unit.cli.processes import Command, wait_until
+from tests.unit.cli.processes import LIMIT, Command, wait_until
 
 SENT = re.compile(r"([0-9A-F]{32}) (\S+)@broker-a:(\d+) (\d+)")
 Send = Callable[..., list[tuple[str, ...]]]
@@ -113,7 +113,7 @@ def test_each_line_of_stdin_is_a_message(folder: Path, address: str, topic: str,
     lines = [f"line {number}" for number in range(600)]
     text = "\n".join([*lines[:300], "", *lines[300:]])  # an empty line is not sent, and the last has no end
     command = [sys.executable, "-m", "rocketapp", "send", topic, "-", "--name-server", address]
-    sent = subprocess.run(command, input=text, text=True, capture_output=True, cwd=folder, check=True, timeout=20)
+    sent = subprocess.run(command, input=text, text=True, capture_output=True, cwd=folder, check=True, timeout=LIMIT)
     assert len(SENT.findall(sent.stdout)) == 600
     assert sorted(message["body"] for message in stored(600)) == sorted(lines)
 
@@ -128,7 +128,7 @@ def test_a_line_is_sent_when_it_is_typed(folder: Path, address: str, topic: str)
             process.stdin.flush()
             assert SENT.match(process.stdout.readline())
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(LIMIT) == 0
 
 
 def test_a_delayed_message_comes_later(send: Send, start: Start, address: str, topic: str) -> None:
@@ -229,7 +229,7 @@ def test_a_body_that_is_no_text_is_shown_in_base64(
 ) -> None:
     body = b"\xff\xfe\x00"
     command = [sys.executable, "-m", "rocketapp", "send", topic, "-", "--name-server", address]
-    subprocess.run(command, input=body, capture_output=True, cwd=folder, check=True, timeout=20)
+    subprocess.run(command, input=body, capture_output=True, cwd=folder, check=True, timeout=LIMIT)
     (message,) = stored(1)
     assert base64.b64decode(message["body_base64"]) == body
     assert "body" not in message
@@ -283,7 +283,7 @@ def test_what_is_left_is_sent_when_the_reader_has_seen_enough(
         assert process.stdout is not None and process.stderr is not None
         assert SENT.match(process.stdout.readline())
         process.stdout.close()
-        assert process.wait(20) == 0
+        assert process.wait(LIMIT) == 0
         assert process.stderr.read() == (
             "rocketapp: stdout was closed: all messages are sent, but no further one is shown\n"
         )
@@ -299,7 +299,7 @@ def test_a_stdin_that_cannot_be_read_is_one_line(
 ) -> None:
     line = f'exec "$0" -m rocketapp send {topic} - --name-server {address} {stdin}'
     done = subprocess.run(
-        ["sh", "-c", line, sys.executable], cwd=folder, capture_output=True, text=True, check=False, timeout=20
+        ["sh", "-c", line, sys.executable], cwd=folder, capture_output=True, text=True, check=False, timeout=LIMIT
     )
     assert done.returncode == code, done.stderr
     assert words in done.stderr and done.stderr.count("\n") == 1, done.stderr
