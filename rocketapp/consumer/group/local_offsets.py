@@ -112,8 +112,6 @@ class LocalOffsets:
         descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         except BlockingIOError:
             owner = os.pread(descriptor, 20, 0).decode("ascii", "replace")
             os.close(descriptor)
@@ -122,6 +120,9 @@ class LocalOffsets:
             os.close(descriptor)
             raise
         self._lock = descriptor
+        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         return None
 
     def _read(self, path: Path) -> None:
@@ -281,7 +282,10 @@ async def _in_thread(job: Callable[[], None], name: str) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(end, problem)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    try:
+        threading.Thread(target=run, name=name, daemon=True).start()
+    except RuntimeError as error:
+        raise OSError(str(error)) from None  # the process may have no more threads now
     await done
 
 

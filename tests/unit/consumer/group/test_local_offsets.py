@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
@@ -162,6 +163,39 @@ async def test_a_second_process_with_the_same_number_takes_the_next_and_says_who
     assert await third.store.committed(ONE) == 5
     for opened in (second, third):
         opened.store.close()
+
+
+@in_a_loop
+async def test_on_a_full_disk_a_file_is_locked_all_the_same(tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patch.setattr(os, "pwrite", full)
+        first, second = Opened(tmp_path), Opened(tmp_path)
+    assert second.told[0] == "used because process unknown has worker-1.json"
+    await first.commit((ONE, 5))
+    await second.commit((ONE, 9))
+    for opened in (first, second):
+        opened.store.close()
+    assert await Opened(tmp_path).store.committed(ONE) == 5
+
+
+@in_a_loop
+async def test_a_process_that_may_have_no_more_threads_says_that_it_does_not_write(tmp_path: Path) -> None:
+    opened = Opened(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+
+        def refuse(_: threading.Thread) -> None:
+            raise RuntimeError("can't start new thread")
+
+        patch.setattr(threading.Thread, "start", refuse)
+        await opened.commit((ONE, 5))
+    assert opened.told[-1].startswith("can't start new thread: after a restart")
+    assert await opened.store.committed(ONE) == 5
+    assert decode((tmp_path / "worker-1.json").read_bytes()) == {ONE: 5}, "written when it is looked at again"
+    opened.store.close()
 
 
 @in_a_loop
