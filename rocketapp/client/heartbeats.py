@@ -40,7 +40,8 @@ class Heartbeats:
         self._beat, self._addresses = beat, addresses
         self._interval, self._timeout = interval, timeout
         self._observe = observe
-        self._rejoining: dict[str, asyncio.Task[None]] = {}
+        self._rejoining: set[str] = set()
+        """Addresses for which a task dials."""
         self._tasks = Tasks(observe)
         self._stopped = False
         self._pool: Pool
@@ -96,9 +97,8 @@ class Heartbeats:
         if self._stopped or address in self._rejoining:
             return
         if address in self._addresses() and self._beat() is not None:
-            task = self._tasks.start(self._rejoin(address), f"rejoin {address}")
-            self._rejoining[address] = task
-            task.add_done_callback(lambda _: self._rejoining.pop(address, None))
+            self._rejoining.add(address)
+            self._tasks.start(self._rejoin(address), f"rejoin {address}")
 
     async def stop(self) -> None:
         """Stop dialling. Called before the pool is closed: a closed pool refuses at once, so the loops would spin."""
@@ -106,14 +106,16 @@ class Heartbeats:
         await self._tasks.close()
 
     async def _rejoin(self, address: str) -> None:
-        while address in self._addresses():
-            try:
-                # The pool waits longer after each failure, so this does not spin.
-                await self._pool.get(address)
-            except TransportError:
-                self._unreachable(address)
-                continue
-            return
+        try:
+            # A connection may be lost again before this task goes on, and `rejoin` leaves it to this task then.
+            while address in self._addresses() and self._pool.peek(address) is None:
+                try:
+                    # The pool waits between two dials, so this does not spin.
+                    await self._pool.get(address)
+                except TransportError:
+                    self._unreachable(address)
+        finally:
+            self._rejoining.discard(address)
 
     async def _one(self, address: str, beat: Heartbeat) -> bool:
         try:

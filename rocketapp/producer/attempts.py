@@ -209,7 +209,7 @@ class Attempts:
             if not connection.room.is_set():
                 await _room(connection, end)
             if prepared.delay:
-                prepared = await self._timed(prepared, connection, now + prepared.delay)
+                prepared = await self._timed(prepared, connection, end=end, due=now + prepared.delay)
             connection.send_one_way(command(self._request(prepared, queue), prepared.body, reply=prepared.reply))
         except (_AttemptError, ConnectionLostError, ProtocolError) as error:
             raise SendRefused(prepared.topic, str(error)) from None
@@ -246,9 +246,16 @@ class Attempts:
         except TimeoutError:
             raise _AttemptError("no route: the name server did not answer in time", perhaps=False, final=True) from None
 
-    async def _timed(self, prepared: PreparedSend, connection: Connection, due: float) -> PreparedSend:
+    async def _timed(self, prepared: PreparedSend, connection: Connection, *, end: float, due: float) -> PreparedSend:
         """With the time that is left until `due`, for a broker that is known to have timers."""
-        version = await self._client.version_at(connection)
+        try:
+            # A broker that has refused the heartbeat is asked once more.
+            async with asyncio.timeout_at(end):
+                version = await self._client.version_at(connection)
+        except TransportError as error:
+            raise _AttemptError(error, perhaps=False) from None
+        except TimeoutError:
+            raise _AttemptError(f"{connection.peer} did not say in time whether it has timers", perhaps=False) from None
         if version is None or version < TIMERS_SINCE:
             said = f"the broker at {connection.peer} has no timers, which came with version 5.0, but delay levels alone"
             if version is None:
@@ -262,7 +269,7 @@ class Attempts:
     async def _attempt(self, prepared: PreparedSend, queue: MessageQueue, end: float, due: float) -> Accepted:
         connection = await self._connection(prepared.topic, queue, end)
         if prepared.delay:
-            prepared = await self._timed(prepared, connection, due)
+            prepared = await self._timed(prepared, connection, end=end, due=due)
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:

@@ -1,8 +1,9 @@
 """One connection per address; concurrent callers share one dial.
 
-After a failed dial the next dial to the same address waits, and all its callers wait with it. A new
-connection is handed out only after `greet` has returned, so the heartbeat is always its first request. When
-a peer answers GO_AWAY, its connection is retired and the request is sent once more on a new one.
+After a dial the next one to the same address waits, and all its callers wait with it: longer after each that
+failed, or whose connection ended at once. A new connection is handed out only after `greet` has returned, so the
+heartbeat is always its first request. When a peer answers GO_AWAY, its connection is retired and the request is
+sent once more on a new one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rocketapp.transport.tls import Tls
 from rocketapp.transport.watched import NewConnection
 
 FIRST_WAIT, MOST_WAIT = 0.1, 1.0
-"""Seconds between failed dials to one address. A broker that came back is found within about a second."""
+"""Seconds between two dials to one address. A broker that came back is found within about a second."""
 
 Greet = Callable[[str, Connection], Awaitable[None]]
 """(address, new connection): raises TransportError when the connection cannot be used."""
@@ -61,6 +62,7 @@ class Pool:
         self._connections: dict[str, Connection] = {}
         self._dials: dict[str, asyncio.Task[Connection]] = {}
         self._backoffs: dict[str, tuple[Backoff, float]] = {}
+        """By address, and when it may be dialled again."""
         self._tasks = Tasks()
         self._closed = False
 
@@ -102,10 +104,10 @@ class Pool:
 
     async def drop(self, address: str, reason: str = "no longer needed") -> None:
         """Close the connection to that address and forget its failures."""
-        self._backoffs.pop(address, None)
         if task := self._dials.get(address):
             task.cancel()
             await asyncio.wait([task])
+        self._backoffs.pop(address, None)
         if connection := self._connections.pop(address, None):
             await connection.close(reason)
 
@@ -118,9 +120,11 @@ class Pool:
 
     async def _connect(self, address: str) -> Connection:
         loop = asyncio.get_running_loop()
-        backoff, not_before = self._backoffs.get(address, (None, 0.0))
+        backoff, not_before = self._backoffs.get(address) or (Backoff(FIRST_WAIT, MOST_WAIT), 0.0)
         if (wait := not_before - loop.time()) > 0:
             await asyncio.sleep(wait)
+        elif wait < -MOST_WAIT:
+            backoff.reset()  # the last one is long ago: its connection has lived
         connection: Connection = self._new_connection(
             serve=self._serve,
             max_frame_bytes=self._max_frame_bytes,
@@ -136,16 +140,20 @@ class Pool:
             if connection.is_closed:
                 raise ConnectError(address, connection.closed_reason)
         except TransportError:
-            backoff = backoff or Backoff(FIRST_WAIT, MOST_WAIT)
-            self._backoffs[address] = backoff, loop.time() + backoff.next(self._random.random())
+            self._wait_before_next(address, backoff)
             connection.abort("useless")
             raise
         except BaseException:
             connection.abort("dropped while connecting")
             raise
-        self._backoffs.pop(address, None)
+        # Also after a success: a peer that ends every connection at once would be dialled without a pause.
+        self._wait_before_next(address, backoff)
         self._connections[address] = connection
         return connection
+
+    def _wait_before_next(self, address: str, backoff: Backoff) -> None:
+        now = asyncio.get_running_loop().time()
+        self._backoffs[address] = backoff, now + backoff.next(self._random.random())
 
     def _dialled(self, address: str, task: asyncio.Task[Connection]) -> None:
         del self._dials[address]
@@ -179,7 +187,9 @@ class Pool:
                 # The peer refused the request with GO_AWAY, so it certainly did not execute it.
                 answer.set_exception(ConnectError(address, f"went away: {error}"))
         except asyncio.CancelledError:
-            answer.cancel()
+            # It is the pool that ends: the caller was not cancelled.
+            if not answer.done():
+                answer.set_exception(ConnectError(address, "went away, and the client stops"))
             raise
 
 

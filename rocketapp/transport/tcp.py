@@ -129,6 +129,9 @@ async def dial_tcp(address: str, receiver: Receiver, timeout: float, tls: Tls | 
         raise ConnectError(address, _reason(error) if tls is None else handshake_problem(error, tls, host)) from None
     except OSError as error:
         raise ConnectError(address, _reason(error)) from None
+    except ValueError as error:
+        # The look-up of names refuses some texts by itself.
+        raise ConnectError(address, f"{host!r} cannot be the name of a host: {error}") from None
     return stream
 
 

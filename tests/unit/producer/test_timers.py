@@ -70,6 +70,23 @@ async def test_to_a_broker_without_timers_nothing_leaves(answer: Answer) -> None
 
 
 @in_virtual_time
+async def test_a_broker_that_does_not_say_its_version_uses_up_no_more_than_the_time_of_the_send() -> None:
+    cluster = Cluster()
+    beats = cluster.brokers[0].answers
+    beats[RequestCode.HEART_BEAT] = refuse(1, "not yet")
+    async with producing(cluster, send_timeout=1.0) as producer:
+        await producer.send(Outgoing(topic="t", body=b"x"))
+        del beats[RequestCode.HEART_BEAT]  # from now on it is silent
+        now = asyncio.get_running_loop().time
+        for sending in (producer.send(LATER), producer.send_one_way(LATER)):
+            began = now()
+            error = await outcome(sending)
+            assert isinstance(error, SendRefused)
+            assert str(error).endswith("10.0.1.0:10911 did not say in time whether it has timers")
+            assert now() - began == pytest.approx(1.0)
+
+
+@in_virtual_time
 async def test_among_brokers_of_several_versions_one_with_timers_is_found() -> None:
     cluster = Cluster(brokers=2)
     cluster.brokers[0].answers[RequestCode.HEART_BEAT] = with_version(409)

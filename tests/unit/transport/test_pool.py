@@ -15,7 +15,7 @@ from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import Receiver, Stream
 from rocketapp.transport.tls import Tls
 from rocketapp.wire.command import Command
-from tests.unit.scripted import ScriptedServer, in_virtual_time, ok, outcome, refuse
+from tests.unit.scripted import ScriptedServer, eventually, in_virtual_time, ok, outcome, refuse
 
 ADDRESS = "10.0.0.1:10911"
 
@@ -178,6 +178,48 @@ async def test_a_peer_that_went_away_for_good_means_nothing_was_sent() -> None:
     assert isinstance(error, ConnectError)
     assert "went away" in str(error)
     await pool.close()
+
+
+@in_virtual_time
+async def test_a_peer_that_ends_every_connection_at_once_is_dialled_less_and_less_often() -> None:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+    dialer = Dialer(server.network)
+    pool = pool_of(dialer)
+
+    async def connect_and_lose() -> None:
+        connection = await pool.get(ADDRESS)
+        server.network.cut(ADDRESS)
+        await eventually(lambda: connection.is_closed)
+
+    for _ in range(8):
+        await connect_and_lose()
+    waits = [later - earlier for earlier, later in zip(dialer.times, dialer.times[1:], strict=False)]
+    assert waits[0] >= 0.05
+    assert all(wait >= 0.5 for wait in waits[-3:])
+    await pool.get(ADDRESS)
+    await asyncio.sleep(10)  # a connection that has lived: the next dial comes at once, and the one after it soon
+    server.network.cut(ADDRESS)
+    for most in (0.01, 0.11):
+        began = asyncio.get_running_loop().time()
+        await connect_and_lose()
+        assert asyncio.get_running_loop().time() - began <= most
+    await pool.close()
+
+
+@in_virtual_time
+async def test_a_request_that_waits_for_a_new_connection_as_the_pool_closes_fails_and_is_not_cancelled() -> None:
+    server = await ScriptedServer(MemoryNetwork(), ADDRESS).start()
+    server.answers[310] = refuse(1500, "going away")
+    dialer = Dialer(server.network)
+    pool = pool_of(dialer)
+    connection = await pool.get(ADDRESS)
+    dialer.delay = 2.0
+    answer = connection.start_request(Command(310), timeout=5.0)
+    await asyncio.sleep(1.0)
+    await pool.close()
+    error = await outcome(answer)
+    assert isinstance(error, ConnectError)
+    assert error.problem == "went away, and the client stops"
 
 
 @in_virtual_time

@@ -121,6 +121,13 @@ async def test_what_is_no_address_is_named(address: str) -> None:
     assert error.problem == f"{address!r} is not host:port"
 
 
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "a\0b"])
+async def test_what_is_no_host_name_is_a_connect_error(host: str) -> None:
+    error = await outcome(dial_tcp(f"{host}:80", Recorder(), 3.0))
+    assert isinstance(error, ConnectError)
+    assert error.problem.startswith(f"{host!r} cannot be the name of a host: ")
+
+
 async def test_a_taken_port_is_an_os_error() -> None:
     listening = await listen_tcp("127.0.0.1", 0, Recorder().accept)
     with pytest.raises(OSError, match="in use"):
