@@ -67,11 +67,6 @@ class OrderlyDelivery(SerialDelivery):
                 self._ready.extend((taker, list(part[at : at + RUN])) for at in range(0, len(part), RUN))
         self._changed.set()
 
-    def hold(self, topic: str | None = None) -> None:
-        """Start no further message; the running call goes on."""
-        super().hold(topic)
-        self._permit.withheld = True
-
     def _close(self, runner: asyncio.Task[None]) -> None:
         self._retries.close()
         if self._note is not None:

@@ -135,6 +135,7 @@ class SerialDelivery:
     def hold(self, topic: str | None = None) -> None:
         """Start nothing more; the running call goes on."""
         self._held, self._take = True, None
+        self._permit.withheld = True
         self._changed.set()
 
     def try_one(self, take: Take, topic: str | None = None) -> None:

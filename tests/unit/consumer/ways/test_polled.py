@@ -90,3 +90,25 @@ async def test_a_call_that_has_pulled_nothing_when_a_drain_is_cut_is_named() -> 
     assert told == [(f"poll {queue}", "handler exports is cut: it has pulled nothing")]
     await member.client.stop()
     await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_whose_turn_comes_after_a_pause_is_not_called() -> None:
+    cluster, ends, calls = FakeCluster(), asyncio.Event(), list[Any]()
+    await cluster.start()
+    cluster.create("topic", queues=2)
+
+    async def waits(one: Any) -> None:
+        calls.append(one.queue)
+        await ends.wait()
+
+    member = await cluster.member(consumed(waits, every=5.0, concurrency=1)).start()
+    await eventually(lambda: len(calls) == 1)
+    member.consumer.pause("topic", "maintenance")
+    ends.set()
+    await asyncio.sleep(20)
+    assert len(calls) == 1
+    member.consumer.resume("topic")
+    await eventually(lambda: len(set(calls)) == 2)
+    await member.stop()
+    await cluster.stop()
