@@ -27,11 +27,11 @@ class Shares(Protocol):
     topics: Collection[str]
 
     async def of(
-        self, topic: str, connected: Iterable[str], present: Collection[MessageQueue]
+        self, topic: str, connected: Iterable[str], present: Iterable[MessageQueue]
     ) -> tuple[frozenset[MessageQueue], str | None]:
         """The queues of this member, and why a broker did not tell; its queues are the `present` ones then.
 
-        `connected`: names of brokers that can be asked.
+        `connected`: names of brokers that can be asked. `present`: the queues until now, of brokers of the topic.
         """
         ...
 
@@ -47,7 +47,7 @@ class BrokerShares:
         return f"<BrokerShares of {self._group}: {len(self.topics)} topics>"
 
     async def of(
-        self, topic: str, connected: Iterable[str], present: Collection[MessageQueue]
+        self, topic: str, connected: Iterable[str], present: Iterable[MessageQueue]
     ) -> tuple[frozenset[MessageQueue], str | None]:
         names = sorted(connected)
         answers = dict(zip(names, await asyncio.gather(*(self._try(topic, name) for name in names)), strict=True))

@@ -206,7 +206,9 @@ class Rebalancer:
             self._members[topic] = members
             problem = None
             if self._shares is not None and topic in self._shares.topics:
-                mine, problem = await self._shares.of(topic, connected, self.wanted.get(topic, frozenset()))
+                # A broker that has left the cluster, or is not told of for a moment, keeps nothing of ours.
+                present = [queue for queue in self.wanted.get(topic, ()) if queue.broker_name in names]
+                mine, problem = await self._shares.of(topic, connected, present)
                 self._apply(topic, mine, frozenset(), is_alone=True)
             else:
                 there = route.readable_queues(topic)

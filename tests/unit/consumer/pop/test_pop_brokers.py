@@ -101,3 +101,26 @@ async def test_rounds_of_members_leave_no_task_and_no_message() -> None:
         tasks.append(len(asyncio.all_tasks()))
     assert max(tasks) <= before + 2
     assert left(cluster) == 0
+
+
+@in_virtual_time
+async def test_a_broker_that_has_left_the_cluster_is_given_up() -> None:
+    cluster, seen = await started(), Seen()
+    member = await cluster.member(popped(seen), config=TIMES).start()
+    cluster.send(B, b"b")
+    await eventually(lambda: (b"b", 1) in seen)
+    await eventually(lambda: left(cluster) == 0)
+    for brokers in cluster.topics.values():
+        brokers.pop("broker-b", None)
+    address = cluster.brokers["broker-b"].address
+    cluster.network.unlisten(address)
+    cluster.network.cut(address)
+
+    def owned() -> set[str]:
+        return {one.queue.broker_name for one in member.consumer.snapshot("").queues}
+
+    await eventually(lambda: owned() == {"broker-a"}, seconds=120)
+    assert member.consumer.standing_still() == {}
+    cluster.send(A, b"a")
+    await eventually(lambda: (b"a", 1) in seen)
+    assert await member.stop()
