@@ -7,7 +7,7 @@ or the call that mends it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class RocketAppError(Exception):
@@ -183,15 +183,22 @@ class SendUnknown(RocketAppError):  # noqa: N818 - an outcome, named in the publ
 
 
 class NoReply(RocketAppError):  # noqa: N818 - an outcome, named in the public API
-    """A request was sent and not answered in time. Whether it was handled is unknown."""
+    """A request was sent and not answered in time. Whether it was handled is unknown.
 
-    def __init__(self, topic: str, timeout: float) -> None:
-        super().__init__(topic, timeout)
+    `timeout`: seconds from the call on. `message_id` and `keys`: of the request, as its handler sees them.
+    """
+
+    def __init__(self, topic: str, timeout: float, message_id: str = "", keys: Sequence[str] = ()) -> None:
+        super().__init__(topic, timeout, message_id, keys)
         self.topic: str = topic
         self.timeout: float = timeout
+        self.message_id: str = message_id
+        self.keys: Sequence[str] = keys
 
     def __str__(self) -> str:
-        return f"no reply from {self.topic} within {self.timeout:g} s"
+        named = f" to {named_message(self.message_id, self.keys)}" if self.message_id else ""
+        mend = "see that a handler of the topic runs and returns a value, or give a longer timeout="
+        return f"no reply from {self.topic} within {self.timeout:g} s{named}: {mend}"
 
 
 class NotRecalled(RocketAppError):  # noqa: N818 - an outcome, named in the public API
@@ -223,6 +230,11 @@ class StoreError(RocketAppError):
 
     def __str__(self) -> str:
         return f"{'perhaps' if self.is_unknown else 'not'} stored: {self.problem}"
+
+
+def named_message(message_id: str, keys: Sequence[str]) -> str:
+    """How a line names one message: `7F000001... (key 17)`."""
+    return f"{message_id} ({'key' if len(keys) == 1 else 'keys'} {', '.join(keys)})" if keys else message_id
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:

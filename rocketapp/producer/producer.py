@@ -24,6 +24,7 @@ from rocketapp.errors import (
     RocketAppError,
     SendRefused,
     SendUnknown,
+    named_message,
 )
 from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
@@ -222,9 +223,9 @@ class Producer:
 
         to = reply_to(request.properties)
         if to is None:
-            raise SendRefused(
-                request.topic, f"{request} does not say where a reply goes: only messages sent by request() do", True
-            )
+            named = named_message(request.message_id, request.keys)
+            problem = f"message {named} does not say where a reply goes: only messages sent by request() do"
+            raise SendRefused(request.topic, problem, True)
         message = Outgoing(topic=to.topic, body=body, properties=properties, marks=to.marks)
         _, prepared = self._preparing.single(message)
         # The client that asked is connected to the broker that took its request.

@@ -7,7 +7,7 @@ client. That may be any broker of the cluster, so all of them are connected befo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -37,13 +37,13 @@ class Request:
     timeout: float
     _reply: asyncio.Future[Message]
 
-    async def reply(self) -> Message:
-        """The reply. Raises NoReply when it has not come in time."""
+    async def reply(self, message_id: str, keys: Sequence[str]) -> Message:
+        """The reply to the message that was sent with these marks. Raises NoReply when it has not come in time."""
         try:
             async with asyncio.timeout_at(self.deadline):
                 return await self._reply
         except TimeoutError:
-            raise NoReply(self.topic, self.timeout) from None
+            raise NoReply(self.topic, self.timeout, message_id, keys) from None
 
 
 class Requests:

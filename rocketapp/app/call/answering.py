@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from rocketapp.app.places import plain_function
 from rocketapp.app.publish.publishing import Publishing
-from rocketapp.errors import SendRefused, SendUnknown
+from rocketapp.errors import SendRefused, SendUnknown, named_message
 from rocketapp.model.outcome import is_outcome
 
 Call = Callable[[Any], Any]
@@ -56,5 +56,6 @@ def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
     return one_async if is_async else one
 
 
-def _tell(message: Any, error: Exception) -> None:
-    log.warning("no reply to %r: %s", message, error)
+def _tell(request: Any, error: Exception) -> None:
+    named = named_message(request.message_id, request.keys)
+    log.warning("no reply to the request %s in %s, which is done all the same: %s", named, request.topic, error)

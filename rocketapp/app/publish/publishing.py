@@ -159,8 +159,8 @@ class Publishing:
         requests, end = running.producer(cluster).requests, loop.time() + timeout
         await requests.ready(message.topic, timeout / 2)
         with requests.waiting(message.topic, timeout=timeout, deadline=end) as request:
-            await sender.send(replace(message, marks=request.marks), timeout=max(end - loop.time(), 0.001))
-            return await request.reply()
+            sent = await sender.send(replace(message, marks=request.marks), timeout=max(end - loop.time(), 0.001))
+            return await request.reply(sent.message_id, message.keys)
 
     async def reply(self, request: Message, value: Any) -> None:
         """Answer a request with this value, encoded as the body of a message is. Raises SendRefused, SendUnknown."""

@@ -25,8 +25,8 @@ async def request(producer: Producer, body: bytes = b"?", timeout: float = 3.0) 
     await producer.requests.ready("t", timeout / 2)
     deadline = asyncio.get_running_loop().time() + timeout
     with producer.requests.waiting("t", timeout=timeout, deadline=deadline) as waiting:
-        await producer.send(Outgoing(topic="t", body=body, marks=waiting.marks))
-        return await waiting.reply()
+        sent = await producer.send(Outgoing(topic="t", body=body, marks=waiting.marks))
+        return await waiting.reply(sent.message_id, ["17"])
 
 
 async def push(broker: ScriptedBroker, properties: dict[str, str], body: bytes) -> Command:
@@ -79,7 +79,12 @@ async def test_without_a_reply_it_ends_in_time_and_a_late_one_is_taken_and_dropp
     async with producing(cluster, events) as producer:
         began = asyncio.get_running_loop().time()
         ended = await outcome(request(producer, timeout=2.0))
-        assert isinstance(ended, NoReply) and str(ended) == "no reply from t within 2 s"
+        assert isinstance(ended, NoReply)
+        assert str(ended) == (
+            f"no reply from t within 2 s to {ended.message_id} (key 17): "
+            "see that a handler of the topic runs and returns a value, or give a longer timeout="
+        )
+        assert ended.message_id == asked_of(cluster.brokers[0])[0]["UNIQ_KEY"]
         assert 1.9 < asyncio.get_running_loop().time() - began < 2.1
         await outcome(request(producer, timeout=2.0))
         for marks in asked_of(cluster.brokers[0]):
@@ -133,8 +138,10 @@ async def test_a_reply_that_no_broker_can_deliver_is_unknown() -> None:
 async def test_what_is_no_request_is_not_answered() -> None:
     cluster = Cluster()
     async with producing(cluster) as producer:
-        message = Message.make(b"?", topic="t")
-        assert isinstance(await outcome(producer.reply(message, b"42", {})), SendRefused)
+        message = Message.make(b"?", topic="t", message_id="ID1", keys=["17"])
+        refused = await outcome(producer.reply(message, b"42", {}))
+        assert isinstance(refused, SendRefused)
+        assert "message ID1 (key 17) does not say where a reply goes" in str(refused)
         assert REPLY not in cluster.brokers[0].codes()
 
 
