@@ -281,17 +281,19 @@ def _set_up_logging(spec: Spec, settings: Any) -> None:
 def start_failure(error: Exception) -> CommandError:
     """What a start that raised means for the exit code: their declarations and settings, or their code as it ran.
 
-    A function that runs at the start may succeed the next time; a hook that only says what a plugin adds will not.
+    A function that runs at the start may succeed the next time. A hook that only says what a plugin adds will not, nor
+    will a function in which a declaration or a setting is found to be wrong.
     """
     from rocketapp.errors import ConfigError, PluginError, SetupError, TransportError
 
     if isinstance(error, CommandError):
         return error
-    if isinstance(error, ConfigError):
+    cause = error.__cause__
+    if isinstance(error, ConfigError) or isinstance(cause, ConfigError | SetupError):
         return CommandError(str(error), USAGE)
     if isinstance(error, PluginError):
         return CommandError(str(error), FAILED if error.hook == "app_startup" else USAGE)
     if isinstance(error, (SetupError, TransportError)):
-        ran = error.__cause__ is not None and user_place(error.__cause__) is not None
+        ran = cause is not None and user_place(cause) is not None
         return CommandError(str(error), FAILED if ran else USAGE)
     return CommandError(f"{user_place(error) or 'start'}: {describe(error)}", FAILED)
