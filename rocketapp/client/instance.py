@@ -23,7 +23,7 @@ from rocketapp.client.name_servers import NameServers, parse_name_servers
 from rocketapp.client.routes import RouteTable
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
-from rocketapp.errors import BrokerError, KeysRefused, RocketAppError, TransportError
+from rocketapp.errors import BrokerError, ConfigError, KeysRefused, RocketAppError, TransportError
 from rocketapp.model.event import Connected, Disconnected, Observe
 from rocketapp.model.route import MASTER_ID, BrokerData
 from rocketapp.state.route_cache import RouteCache
@@ -160,19 +160,24 @@ class ClientInstance:
         self._tasks.start(self._heartbeats.run(), f"heartbeats of {self.client_id}")
 
     async def check_keys(self) -> None:
-        """Ask the first broker that can be reached whether it knows our access keys. Raises KeysRefused.
+        """Ask the first broker that can be reached whether it lets us in. Raises ConfigError when it does not.
 
-        Nothing is asked without keys. Brokers that cannot be reached, or know the request not, say nothing of keys.
+        Takes `client.request_timeout` at most. Brokers that cannot be reached, or know the request not, say nothing of
+        keys.
         """
-        if not self._config.access_key:
+        try:
+            async with asyncio.timeout(self._config.request_timeout):
+                await self._ask_for_keys()
+        except KeysRefused as error:
+            refused = "the cluster refuses the keys" if self._config.access_key else "is not set, and brokers want keys"
+            raise ConfigError("client.access_key", f"{refused}: {error}") from error
+        except (TransportError, TimeoutError):
             return
+
+    async def _ask_for_keys(self) -> None:
         from rocketapp.client.calls import admin
 
-        try:
-            masters = [one.addresses[MASTER_ID] for one in await self.brokers() if MASTER_ID in one.addresses]
-        except TransportError:
-            return
-        for address in masters:
+        for address in [one.addresses[MASTER_ID] for one in await self.brokers() if MASTER_ID in one.addresses]:
             try:
                 await admin.check_keys(await self.connection(address), self._config.request_timeout)
             except KeysRefused:

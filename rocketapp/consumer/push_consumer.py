@@ -171,6 +171,9 @@ class PushConsumer:
         self._client.register_consumer(self._name, self)
         beating = self._tasks.start(self._client.heartbeat(), f"first heartbeat of {self._name}")
         await asyncio.wait([beating], timeout=_JOIN_PATIENCE)
+        if beating.done() and not beating.result():
+            # No broker takes it. That may be an outage; but when they want keys, and have none, it never ends.
+            await self._client.check_keys()
         if (retry := self._group.model.retry_topic) is not None and await self._fetch(retry) is None:
             self._client.routes.refresh_soon(retry)
         self._cover_retry_topic()

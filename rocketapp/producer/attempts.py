@@ -20,6 +20,7 @@ from rocketapp.errors import (
     ConnectError,
     ConnectionLostError,
     FrameTooLargeError,
+    KeysRefused,
     NoRouteError,
     ProtocolError,
     SendRefused,
@@ -275,6 +276,9 @@ class Attempts:
         try:
             request = self._request(prepared, queue)
             sent = await send(connection, request, prepared.body, end - began, reply=prepared.reply)
+        except KeysRefused as error:
+            # Whatever the code: keys are looked at before anything else.
+            raise _AttemptError(error, perhaps=False) from None
         except BrokerError as error:
             if error.code == ResponseCode.TOPIC_NOT_EXIST:
                 self._targets.failed(prepared.topic)

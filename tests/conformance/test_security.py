@@ -191,6 +191,10 @@ def test_keys_that_the_cluster_does_not_know_end_apps_and_commands_with_one_line
     assert ended.returncode == 2, ended.stderr
     assert "client.access_key: the cluster refuses the keys" in ended.stderr.splitlines()[-1]
     assert "another-secret" not in ended.stdout + ended.stderr
+    without = secured.environment("", "")
+    none = run_to_its_end(secured.apache.name_server, tmp_path, without)
+    assert none.returncode == 2, none.stderr
+    assert "client.access_key: is not set, and brokers want keys" in none.stderr.splitlines()[-1]
     for name, value in secured.environment("stranger", "any-secret-4").items():
         monkeypatch.setenv(name, value)
     refused = Commands(secured.apache.name_server).run("topic", "create", "open-topic", code=2)
@@ -277,3 +281,6 @@ def test_the_whole_job_runs_on_4_9_7_without_keys_and_then_with_them(
     ended = run_to_its_end(old.apache.name_server, tmp_path / "wrong", wrong)
     assert ended.returncode == 2, ended.stderr
     assert "client.access_key: the cluster refuses the keys" in ended.stderr.splitlines()[-1]
+    none = run_to_its_end(old.apache.name_server, tmp_path / "none", dict.fromkeys(environment, ""))
+    assert none.returncode == 2, none.stderr
+    assert "client.access_key: is not set, and brokers want keys" in none.stderr.splitlines()[-1]

@@ -25,7 +25,7 @@ from rocketapp.app.run.assembly import Assembly, assemble
 from rocketapp.app.run.forks import ForkGuard
 from rocketapp.app.run.periodic import Periodic
 from rocketapp.app.run.reading import complete, prepare
-from rocketapp.app.run.steps import all_of, check_keys, opened
+from rocketapp.app.run.steps import all_of, opened
 from rocketapp.app.run.user_code import UserCode
 from rocketapp.app.run.ways import own_limits
 from rocketapp.app.settings.settings import Settings
@@ -341,8 +341,8 @@ class Lifecycle:
                 mend = "start the name server, or correct --name-server or client.name_server"
                 raise TransportError(shown_url(config.name_server), f"{problem}: {mend}") from error
             self._clients[cluster] = client
-            if config.access_key:
-                await check_keys(client, self._settings.client.request_timeout)
+            if config.access_key:  # later refusals are waited out like outages
+                await client.check_keys()
             return
 
     def _plans(self) -> list[GroupPlan]:

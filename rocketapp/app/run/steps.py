@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.errors import ConfigError, KeysRefused, SetupError
+from rocketapp.errors import SetupError
 from rocketapp.tasks import scope
 
 if TYPE_CHECKING:
-    from rocketapp.client.instance import ClientInstance
     from rocketapp.consumer.group.offset_store import OffsetStore
 
 
@@ -20,17 +19,6 @@ async def opened(store: OffsetStore) -> None:
         await store.open()
     except Exception as error:
         raise SetupError("", f"the offset store did not open: {type(error).__name__}: {error}") from error
-
-
-async def check_keys(client: ClientInstance, timeout: float) -> None:
-    """Keys that are wrong now are a mistake in the settings; later refusals are waited out like outages."""
-    try:
-        async with asyncio.timeout(timeout):
-            await client.check_keys()
-    except KeysRefused as error:
-        raise ConfigError("client.access_key", f"the cluster refuses the keys: {error}") from error
-    except TimeoutError:
-        return
 
 
 async def all_of(works: Iterable[Coroutine[Any, Any, None]]) -> None:

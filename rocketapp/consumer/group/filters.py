@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from rocketapp.client.calls import clients
 from rocketapp.consumer.group.brokers import Brokers
 from rocketapp.consumer.handler import ConsumedTopic
-from rocketapp.errors import BrokerError, SetupError, TransportError
+from rocketapp.errors import BrokerError, KeysRefused, SetupError, TransportError
 from rocketapp.model.subscription import TAGS
 from rocketapp.wire.codes import ResponseCode
 
@@ -40,7 +40,7 @@ async def _refusal(
         async with asyncio.timeout(_PATIENCE):
             connection = await brokers.connection(broker_name)
             await clients.check_subscription(connection, client_id, group, topic.data, _PATIENCE)
-    except (TransportError, TimeoutError):
+    except (TransportError, TimeoutError, KeysRefused):
         return None
     except BrokerError as error:
         is_wrong = error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED

@@ -10,7 +10,7 @@ from rocketapp.client.access import signer_of, tls_of
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import SystemClock
 from rocketapp.config.client import ClientConfig
-from rocketapp.errors import ConfigError, KeysRefused, TransportError
+from rocketapp.errors import ConfigError, TransportError
 from rocketapp.transport.listener import Listener
 from rocketapp.transport.tcp import dial_tcp, listen_tcp
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -83,7 +83,8 @@ async def test_keys_that_a_broker_does_not_know_are_told_from_one_that_knows_the
     await client.start()
     broker.answers[RequestCode.GET_BROKER_RUNTIME_INFO] = refuse(ResponseCode.NO_PERMISSION, "check signature failed.")
     error = await outcome(client.check_keys())
-    assert isinstance(error, KeysRefused)
+    assert isinstance(error, ConfigError)
+    assert str(error).startswith("client.access_key: the cluster refuses the keys: ")
     assert str(error).endswith("check client.access_key and client.secret_key")
     for answer in (ok, refuse(ResponseCode.NO_PERMISSION, "User:AK has no permission to access Cluster:x from y")):
         broker.answers[RequestCode.GET_BROKER_RUNTIME_INFO] = answer

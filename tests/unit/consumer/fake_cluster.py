@@ -44,7 +44,7 @@ from rocketapp.wire.requests.clients import GroupChanged, Heartbeat, UnregisterR
 from rocketapp.wire.requests.locks import LockBody, encode_locked
 from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, QueryOffsetRequest, QueueRequest
 from rocketapp.wire.requests.pull import PullRequest, PullResponse
-from rocketapp.wire.requests.routes import RouteRequest, encode_route
+from rocketapp.wire.requests.routes import RouteRequest, encode_cluster_info, encode_route
 from rocketapp.wire.requests.send import FAILURE_FIELDS, SendRequest, SendResponse
 from rocketapp.wire.requests.send_back import SendBackRequest
 from tests.unit.scripted import Events
@@ -158,7 +158,9 @@ class FakeCluster:
             self.loop.call_soon(wake)
         return offset
 
-    def refuse(self, code: RequestCode, response: int = 1, *, times: int | None = None) -> None:
+    def refuse(
+        self, code: RequestCode, response: int = 1, *, times: int | None = None, remark: str = "as the test wants it"
+    ) -> None:
         """Answer requests of this code with an error; `times`: that often, None for ever."""
         left = [times]
 
@@ -167,7 +169,7 @@ class FakeCluster:
                 if not left[0]:
                     return True
                 left[0] -= 1
-            return Command(response, remark="as the test wants it")
+            return Command(response, remark=remark)
 
         self.misbehave[code] = answer
 
@@ -199,6 +201,9 @@ class FakeCluster:
     # What brokers do.
 
     def _serve_route(self, connection: Connection, command: Command) -> Command | None:
+        if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            brokers = [BrokerData("c", name, {0: broker.address}) for name, broker in self.brokers.items()]
+            return Command.response(command, 0, body=encode_cluster_info(brokers))
         topic = RouteRequest.from_fields(command.fields).topic
         self.asked.append(Asked(self.loop.time(), command.code, command.fields or {}, connection.peer))
         if topic not in self.topics:

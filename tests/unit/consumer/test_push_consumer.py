@@ -10,11 +10,11 @@ import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.errors import SetupError
+from rocketapp.errors import ConfigError, SetupError
 from rocketapp.model.event import Assigned, DrainCut, Handled, HandlerSlow, LoopFailed, Moving, StandingStill, Unmatched
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.stats import HandlerStats
-from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription
 from tests.unit.scripted import eventually, in_virtual_time
@@ -73,6 +73,34 @@ async def test_the_first_heartbeat_comes_before_the_first_pull_and_both_at_once(
     codes = [asked.code for asked in cluster.asked]
     assert codes.index(RequestCode.HEART_BEAT) < codes.index(RequestCode.PULL_MESSAGE)
     await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_member_without_keys_whom_every_broker_refuses_for_that_does_not_start() -> None:
+    cluster = await started(brokers=2)
+    cluster.create("topic")
+    for code in (RequestCode.HEART_BEAT, RequestCode.GET_BROKER_RUNTIME_INFO):
+        cluster.refuse(code, ResponseCode.NO_PERMISSION, remark="username cannot be null")
+    member = cluster.member(consumed(Seen()))
+    with pytest.raises(ConfigError, match=r"client\.access_key: is not set, and brokers want keys: .* cannot be null"):
+        await member.start()
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+@pytest.mark.parametrize("remark", ["the group is not allowed", ""])
+async def test_a_member_whom_every_broker_refuses_for_another_reason_starts_and_waits(remark: str) -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    cluster.send(queue, b"a")
+    cluster.refuse(RequestCode.HEART_BEAT, ResponseCode.NO_PERMISSION, remark=remark)
+    cluster.refuse(RequestCode.GET_BROKER_RUNTIME_INFO, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+    member = await cluster.member(consumed(seen)).start()
+    cluster.behave()
+    await eventually(lambda: seen == [b"a"], 60.0)
+    assert await member.stop()
     await cluster.stop()
 
 

@@ -158,6 +158,7 @@ async def test_a_busy_broker_is_left_for_another_one_with_the_same_id() -> None:
         (16, "no permission", SendRefused),
         (1, "[PC_SYNCHRONIZED]broker busy", SendRefused),
         (1, "java.lang.NullPointerException", SendUnknown),
+        (1, "org.apache.rocketmq.acl.common.AclException: No accessKey is configured", SendRefused),
         (999, "news", SendUnknown),
     ],
 )
