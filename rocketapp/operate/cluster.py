@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rocketapp.admin.cluster import at_once
+from rocketapp.client.calls.admin import owned_queues
 from rocketapp.client.calls.clients import member_list
 from rocketapp.client.calls.offsets import max_offset, query
 from rocketapp.client.instance import ClientInstance
@@ -16,6 +17,7 @@ from rocketapp.operate.verdict import Finding
 from rocketapp.plugin import MessageQueue, StandingStill
 from rocketapp.plugins.log_lines import line_of
 from rocketapp.transport.connection import Connection
+from rocketapp.wire.requests.assignment import ALL_QUEUES
 
 _NO_MEMBERS = 1
 """The code of a broker's answer about a group that it does not know, or that has no members."""
@@ -49,6 +51,11 @@ class GroupState:
     def lag(self) -> int:
         """Over all queues."""
         return sum(one.lag for one in self.queues)
+
+    def without(self, other: GroupState) -> GroupState:
+        """The same without the queues of the other."""
+        left = {one.queue for one in other.queues}
+        return replace(self, queues=[one for one in self.queues if one.queue not in left])
 
 
 class ClusterLook:
@@ -109,6 +116,28 @@ class ClusterLook:
             mend = "see that it runs and can be reached from here"
             state.findings.append(Finding(text=text, mend=mend, needs_person=True))
 
+    async def unowned(self, state: GroupState) -> GroupState:
+        """The same with the queues alone that have messages and no member; without any when a member does not tell.
+
+        A member is asked by one broker, and by the next one when that fails.
+        """
+        names = sorted({one.queue.broker_name for one in state.queues})
+        addresses = [address for name in names if (address := self._client.broker_address(name))]
+
+        async def of_member(member: str) -> frozenset[MessageQueue] | None:
+            for address in addresses:
+                try:
+                    connection = await self._client.connection(address)
+                    return await owned_queues(connection, state.group, member, self._timeout)
+                except RocketAppError:
+                    continue
+            return None
+
+        told = await at_once(of_member, sorted(state.members))
+        owned = {queue for queues in told for queue in queues or ()}
+        lost = [one for one in state.queues if one.lag and not {one.queue, _popped(one.queue)} & owned]
+        return replace(state, queues=lost if None not in told else [])
+
     async def _members(self, connection: Connection, group: str) -> list[str]:
         try:
             return await member_list(connection, group, self._timeout)
@@ -118,18 +147,30 @@ class ClusterLook:
             raise
 
 
-def standing(before: GroupState, after: GroupState, seconds: float) -> Iterator[Finding]:
-    """Queues of which nothing was committed between two looks although there are members and messages."""
+def standing(before: GroupState, after: GroupState, seconds: float, *, is_owned: bool = True) -> Iterator[Finding]:
+    """Queues of which nothing was committed between two looks although there are members and messages.
+
+    `is_owned`: whether a member has them.
+    """
     if not after.members:
         return
     earlier: Mapping[MessageQueue, Behind] = {one.queue: one for one in before.queues}
     for one in after.queues:
         known = earlier.get(one.queue)
-        if known is not None and known.lag and one.committed == known.committed:
-            reason = f"{_waiting(one.lag)} from offset {one.committed} on, and nothing was committed for {seconds:g} s"
-            text = line_of(StandingStill(after.group, one.queue, reason)).text
-            mend = "the log of the member that owns it says why; with run --http this command does as well"
-            yield Finding(text=text, mend=mend, seconds=seconds, needs_person=True)
+        if known is None or not known.lag or one.committed != known.committed:
+            continue
+        reason = f"{_waiting(one.lag)} from offset {one.committed} on, and nothing was committed for {seconds:g} s"
+        mend = "the log of the member that owns it says why; with run --http this command does as well"
+        if not is_owned:
+            reason += ", for no member owns it"
+            mend = "see that every member takes the topic (rocketapp group show) and has the same consumer.allocation"
+        text = line_of(StandingStill(after.group, one.queue, reason)).text
+        yield Finding(text=text, mend=mend, seconds=seconds, needs_person=True)
+
+
+def _popped(queue: MessageQueue) -> MessageQueue:
+    """What stands for it where its broker hands out messages one by one."""
+    return queue._replace(queue_id=ALL_QUEUES)
 
 
 def _waiting(count: int) -> str:

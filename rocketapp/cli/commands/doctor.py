@@ -154,8 +154,10 @@ async def _look(found: Diagnosis, look: ClusterLook, subscriptions: Sequence[Sub
     broadcast = {one.group for one in subscriptions if one.broadcast}
     states = {group: await look.group(group, some, broadcast=group in broadcast) for group, some in topics.items()}
     behind = {group: state for group, state in states.items() if state.lag and state.members and group not in broadcast}
-    # A running app knows better than its offsets do; of another one they tell whether it goes on.
-    if behind and not found.asked:
+    if found.asked:
+        # A running app knows better than its offsets do whether it goes on; but nothing of what no member has.
+        behind = {group: lost for group, state in behind.items() if (lost := await look.unowned(state)).queues}
+    if behind:
         await _watch(found, look, behind, states, topics, limit=settings.consumer.commit_interval + SETTLE)
     for state in states.values():
         found.findings += state.findings
@@ -184,7 +186,10 @@ async def _watch(
             states[group] = await look.group(group, topics[group])
         behind = {group: one for group, one in behind.items() if any(standing(one, states[group], limit))}
     for group, before in behind.items():
-        found.findings += standing(before, states[group], limit)
+        lost = await look.unowned(states[group])
+        found.findings += standing(before, lost, limit, is_owned=False)
+        if not found.asked:
+            found.findings += standing(before, states[group].without(lost), limit)
 
 
 def _line(state: GroupState, *, broadcast: bool) -> str:

@@ -21,7 +21,7 @@ from rocketapp.wire.requests.admin import (
     decode_topic_configs,
 )
 from rocketapp.wire.requests.reset_offset import ResetOffsetRequest, decode_reset
-from rocketapp.wire.requests.running_info import RunningInfo
+from rocketapp.wire.requests.running_info import RunningInfo, decode_owned
 from rocketapp.wire.requests.statistics import (
     ConsumedOffset,
     ConsumerConnection,
@@ -105,3 +105,10 @@ async def running_info(connection: Connection, group: str, client_id: str, timeo
     request = RunningInfoRequest(group, client_id)
     command = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, request.to_fields())
     return RunningInfo.decode((await ask(connection, command, timeout)).body)
+
+
+async def owned_queues(connection: Connection, group: str, client_id: str, timeout: float) -> frozenset[MessageQueue]:
+    """The queues that a member has. Raises as `running_info`, and ProtocolError."""
+    request = RunningInfoRequest(group, client_id)
+    command = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, request.to_fields())
+    return decode_owned((await ask(connection, command, timeout)).body)

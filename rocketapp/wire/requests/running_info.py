@@ -132,6 +132,20 @@ class RunningInfo(NamedTuple):
             raise ProtocolError(f"running info: {type(error).__name__} {error}") from None
 
 
+def decode_owned(body: bytes) -> frozenset[MessageQueue]:
+    """Read the queues that a member has from its answer to 307; raises ProtocolError.
+
+    Of popped topics the queue id may be ALL_QUEUES. Those that it is giving back are left out.
+    """
+    data = lenient_json.loads(body)
+    try:
+        tables = [data.get(name) or {} for name in ("mqTable", "mqPopTable")]
+        found = [(lenient_json.queue_of(queue), info) for table in tables for queue, info in table.items()]
+        return frozenset(queue for queue, info in found if info.get("droped") is not True)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"queues of a member: {type(error).__name__} {error}") from None
+
+
 class ConsumerStatusRequest(NamedTuple):
     """Asks a member how far it is with a topic (221)."""
 

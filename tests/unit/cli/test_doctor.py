@@ -144,3 +144,25 @@ def test_a_group_that_goes_on_is_known_as_soon_as_it_has_committed(start: Start,
     doctor = start("doctor", "app", environment={"ROCKETAPP_CONSUMER__COMMIT_INTERVAL": "60"})
     doctor.ends(0)
     assert "shop: nothing stands still, as far as its cluster knows" in doctor.out
+
+
+def test_a_queue_that_no_member_owns_is_said_with_what_to_look_at(
+    start: Start, write_app: WriteApp, folder: Path
+) -> None:
+    write_app(APP)
+    listed = '["orders@broker-a:0", "%RETRY%shop@broker-a:0"]'
+    (folder / "settings.toml").write_text(
+        f'[consumer]\nallocation = "CONFIG"\nallocation_queues = {listed}\ncommit_interval = 0.2\n'
+    )
+    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
+    start("topic", "create", "orders", "--queues", "2", "--name-server", broker).ends(0)
+    start("send", "orders", "1", "--count", "4", "--name-server", broker).ends(0)
+    run = start("run", "app", "--name-server", broker, "--http", "127.0.0.1:0")
+    run.says("settled 1")
+    for environment in ({}, {"ROCKETAPP_BROKER__DIR": "elsewhere"}):  # with the app, and with its cluster alone
+        doctor = start("doctor", "app", "--name-server", broker, environment=environment)
+        doctor.ends(1)
+        assert re.search(r"orders@broker-a:1 stands still: 2 messages wait .*, for no member owns it\n", doctor.out)
+        assert "    see that every member takes the topic (rocketapp group show) and has the same" in doctor.out
+        assert "broker-a:0" not in doctor.out
+    run.stops()

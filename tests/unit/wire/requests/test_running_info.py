@@ -9,7 +9,7 @@ import pytest
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData, parse_tags
-from rocketapp.wire.requests.running_info import CONSUME_TYPE, STARTED, QueueInfo, RunningInfo
+from rocketapp.wire.requests.running_info import CONSUME_TYPE, STARTED, PopInfo, QueueInfo, RunningInfo, decode_owned
 
 INFO = RunningInfo(
     {CONSUME_TYPE: "CONSUME_PASSIVELY", STARTED: "1795000000000"},
@@ -55,3 +55,20 @@ def test_that_of_a_java_member_is_read_with_queues_as_keys() -> None:
 def test_another_body_raises_a_protocol_error(body: bytes) -> None:
     with pytest.raises(ProtocolError):
         RunningInfo.decode(body)
+
+
+def test_the_queues_of_a_member_are_read_but_for_those_that_it_gives_back() -> None:
+    kept, leaving, popped = MessageQueue("T", "b", 3), MessageQueue("T", "b", 4), MessageQueue("P", "b", -1)
+    info = INFO._replace(
+        queues={kept: QueueInfo(5), leaving: QueueInfo(5, is_given_back=True)}, popped={popped: PopInfo(0)}
+    )
+    assert decode_owned(info.encode()) == {kept, popped}
+    assert decode_owned(b'{"mqTable":null}') == frozenset()
+
+
+@pytest.mark.parametrize(
+    "body", [b"[]", b'{"mqTable":{"a":{}}}', b'{"mqTable":[1]}', b'{"mqTable":{{"queueId":1}:{}}}']
+)
+def test_queues_that_cannot_be_read_are_an_error(body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        decode_owned(body)
