@@ -26,6 +26,7 @@ from rocketapp.producer.producer import Producer
 from rocketapp.scripts.as_member import AsMember
 from rocketapp.scripts.outside import Outside
 from rocketapp.scripts.reading import Reading, ReadOptions, Wanted, tell, wanted_of
+from rocketapp.tasks import scope
 from rocketapp.transport.tcp import dial_tcp
 from rocketapp.transport.web import shown_url
 from rocketapp.wire.record import Message
@@ -74,8 +75,15 @@ class Client(Transacting):
 
     async def __aexit__(self, *_: object) -> None:
         run, self._run = self._run, None
-        if run is not None:
-            await run.stop()
+        if run is None:
+            return
+        async with scope(run.stop()) as (stopping,):
+            try:
+                await asyncio.shield(stopping)
+            except asyncio.CancelledError:
+                # Each step of a stop has its limit; what a step left out would go on for ever, as heartbeats do.
+                await asyncio.wait({stopping})
+                raise
 
     async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """Send one message and say where it is stored. Keywords and errors are those of RocketApp.publish."""

@@ -148,6 +148,17 @@ async def test_a_client_works_between_entering_and_leaving_only(broker: str) -> 
         await client.publish("script-e", b"1")
 
 
+async def test_leaving_that_is_cancelled_leaves_nothing(broker: str) -> None:
+    client = await Client(broker).__aenter__()
+    await client.publish("script-e", b"1")
+    leaving = asyncio.ensure_future(client.__aexit__())
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert len(asyncio.all_tasks()) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "text"),
     [
