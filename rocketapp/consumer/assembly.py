@@ -27,6 +27,7 @@ from rocketapp.consumer.parts import ConsumerParts
 from rocketapp.consumer.pausing import Pausing
 from rocketapp.consumer.progress import Progress
 from rocketapp.consumer.pull.puller import PullContext, PullCounters
+from rocketapp.consumer.rates import Rates
 from rocketapp.consumer.retry.stopping import Stopping
 from rocketapp.consumer.stall_reasons import StallReasons
 from rocketapp.consumer.stats import GroupStats
@@ -96,6 +97,7 @@ class Group:
         self.leases: Leases = self._new_leases()
         self.rebalancer: Rebalancer = self._new_rebalancer()
         self.progress: Progress = Progress(self.rebalancer.owned, loop.time)
+        self.rates: Rates = Rates(self.stats, self.pull_counters.pulled, loop.time)
         self.watch: Watch = self._new_watch()
 
     def __repr__(self) -> str:
@@ -210,7 +212,7 @@ class Group:
         )
 
     def _new_watch(self) -> Watch:
-        crashes, releasing, looks = self._parts.crashes, self._new_releasing(), [self.progress.look]
+        crashes, releasing, looks = self._parts.crashes, self._new_releasing(), [self.progress.look, self.rates.look]
         if crashes is not None:
             looks.append(BehindSuspects(crashes.line, self._unfinished, self.stall_reasons).look)
         if releasing is not None:

@@ -50,7 +50,8 @@ def of_group(group: Group, config: ConsumerConfig, *, loop_started: float, with_
         for queue, each in sorted(owned.items())
         if each.popped is not None
     }
-    return RunningInfo(properties, group.guard.own, queues, popped, stacks() if with_stacks else None)
+    rates = group.rates.of(group.model.subscriptions)
+    return RunningInfo(properties, group.guard.own, queues, popped, rates, stacks() if with_stacks else None)
 
 
 def _of_queue(

@@ -50,10 +50,16 @@ def test_the_tool_shows_what_a_member_does(java: JavaClient, consumed: RunningAp
     consumed.wait_for_count(11, "seen", within=20)
     (member,) = java.members(group)["ids"]
     shown = java.admin("consumerStatus", "-g", group, "-i", member, "-s", "true")
-    rows = {line.split()[2]: line for line in shown.splitlines() if line.startswith(topic)}
+    rows = {line.split()[2]: line for line in shown.splitlines() if line.startswith(topic) and "commitOffset" in line}
     assert rows.keys() == {"0", "1"}, shown
     assert "commitOffset=5, cachedMsgMinOffset=5, cachedMsgMaxOffset=5, cachedMsgCount=1" in rows["1"]
     assert "commitOffset=5, cachedMsgMinOffset=0, cachedMsgMaxOffset=0, cachedMsgCount=0" in rows["0"]
+    # Pull RT, Pull TPS, Consume RT, ConsumeOK TPS, ConsumeFailed TPS, and what failed in the last hour.
+    ((_, pulled, _, handled, failed, failed_in_hour),) = re.findall(
+        rf"^{topic} +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +([\d.]+) +(\d+)$", shown, re.MULTILINE
+    )
+    assert float(pulled) >= float(handled) > 0
+    assert (float(failed), failed_in_hour) == (0, "0")
     for wanted in ("CONSUME_PASSIVELY", "consumer.queue_max_messages", f"%RETRY%{group}", "at take"):
         assert wanted in shown
     # Members together: the tool compares their subscriptions and queues.

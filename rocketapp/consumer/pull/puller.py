@@ -10,6 +10,7 @@ It knows no group: a source sends its pulls, and without commits nothing is comm
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -71,6 +72,8 @@ class PullCounters:
 
     pulls: int = 0
     """Pulls that brokers have answered."""
+    pulled: Counter[str] = field(default_factory=Counter)
+    """By topic the messages that came."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,8 +268,10 @@ class Puller:
     def _put(self, result: PullResult) -> None:
         queue = self._queue
         found = self._decode(result.body, queue.message_queue, max_inflated_bytes=self._context.max_inflated_bytes)
+        before = len(queue)
         messages = queue.put(found)
         if messages:
+            self._context.counters.pulled[queue.message_queue.topic] += len(queue) - before
             self._hand_over(messages)
         queue.advance(result.next_offset)
 

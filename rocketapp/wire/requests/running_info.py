@@ -1,7 +1,7 @@
 """What a member of a consumer group is doing.
 
 Codes: GET_CONSUMER_RUNNING_INFO 307, from tool to broker and from broker to client, whose request is in `admin`;
-GET_CONSUMER_STATUS_FROM_CLIENT 221, from broker to client. Java: ConsumerRunningInfo, ProcessQueueInfo,
+GET_CONSUMER_STATUS_FROM_CLIENT 221, from broker to client. Java: ConsumerRunningInfo, ProcessQueueInfo, ConsumeStatus,
 GetConsumerStatusBody. What only Java's tool reads is written here and not read.
 """
 
@@ -91,6 +91,28 @@ class PopInfo(NamedTuple):
         return {"droped": self.is_given_back, "lastPopTimestamp": self.answered_ms, "waitAckCount": self.unfinished}
 
 
+class TopicRates(NamedTuple):
+    """What a member does with one topic. Times of pulls and calls are not told: Java's tool shows 0."""
+
+    pulled: float
+    """Messages a second in the last minute; the same of the next two."""
+    handled: float
+    failed: float
+    failed_in_hour: int
+    """Failed attempts of the last hour."""
+
+    def members(self) -> dict[str, float | int]:
+        """By Java's names (ConsumeStatus)."""
+        return {
+            "consumeFailedMsgs": self.failed_in_hour,
+            "consumeFailedTPS": self.failed,
+            "consumeOKTPS": self.handled,
+            "consumeRT": 0.0,
+            "pullRT": 0.0,
+            "pullTPS": self.pulled,
+        }
+
+
 class RunningInfo(NamedTuple):
     """One member of one group."""
 
@@ -99,6 +121,8 @@ class RunningInfo(NamedTuple):
     """What its own handlers want."""
     queues: Mapping[MessageQueue, QueueInfo] = {}
     popped: Mapping[MessageQueue, PopInfo] = {}
+    rates: Mapping[str, TopicRates] = {}
+    """By topic."""
     stacks: str | None = None
     """Where its threads and tasks stand; None when that was not asked for."""
 
@@ -115,7 +139,7 @@ class RunningInfo(NamedTuple):
             "mqPopTable": lenient_json.dump_queue_map({queue: info.members() for queue, info in self.popped.items()}),
             "mqTable": lenient_json.dump_queue_map({queue: info.members() for queue, info in self.queues.items()}),
             "properties": dict(self.properties),
-            "statusTable": {},
+            "statusTable": {topic: rates.members() for topic, rates in self.rates.items()},
             "subscriptionSet": [subscription_members(one) for one in self.subscriptions],
             "userConsumerInfo": {},
         }

@@ -116,3 +116,42 @@ async def test_a_member_tells_what_it_does_with_each_queue_and_where_its_handler
     held.end(1)
     await member.stop(drain_timeout=0.1)
     await cluster.stop()
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_member_tells_what_it_pulls_and_handles_a_second_and_what_failed(orderly: bool) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster = FakeCluster()
+        await cluster.start()
+        (queue,) = cluster.create("topic")
+        failed: list[bytes] = []
+
+        async def handle(message: Message) -> None:
+            if message.body == b"7" and not failed:
+                failed.append(message.body)
+                raise ValueError("once")
+
+        member = await cluster.member(consumed(handle, orderly=orderly)).start()
+
+        async def rates() -> dict[str, float]:
+            text, _ = await _info(cluster, member)
+            tables = re.sub(r'"mqTable":.*?\}\},', "", text)
+            found: dict[str, float] = json.loads(tables)["statusTable"]["topic"]
+            return found
+
+        cluster.send_many(queue, 90)
+        await asyncio.sleep(30)
+        told = await rates()
+        # The copy of the failed message comes back by the retry topic, and is handled as one of its own topic.
+        assert told["pullTPS"] == pytest.approx(3.0, rel=0.05)
+        assert told["consumeOKTPS"] == pytest.approx(3.0, rel=0.05)
+        assert told["consumeFailedTPS"] == pytest.approx(1 / 30, rel=0.05)
+        await asyncio.sleep(90)
+        told = await rates()
+        assert (told["pullTPS"], told["consumeOKTPS"], told["consumeFailedTPS"]) == (0, 0, 0)
+        assert told["consumeFailedMsgs"] == 1
+        await member.stop()
+        await cluster.stop()
+
+    story()

@@ -9,7 +9,15 @@ import pytest
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData, parse_tags
-from rocketapp.wire.requests.running_info import CONSUME_TYPE, STARTED, PopInfo, QueueInfo, RunningInfo, decode_owned
+from rocketapp.wire.requests.running_info import (
+    CONSUME_TYPE,
+    STARTED,
+    PopInfo,
+    QueueInfo,
+    RunningInfo,
+    TopicRates,
+    decode_owned,
+)
 
 INFO = RunningInfo(
     {CONSUME_TYPE: "CONSUME_PASSIVELY", STARTED: "1795000000000"},
@@ -37,6 +45,20 @@ def test_queues_and_stacks_are_written_by_the_names_of_java() -> None:
     )
     wanted = '{"jstack":"at f",' + said[1:].replace('"mqTable":{}', f'"mqTable":{table}')
     assert info.encode().decode() == wanted
+
+
+def test_rates_are_written_by_the_names_of_java() -> None:
+    said = INFO._replace(rates={"T": TopicRates(100.0, 96.5, 3.5, 12)}).encode()
+    assert json.loads(said)["statusTable"] == {
+        "T": {
+            "pullRT": 0.0,
+            "pullTPS": 100.0,
+            "consumeRT": 0.0,
+            "consumeOKTPS": 96.5,
+            "consumeFailedTPS": 3.5,
+            "consumeFailedMsgs": 12,
+        }
+    }
 
 
 def test_that_of_a_java_member_is_read_with_queues_as_keys() -> None:
