@@ -40,7 +40,7 @@ GROUP: Final = "rocketapp_client"
 class Client(Transacting):
     """Talks to one cluster, inside `async with`. It has no handlers.
 
-    name_server: `host:port`, several separated by `;`.
+    name_server: `host:port`, several separated by `;`; or the URL of an address server that names them.
     settings: options by table, `{"producer": {"send_timeout": 5}}`; no file and no variable is read.
 
     Entering raises TransportError when no name server answers, ConfigError for settings that are wrong.

@@ -59,11 +59,6 @@ class Acknowledging:
         """Something is done."""
         self._news.set()
 
-    @property
-    def is_through(self) -> bool:
-        """Nothing is under way."""
-        return not self._sending and not self._news.is_set()
-
     async def run(self, queue: PopQueue[Message]) -> None:
         """Acknowledge what is done, until this is cancelled."""
         while True:
