@@ -23,7 +23,7 @@ class ClientConfig:
         30.0, "Seconds between route polls.", java="pollNameServerInterval", least=0.1
     )
     heartbeat_interval: float = option(
-        30.0, "Seconds between heartbeats to every broker.", java="heartbeatBrokerInterval", least=0.1
+        30.0, "Seconds between heartbeats to every broker.", java="heartbeatBrokerInterval", least=0.1, most=60.0
     )
     request_timeout: float = option(
         3.0,

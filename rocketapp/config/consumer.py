@@ -19,7 +19,10 @@ class ConsumerConfig:
         15.0, "Seconds that a broker holds an empty pull.", java="brokerSuspendMaxTimeMillis", least=0.0
     )
     pull_timeout: float = option(
-        30.0, "Seconds until a held pull counts as lost.", java="consumerTimeoutMillisWhenSuspend", least=1.0
+        30.0,
+        "Seconds until a held pull counts as lost; at least 10 more than `long_poll`.",
+        java="consumerTimeoutMillisWhenSuspend",
+        least=1.0,
     )
     pull_retry_delay: float = option(
         1.0,
@@ -92,6 +95,7 @@ class ConsumerConfig:
         "Seconds between rebalances without a notification.",
         java="rocketmq.client.rebalance.waitInterval",
         least=0.1,
+        most=50.0,
     )
     allocation: str = option(
         "AVG",

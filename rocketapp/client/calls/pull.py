@@ -9,8 +9,10 @@ from rocketapp.client.calls.ask import refused
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.requests.pull import PullRequest, PullResponse
+from rocketapp.wire.requests.pull import FLAG_SUSPEND, PullRequest, PullResponse
 
+_ANSWER_LATE = 10.0
+"""Seconds that the answer to a held pull may be late: Apache RocketMQ looks at held pulls every 5 s."""
 PullStatus = Literal["found", "no_new", "no_match", "illegal"]
 
 _STATUS: dict[int, PullStatus] = {
@@ -34,7 +36,12 @@ class PullResult(NamedTuple):
 
 
 def start(connection: Connection, request: PullRequest, timeout: float) -> asyncio.Future[Command]:
-    """Send the pull; `read` decodes the response that the future brings."""
+    """Send the pull; `read` decodes the response that the future brings.
+
+    `timeout`: seconds; at least 10 more than the broker may hold the pull.
+    """
+    if request.sys_flag & FLAG_SUSPEND:
+        timeout = max(timeout, request.suspend_ms / 1000 + _ANSWER_LATE)
     return connection.start_request(Command(RequestCode.PULL_MESSAGE, request.to_fields()), timeout=timeout)
 
 

@@ -10,12 +10,14 @@ from itertools import pairwise
 import pytest
 
 from rocketapp.app.settings.values import checked, fields_of
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.puller import PULL_EXPIRES
 from rocketapp.consumer.workers.thread_workers import ThreadWorkers
 from rocketapp.consumer.workers.work import Work
-from rocketapp.model.event import HandlerSlow
+from rocketapp.model.event import HandlerSlow, StandingStill
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
@@ -197,3 +199,39 @@ def test_a_handler_in_threads_gets_more_of_them() -> None:
 @pytest.mark.parametrize("name", ["pull_retry_delay", "pull_interval"])
 def test_no_setting_has_pulls_wait_until_their_loop_counts_as_dead(name: str) -> None:
     assert checked(fields_of(ConsumerConfig)[name], PULL_EXPIRES)[1] is not None
+
+
+def test_heartbeats_come_before_brokers_forget_a_member() -> None:
+    assert checked(fields_of(ClientConfig)["heartbeat_interval"], BrokerConfig().client_expiry)[1] is not None
+
+
+@in_virtual_time
+async def test_a_queue_without_messages_moves_however_long_brokers_may_hold_its_pulls() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    cluster.create("topic")
+    member = await cluster.member(consumed(_nothing), config=ConsumerConfig(long_poll=60.0)).start()
+    await asyncio.sleep(300)
+    assert member.events.of(StandingStill) == []
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_commits_go_on_with_the_longest_time_between_rebalances() -> None:
+    option = fields_of(ConsumerConfig)["rebalance_interval"]
+    longest = max(number for number in range(1, 3600) if checked(option, number)[1] is None)
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    config = ConsumerConfig(rebalance_interval=float(longest))
+    member = await cluster.member(consumed(_nothing), config=config).start()
+    for number in range(30):
+        cluster.send(queue, b"%d" % number)
+        await asyncio.sleep(10)
+        assert cluster.committed(queue) == number + 1
+    assert await member.stop()
+    await cluster.stop()
+
+
+async def _nothing(_: Message) -> None: ...
