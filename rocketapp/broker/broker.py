@@ -60,8 +60,7 @@ class Pace:
     """Seconds between the rounds of those loops that have no option. A test in virtual time takes fewer rounds."""
 
     expiry: float = 10.0
-    """Scans for silent clients and expired locks (Java: scanNotActiveChannel), and for transactions that are left open
-    (Java: transactionCheckInterval, 30 s)."""
+    """Scans for silent clients and expired locks (Java: scanNotActiveChannel)."""
     traffic: float = 1.0
     """Samples of the traffic."""
     delays: float = 0.5
@@ -192,6 +191,7 @@ class Broker:
         self._every(config.flush_interval, "flush", self._flush)
         self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
         self._every(self._pace.expiry, "expiry", self._expire)
+        self._every(config.transaction_check_interval, "transactions", self._transactions.check)
         self._every(self._pace.traffic, "traffic", self._sample)
         self._every(self._pace.delay_offsets, "delay offsets", self._save_delay_offsets)
         self._tasks.start(self._deliver_delayed(), "broker delays")
@@ -230,7 +230,6 @@ class Broker:
     def _expire(self) -> None:
         self._clients.expire()
         self._core.locks.sweep(self._loop.time())
-        self._transactions.check()
 
     async def _flush(self) -> None:
         flush = self._core.store.begin_flush()
@@ -334,7 +333,7 @@ def _recover(
         monotonic=monotonic,
         store=store,
         delays=DelayService(store, files, clock, observe),
-        halves=HalfMessages(store, observe),
+        halves=HalfMessages(store, observe, timeout=config.transaction_timeout),
         topics=topics,
         groups=groups,
         offsets=offsets,

@@ -24,8 +24,6 @@ from rocketapp.wire.layout import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rocketapp.wire.record import Record, decode_record, decode_records
 from rocketapp.wire.requests.transactions import EndTransaction
 
-FIRST_CHECK = 6.0
-"""Seconds after which the producer of a half message is asked (Java: transactionTimeOut)."""
 MOST_CHECKS = 15
 """Questions after which a half message without a decision is given up (Java: transactionCheckMax)."""
 _ENDED_TAG = "d"
@@ -47,8 +45,9 @@ class OpenHalf:
 class HalfMessages:
     """The half messages of one store. The owner of the timer asks `due` and tells producers."""
 
-    def __init__(self, store: MessageStore, observe: Observe) -> None:
-        self._store, self._observe = store, observe
+    def __init__(self, store: MessageStore, observe: Observe, *, timeout: float) -> None:
+        """timeout: seconds after which the producer of a half message is asked."""
+        self._store, self._observe, self._timeout = store, observe, timeout
         self._open: dict[int, OpenHalf] = {one.offset: one for one in self._stored()}
         self.on_committed: Callable[[str], object] = str
         """Called with the id of each message that is committed; a test kit replaces it."""
@@ -102,7 +101,7 @@ class HalfMessages:
 
         What was asked about too often goes to TRANS_CHECK_MAX_TIME_TOPIC.
         """
-        latest = now_ms - int(FIRST_CHECK * 1000)
+        latest = now_ms - int(self._timeout * 1000)
         # One of the future was stored before the clock went back: its age is not known.
         waiting = [one for one in self._open.values() if not latest < one.stored_ms <= now_ms]
         for half in [one for one in waiting if can_ask(one.group)]:

@@ -49,3 +49,12 @@ class BrokerConfig:
         java="rocketmq.broker.rebalance.lockMaxLiveTime",
         least=1.0,
     )
+    transaction_timeout: float = option(
+        6.0,
+        "Seconds after which the producer of an open transaction is asked how it ended.",
+        java="transactionTimeOut",
+        least=0.1,
+    )
+    transaction_check_interval: float = option(
+        10.0, "Seconds between two questions about an open transaction.", java="transactionCheckInterval", least=0.1
+    )

@@ -40,7 +40,12 @@ OWN_ADDRESS = "127.0.0.1:9876"
 APP = "app"
 """The app's link: its streams can be cut or held by this name."""
 FEWER_ROUNDS: Tables = {
-    "broker": {"flush_interval": 60.0, "offsets_flush_interval": 60.0, "topic_queues": 2},
+    "broker": {
+        "flush_interval": 60.0,
+        "offsets_flush_interval": 60.0,
+        "topic_queues": 2,
+        "transaction_check_interval": 30.0,
+    },
     "consumer": {"long_poll": 300.0, "pull_timeout": 330.0, "commit_interval": 15.0, "rebalance_interval": 40.0},
 }
 """Defaults of the kit, where nothing else sets the option: hours pass faster with fewer rounds of what is not seen."""

@@ -19,7 +19,7 @@ SENT = 100
 
 def ended_but_one(store: MessageStore) -> None:
     """Half messages of which all but the 50th were committed."""
-    halves = HalfMessages(store, Events())
+    halves = HalfMessages(store, Events(), timeout=6.0)
     for number in range(SENT):
         half = halves.add(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1", 0)
         if number != 50:
@@ -37,7 +37,7 @@ def test_a_start_reads_no_message_of_a_transaction_that_has_ended(monkeypatch: p
         return record_at(self, physical)
 
     monkeypatch.setattr(MessageStore, "record_at", counting)
-    assert len(HalfMessages(store, Events())) == 1
+    assert len(HalfMessages(store, Events(), timeout=6.0)) == 1
     assert len(read) == 1
     store.close()
 
@@ -49,5 +49,5 @@ def test_an_end_that_is_damaged_leaves_its_transaction_open_and_no_other() -> No
     entry = store.entry(OP_TOPIC, 0, 60)
     assert entry is not None
     files.open("commitlog/" + "0" * 20).write(b"\xff", entry[0] + 88)
-    assert len(HalfMessages(store, Events())) == 2
+    assert len(HalfMessages(store, Events(), timeout=6.0)) == 2
     store.close()

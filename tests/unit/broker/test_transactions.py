@@ -91,6 +91,18 @@ async def test_its_group_is_asked_again_and_again_also_by_a_broker_that_restarte
 
 
 @in_virtual_time
+async def test_the_options_say_when_and_how_often_a_group_is_asked() -> None:
+    async with running(transaction_timeout=1.5, transaction_check_interval=2.0) as broker:
+        client = await broker.client()
+        await client.heartbeat("billing", "orders")
+        await asyncio.sleep(0.7)
+        await half(client)
+        for wanted in (0, 1, 2):  # after 2 s it is 1.3 s old
+            await asyncio.sleep(2.0)
+            assert len(questions(client)) == wanted
+
+
+@in_virtual_time
 async def test_what_is_never_decided_is_given_up() -> None:
     async with running() as broker:
         client = await broker.client()
