@@ -30,7 +30,7 @@ def test_every_message_of_a_backlog_is_handled_exactly_once(
 def test_order_holds_while_a_member_is_killed(
     apache: Apache, embedded: Embedded, peer: Peer, tmp_path: Path, tell: Tell
 ) -> None:
-    # A dead member's locks live 60 s: that wait is spent on both brokers at once.
+    # A dead member's locks live on for a while: that wait is spent on both brokers at once.
     with ThreadPoolExecutor(2) as both:
         runs = [
             both.submit(scenarios.order, cluster, peer, tmp_path / cluster.name, scenarios.scale())

@@ -70,11 +70,11 @@ ${CONF:-}
 CONF
 }
 
-halt() { # halt NAME: by its process id, politely, then not
+halt() { # halt NAME: by its process id, politely, then not: a broker of 5.5.0 would need over 20 s
   [ -f "$dir/$1.pid" ] || return 0
   local pid; pid=$(cat "$dir/$1.pid"); rm "$dir/$1.pid"
   kill "$pid" 2>/dev/null || return 0
-  for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.1; done
+  for _ in $(seq 30); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.1; done
   kill -9 "$pid" 2>/dev/null || true
 }
 

@@ -9,8 +9,9 @@ import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 from tests.peers import toolchain
@@ -166,9 +167,13 @@ class Embedded:
 
     name = "embedded"
 
-    def __init__(self, directory: Path, *, start_timeout: float = 15.0) -> None:
+    def __init__(
+        self, directory: Path, *, start_timeout: float = 15.0, options: Mapping[str, float] = MappingProxyType({})
+    ) -> None:
+        """options: of the table `[broker]`."""
         self.directory, self.store = directory, directory / "data"
         self._start_timeout = start_timeout
+        self._environment = {f"ROCKETAPP_BROKER__{name.upper()}": f"{value:g}" for name, value in options.items()}
         self._process: subprocess.Popen[bytes] | None = None
         self.seconds_to_serve = 0.0
         directory.mkdir(parents=True, exist_ok=True)
@@ -180,7 +185,9 @@ class Embedded:
         out = self.directory / "stdout.txt"
         with out.open("wb") as stdout, (self.directory / "stderr.txt").open("ab") as stderr:
             command = toolchain.rocketapp_command("broker", "--dir", str(self.store), "--listen", listen)
-            self._process = subprocess.Popen(command, stdout=stdout, stderr=stderr, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, env={**os.environ, **self._environment}, stdout=stdout, stderr=stderr, start_new_session=True
+            )
         line = wait_until(
             lambda: self._first_line(out),
             within=self._start_timeout,

@@ -43,6 +43,7 @@ final class Producing {
             producer.setNamesrvAddr(ns);
             producer.setEnableTrace(traced);
             producer.setMaxMessageSize(4 * 1024 * 1024);
+            producer.setPollNameServerInterval(2000); // a broker that was away is known again soon
             producer.start();
             return producer;
         } catch (Exception problem) {

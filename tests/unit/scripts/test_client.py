@@ -13,6 +13,7 @@ import pytest
 
 import rocketapp
 from rocketapp import Client, ConfigError, Message, NoReply, SendRefused, SetupError, SyncClient, TransportError
+from rocketapp.config.broker import BrokerConfig
 from rocketapp.testing.broker import serving
 
 QUICK = {"client": {"poll_name_server_interval": 0.1}, "consumer": {"long_poll": 0.5}}
@@ -20,7 +21,7 @@ QUICK = {"client": {"poll_name_server_interval": 0.1}, "consumer": {"long_poll":
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[str]:
-    with serving() as address:
+    with serving(BrokerConfig(transaction_timeout=0.2, transaction_check_interval=0.2)) as address:
         yield address
 
 
