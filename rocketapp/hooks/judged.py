@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rocketapp.consumer.ways.outcomes import failure_of
+from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.outcome import DeadLetter, Outcome, Retry, Skip, Stop, outcomes_by_message
 from rocketapp.model.subscription import Subscription
 
@@ -27,7 +28,7 @@ def outcome_of(result: object, subscription: Subscription, *, raised: bool = Fal
         if isinstance(result, Skip) or result is Skip:
             return Skip(getattr(result, "reason", ""))
         return Skip(result) if raised else None
-    if failure.dead:
+    if failure.dead and kind_of(subscription).by_message:  # what a polled call has pulled is pulled again
         return DeadLetter(failure.text)
     return Stop(failure.text) if failure.stop else Retry(failure.after)
 

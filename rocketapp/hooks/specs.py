@@ -81,6 +81,7 @@ def handler_wrapper(subscription: Subscription) -> Wrapper | None:
 
     Called once per subscription while the app starts, never per message: a plugin
     that declines costs nothing. Of several wrappers, the last registered is outermost.
+    Around a polled handler stand those with `polled=True`.
     """
 
 
@@ -90,7 +91,7 @@ def message_filter(subscription: Subscription) -> Predicate | None:
 
     Called once per subscription while the app starts. The predicate runs per message,
     before any wrapper, in the thread of a sync handler or on the loop of an async one.
-    A message that one predicate refuses is done, and counts as handled.
+    A message that one predicate refuses is done, and counts as handled. Not called for polled handlers.
     """
 
 

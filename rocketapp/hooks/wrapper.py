@@ -15,7 +15,7 @@ from rocketapp.errors import RocketAppError
 from rocketapp.wire.message import Message
 
 SyncCall = Callable[[Any], Any]
-"""Takes one Message (a list of them for a batch), blocks, and returns the outcome."""
+"""Takes one Message (a list of them for a batch and for a polled call), blocks, and returns the outcome."""
 AsyncCall = Callable[[Any], Awaitable[Any]]
 """The same, awaited."""
 Predicate = Callable[[Message], bool]
@@ -28,10 +28,14 @@ class Wrapper:
 
     Each half receives the next callable once, at start, and returns the one that is
     called per message. What it raises or returns is judged like a handler's.
+
+    `polled`: it also stands around polled handlers. They are called with a list of messages that is empty when the call
+    begins and grows as the handler pulls; the next callable needs the same object. Otherwise it is left out there.
     """
 
     for_sync: Callable[[SyncCall], SyncCall] | None = None
     for_async: Callable[[AsyncCall], AsyncCall] | None = None
+    polled: bool = False
 
     def __post_init__(self) -> None:
         if self.for_sync is None and self.for_async is None:

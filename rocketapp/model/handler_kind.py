@@ -21,7 +21,7 @@ class HandlerKind:
     waits: str = ""
     """What waits while a failed message is tried again in place; empty: failed messages are sent back."""
     by_message: bool = True
-    """It is called with messages. Otherwise it pulls them, and what stands around handlers sees none of them."""
+    """It is called with messages. Otherwise it pulls them: most of what stands around handlers is not for it."""
 
     @property
     def in_order(self) -> bool:

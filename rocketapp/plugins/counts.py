@@ -97,7 +97,9 @@ class Counts:
             count(is_success, error, seconds)
 
         return Wrapper(
-            for_sync=_timed_sync(done, lock, judge, raised, now), for_async=_timed_async(done, judge, raised, now)
+            for_sync=_timed_sync(done, lock, judge, raised, now),
+            for_async=_timed_async(done, judge, raised, now),
+            polled=True,
         )
 
     def publishing(self, call: PublishCall) -> PublishCall:

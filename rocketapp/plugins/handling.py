@@ -13,8 +13,8 @@ from rocketapp.plugin import AsyncCall, Subscription, SyncCall, Wrapper
 from rocketapp.plugins.trace_context import trace_id
 
 Handling = tuple[Subscription, Any, str, bool]
-"""Whose handler; its message, or the list of them with `batch=`; the trace id of a trace that began here, or empty;
-whether log lines are to tell all this.
+"""Whose handler; its message, or the list of them with `batch=` and of a polled call; the trace id of a trace that
+began here, or empty; whether log lines are to tell all this.
 
 A plain tuple: it is made for every message.
 """
@@ -24,7 +24,7 @@ CURRENT: ContextVar[Handling | None] = ContextVar("rocketapp.handling", default=
 
 def wrapper(subscription: Subscription) -> Wrapper:
     """Sets the variable around the handler of one subscription."""
-    return Wrapper(for_sync=_sync(subscription), for_async=_async(subscription))
+    return Wrapper(for_sync=_sync(subscription), for_async=_async(subscription), polled=True)
 
 
 def _sync(subscription: Subscription) -> Callable[[SyncCall], SyncCall]:
@@ -69,7 +69,7 @@ def fields_of(handling: Handling) -> dict[str, Any]:
     fields: dict[str, Any] = {"topic": subscription.topic, "group": subscription.group}
     fields["handler"] = subscription.handler_name
     if not messages:
-        return fields  # the handler has emptied its list
+        return fields  # the handler has emptied its list, or has pulled nothing yet
     first = messages[0]
     fields["message_id"], fields["attempt"] = first.message_id, max(message.attempt for message in messages)
     if isinstance(handed, list):

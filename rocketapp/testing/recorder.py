@@ -59,6 +59,7 @@ class Recorder:
         return Wrapper(
             for_sync=lambda call: self._recording(call, subscription),
             for_async=lambda call: self._recording_async(call, subscription),
+            polled=True,
         )
 
     @hookimpl(trylast=True)
@@ -86,9 +87,9 @@ class Recorder:
             try:
                 result = call(item)
             except BaseException as error:
-                self._raised(calls, error, subscription)
+                self._raised(calls or self._begin(item, subscription), error, subscription)
                 raise
-            self._returned(calls, result, subscription)
+            self._returned(calls or self._begin(item, subscription), result, subscription)
             return result
 
         return recording
@@ -104,17 +105,19 @@ class Recorder:
             try:
                 result = await call(item)
             except BaseException as error:
-                self._raised(calls, error, subscription)
+                self._raised(calls or self._begin(item, subscription), error, subscription)
                 raise
             finally:
                 loop.calls -= 1
-            self._returned(calls, result, subscription)
+            self._returned(calls or self._begin(item, subscription), result, subscription)
             return result
 
         return recording
 
     def _begin(self, item: Any, subscription: Subscription) -> list[_Call]:
-        calls = [(message, message.attempt) for message in (item if subscription.batch is not None else [item])]
+        """Of a polled call none at first: then again when it has pulled its messages."""
+        is_single = subscription.batch is None and subscription.every is None
+        calls = [(message, message.attempt) for message in ([item] if is_single else item)]
         for message, attempt in calls:
             self._begun.setdefault((subscription.handler_name, message.message_id, attempt), []).append((message, None))
         return calls
@@ -129,8 +132,13 @@ class Recorder:
 
     def _returned(self, calls: list[_Call], result: Any, subscription: Subscription) -> None:
         # Plain results are done; only the others have to be judged.
-        plain = result is None and subscription.batch is None
-        outcomes = [Done()] if plain else outcomes_of(result, False, [message for message, _ in calls], subscription)
+        messages = [message for message, _ in calls]
+        if subscription.batch is not None:
+            outcomes = outcomes_of(result, False, messages, subscription)
+        elif result is None:
+            outcomes = [Done()] * len(calls)
+        else:  # of a polled call all messages have the same
+            outcomes = outcomes_of(result, False, messages[:1], subscription) * len(calls)
         self._done(calls, outcomes, subscription)
 
     def _done(self, calls: list[_Call], outcomes: Sequence[Done | Outcome], subscription: Subscription) -> None:

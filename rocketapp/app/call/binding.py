@@ -89,7 +89,7 @@ class Binding:
         return fold_around(call, subscription, self.around)
 
     def _polled_call(self, subscription: Subscription, publishing: Publishing) -> Call:
-        """Called with a Round. What stands around handlers sees messages, and does not stand here."""
+        """Called with a Round. Middlewares and exception handlers see messages, and do not stand here."""
         arguments, own = self.arguments or (), publishing.to(subscription.cluster)
         gets = [_getter(argument, subscription, lambda _: own, publishing, None) for argument in arguments]
         return _call_of(self.function, arguments, gets, self.is_async)

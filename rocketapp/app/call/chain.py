@@ -2,7 +2,7 @@
 
 From outside to inside: filters, then the wrappers with the last registered first, then
 the bound function. What no plugin asked for is not there: without plugins the callable
-is the bound function itself.
+is the bound function itself. Around a polled handler stand the wrappers that say so, and no filters.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rocketapp.errors import PluginError
 from rocketapp.hooks.blame import code_of
 from rocketapp.hooks.manager import HookResult, Plugins
 from rocketapp.hooks.wrapper import Predicate, Wrapper
+from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.outcome import Skip
 from rocketapp.model.subscription import Subscription
 
@@ -28,9 +29,14 @@ def fold(call: Call, subscription: Subscription, plugins: Plugins, owners: dict[
     `owners`: is told which code is whose, for errors.
     """
     owners = {} if owners is None else owners
+    by_message = kind_of(subscription).by_message
     for answer in plugins.ask("handler_wrapper", subscription=subscription):
-        call = _wrapped(call, answer, subscription)
-        _own(call, answer, owners)
+        wrapper = _wrapper(answer)
+        if by_message or wrapper.polled:
+            call = _wrapped(call, wrapper, answer, subscription)
+            _own(call, answer, owners)
+    if not by_message:
+        return call
     predicates = []
     for answer in plugins.ask("message_filter", subscription=subscription):
         predicates.append(_predicate(answer))
@@ -44,10 +50,14 @@ def _own(call: Call, answer: HookResult, owners: dict[CodeType, str]) -> None:
         owners.setdefault(code, answer.plugin)
 
 
-def _wrapped(call: Call, answer: HookResult, subscription: Subscription) -> Call:
+def _wrapper(answer: HookResult) -> Wrapper:
     wrapper = answer.value
     if not isinstance(wrapper, Wrapper):
         raise PluginError(answer.plugin, f"handler_wrapper returned {wrapper!r}: return a Wrapper, or None to decline")
+    return wrapper
+
+
+def _wrapped(call: Call, wrapper: Wrapper, answer: HookResult, subscription: Subscription) -> Call:
     build: Callable[[Call], Call] | None = wrapper.for_async if subscription.is_async else wrapper.for_sync
     if build is None:
         kind = "an async" if subscription.is_async else "a sync"

@@ -42,8 +42,9 @@ class Polling(Transacting):
         timeout: seconds that one call of an async function may take; None is without a limit.
 
         What is left out comes from the innermost Router that says it, then from the app, then from the settings.
-        Middlewares, exception handlers and the wrappers of plugins see single messages or batches: they do not stand
-        around a polled function. Raises SetupError for a topic that the group takes with `subscribe`, too.
+        Middlewares and exception handlers see single messages or batches, as do most wrappers of plugins: they do not
+        stand around a polled function. Traces, metrics and the log context do. Raises SetupError for a topic that the
+        group takes with `subscribe`, too.
         """
         name = topic.name if isinstance(topic, Topic) else topic
         if callable(name):

@@ -148,8 +148,6 @@ def handler_of(bound: Bound, plugins: Plugins, publishing: Publishing) -> Handle
 
         refuse_circles(arguments, bound.subscription.place)
     call = bound.binding.call(bound.subscription, publishing)
-    if not kind_of(bound.subscription).by_message:
-        return Handler(bound.subscription, call)
     # What is raised below the plugins' wrappers is not theirs, also where the function itself has returned.
     users = [call, bound.binding.function]
     if callable(bound.subscription.idempotent):

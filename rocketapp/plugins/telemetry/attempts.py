@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import Token
 from typing import Any
 
 from opentelemetry import context as contexts
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, SpanContext, Status, StatusCode
+from opentelemetry.trace import Link, Span, SpanContext, Status, StatusCode
 
 from rocketapp.plugin import DeadLetter, Message, Retry, Skip, Stop, Subscription, outcome_of
 from rocketapp.plugins import handling
@@ -79,7 +79,8 @@ class Attempt:
         self._span, self._context, self._subscription, self._failed = span, context, subscription, failed
         # The handler's list is its own.
         self._messages = tuple(messages)
-        self._handed = messages if subscription.batch is not None else messages[0]
+        is_single = subscription.batch is None and subscription.every is None
+        self._handed = messages[0] if is_single else messages
         self._result: Any = None
         self._token: Token[Context]
         self._current: Token[handling.Handling | None]
@@ -95,6 +96,13 @@ class Attempt:
         """Take note of what the handler returned, and return it."""
         self._result = result
         return result
+
+    def pulled(self, messages: Sequence[Message], found: Mapping[str, Any], links: Sequence[Link]) -> None:
+        """The messages of a polled call, which is about to end, and what they add to its span."""
+        self._messages = tuple(messages)
+        self._span.set_attributes(found)
+        for link in links:
+            self._span.add_link(link.context, link.attributes)
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         contexts.detach(self._token)

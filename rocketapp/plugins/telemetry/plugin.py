@@ -173,7 +173,9 @@ def _around(outer: Wrapper, inner: Wrapper) -> Wrapper:
         inner.for_async,
     )
     return Wrapper(
-        for_sync=lambda call: outer_sync(inner_sync(call)), for_async=lambda call: outer_async(inner_async(call))
+        for_sync=lambda call: outer_sync(inner_sync(call)),
+        for_async=lambda call: outer_async(inner_async(call)),
+        polled=outer.polled and inner.polled,
     )
 
 

@@ -1,13 +1,15 @@
 """Spans of publishing and handling, joined across messages by their properties.
 
 A handler's span is a child of the span that published its message; a batch's links to those of all its messages. What
-a handler publishes is a child of its span. A message whose trace is not kept gets no span: it runs under one shared
-context that says so, and what its handler publishes says so too.
+a handler publishes is a child of its span. A polled call begins a trace, and links to its messages when it ends. A
+message whose trace is not kept gets no span: it runs under one shared context that says so, and what its handler
+publishes says so too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from random import Random
 from typing import Any, Final
@@ -60,6 +62,8 @@ class Tracing:
 
     def handler(self, subscription: Subscription) -> Wrapper:
         """What stands in front of one handler."""
+        if subscription.every is not None:
+            return self._of_polls(subscription)
         if subscription.batch is not None:
             return self._of_batches(subscription)
         attach, detach = contexts.attach, contexts.detach
@@ -117,6 +121,38 @@ class Tracing:
 
         return Wrapper(for_sync=for_sync, for_async=for_async)
 
+    def _of_polls(self, subscription: Subscription) -> Wrapper:
+        def for_sync(call: SyncCall) -> SyncCall:
+            def traced(pulled: list[Message]) -> Any:
+                with self._poll(pulled, subscription) as attempt:
+                    return attempt.returned(call(pulled))
+
+            return traced
+
+        def for_async(call: AsyncCall) -> AsyncCall:
+            async def traced(pulled: list[Message]) -> Any:
+                with self._poll(pulled, subscription) as attempt:
+                    return attempt.returned(await call(pulled))
+
+            return traced
+
+        return Wrapper(for_sync=for_sync, for_async=for_async, polled=True)
+
+    @contextmanager
+    def _poll(self, pulled: list[Message], subscription: Subscription) -> Iterator[Attempt]:
+        """`pulled`: what the call has pulled so far. It is kept like a message that no trace has."""
+        if not self._gate(b""):
+            with Attempt(
+                self._dropped, self._no_span, pulled, subscription, self._failed, in_logs=self._in_logs
+            ) as one:
+                yield one
+            return
+        with self._begin(pulled, subscription, Context(), self._of(subscription), []) as attempt:
+            try:
+                yield attempt
+            finally:
+                attempt.pulled(pulled, _of_many(pulled), self._origins(pulled) + self._earlier(pulled, subscription))
+
     def _with_baggage(self, message: Message) -> Context:
         """Baggage is for messages of traces that are not kept as well."""
         return trace.set_span_in_context(self._dropped, propagate.extract(message.properties, Context()))
@@ -132,12 +168,14 @@ class Tracing:
         kept = [message for message in messages if self._gate(message.raw_properties)]
         if not kept:
             return Attempt(self._dropped, self._no_span, messages, subscription, self._failed, in_logs=self._in_logs)
-        found = self._of(subscription)
-        found[names.COUNT] = len(messages)
-        found[names.ATTEMPT] = max(message.attempt for message in messages)
-        origins = [_origin(message) for message in kept]
-        links = [Link(origin) for origin in origins if origin.is_valid]
-        return self._begin(messages, subscription, Context(), found, links + self._earlier(messages, subscription))
+        found = {**self._of(subscription), **_of_many(messages)}
+        links = self._origins(kept) + self._earlier(messages, subscription)
+        return self._begin(messages, subscription, Context(), found, links)
+
+    def _origins(self, messages: Sequence[Message]) -> list[Link]:
+        """To the spans that published them."""
+        origins = [_origin(message) for message in messages]
+        return [Link(origin) for origin in origins if origin.is_valid]
 
     def _of(self, subscription: Subscription) -> dict[str, Any]:
         return names.of_subscription(subscription, self._client_ids.get(subscription.cluster, ""))
@@ -212,6 +250,10 @@ class Tracing:
             random = self._random.getrandbits
             carrier[TRACE_PARENT] = f"00-{random(128) or 1:032x}-{random(64) or 1:016x}-00"
         return carrier
+
+
+def _of_many(messages: Sequence[Message]) -> dict[str, Any]:
+    return {names.COUNT: len(messages), names.ATTEMPT: max((message.attempt for message in messages), default=1)}
 
 
 def _origin(message: Message) -> SpanContext:

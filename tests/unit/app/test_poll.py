@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from rocketapp import Message, Publisher, Pull, Retry, RocketApp, Router, SetupError, Skip, Stop, SyncPull
+from rocketapp.plugin import AsyncCall, Subscription, Wrapper, hookimpl
+from rocketapp.plugins.counts import Counts
 from rocketapp.testing import TestApp
 
 Call = tuple[float, list[str], list[int]]
@@ -58,6 +60,86 @@ def test_each_queue_is_called_at_its_interval_and_what_it_pulled_is_committed_wh
     assert calls.times == [5.0, 5.0, 10.0]
     assert len(queues) > 1
     assert {group for _, group in queues} == {"files"}
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+def test_the_testing_kit_lists_what_polled_calls_have_pulled(kind: str) -> None:
+    app = RocketApp("files")
+
+    def judge(messages: list[Message]) -> Skip | None:
+        if messages and messages[0].attempt < 2:
+            raise ValueError("not yet")
+        return Skip("enough") if messages else None
+
+    async def work(pull: Pull) -> Skip | None:
+        return judge(await pull())
+
+    def work_in_thread(pull: SyncPull) -> Skip | None:
+        return judge(pull())
+
+    function = work if kind == "async" else work_in_thread
+    app.poll("files", every=5.0, start="first")(function)  # type: ignore[arg-type]
+    with TestApp(app) as t:
+        t.advance(2)
+        for text in "ab":
+            t.publish("files", text, order_key="one")
+        t.advance(20)
+        assert [(one.message.text(), one.attempt, str(one.error)) for one in t.retried] == [
+            ("a", 1, "not yet"),
+            ("b", 1, "not yet"),
+        ]
+        assert [(one.message.text(), one.attempt, one.outcome.reason) for one in t.handled] == [  # type: ignore[union-attr]
+            ("a", 2, "enough"),
+            ("b", 2, "enough"),
+        ]
+        assert [one.handler.rpartition(".")[2] for one in t.handled] == [function.__name__] * 2
+
+
+class Around:
+    """A plugin whose wrapper notes what it is called with, before and after the call."""
+
+    def __init__(self, *, polled: bool) -> None:
+        self.polled, self.counts = polled, Counts()
+        self.seen: list[tuple[list[str], list[str]]] = []
+
+    @hookimpl
+    def handler_wrapper(self, subscription: Subscription) -> Wrapper:
+        timed = self.counts.handler(subscription).for_async
+        assert timed is not None
+
+        def noted(call: AsyncCall) -> AsyncCall:
+            async def around(pulled: list[Message]) -> Any:
+                before = [one.text() for one in pulled]
+                result = await call(pulled)
+                if pulled:
+                    self.seen.append((before, [one.text() for one in pulled]))
+                return result
+
+            return around
+
+        return Wrapper(for_async=lambda call: noted(timed(call)), polled=self.polled)
+
+    @hookimpl
+    def message_filter(self, subscription: Subscription) -> Callable[[Message], bool]:
+        return lambda message: False
+
+
+@pytest.mark.parametrize("polled", [True, False])
+def test_wrappers_that_are_meant_for_polled_handlers_stand_around_them_and_others_do_not(polled: bool) -> None:
+    around, calls = Around(polled=polled), Calls()
+    app = RocketApp("files", plugins=[around])
+
+    @app.poll("files", every=5.0, start="first")
+    async def work(pull: Pull) -> None:
+        calls.note(now(), await pull(1))
+
+    with TestApp(app) as t:
+        t.advance(2)
+        t.publish("files", "a")
+        t.advance(7)
+    assert [texts for _, texts, _ in calls.seen] == [["a"]]
+    assert around.seen == ([([], ["a"])] if polled else [])
+    assert [sum(histogram.buckets) > 1 for histogram in around.counts.process.values()] == [polled]
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])

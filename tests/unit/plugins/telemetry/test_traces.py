@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry import trace
 
-from rocketapp import DeadLetter, Message, Policy, Retry, RocketApp, Skip
+from rocketapp import DeadLetter, Message, Policy, Pull, Retry, RocketApp, Skip, SyncPull
 from rocketapp.plugins.telemetry.config import TelemetryConfig
 from tests.unit.plugins.telemetry.collector import Collector
 from tests.unit.plugins.telemetry.given import Settled, running
@@ -163,6 +163,44 @@ async def test_a_batch_links_to_its_messages(collector: Collector) -> None:
     assert sorted(link for batch in batches for link, _ in batch.links) == sorted([many.span_id] * 2 + [one.span_id])
     assert sum(batch.attributes["messaging.batch.message_count"] for batch in batches) == 3
     assert {batch.parent for batch in batches} == {""}
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_polled_call_is_a_span_that_links_to_what_it_has_pulled(collector: Collector, kind: str) -> None:
+    settled = Settled(2)
+    app = RocketApp("shop", plugins=[settled])
+
+    def judge(messages: list[Message]) -> None:
+        if messages and messages[0].attempt == 1:
+            raise ValueError("not yet")
+
+    async def work(pull: Pull) -> None:
+        if messages := await pull():
+            judge(messages)
+            await app.publish("parcels", b"p")
+
+    def work_in_thread(pull: SyncPull) -> None:
+        if messages := pull():
+            judge(messages)
+            app.publish_sync("parcels", b"p")
+
+    app.poll("orders", every=0.05, start="first")(work if kind == "async" else work_in_thread)  # type: ignore[arg-type]
+    async with running(app, config(collector)):
+        await app.publish("orders", b"1", order_key="one")
+        await app.publish("orders", b"2", order_key="one")
+        await settled.all.wait()
+    one, two = (span for span in collector.spans if span.name == "send orders")
+    calls = [span for span in collector.spans if span.name == "process orders"]
+    assert {span.attributes["messaging.batch.message_count"] for span in calls} >= {0}
+    assert {span.parent for span in calls} == {""}
+    failed = [span for span in calls if span.attributes.get("error.type") == "ValueError"]
+    done = [span for span in calls if span.links and span not in failed]
+    sent = {one.span_id, two.span_id}
+    assert {link for span in failed for link, _ in span.links} == sent
+    assert {link for span in done for link, _ in span.links} == sent | {span.span_id for span in failed}
+    assert sum(span.attributes["messaging.batch.message_count"] for span in done) == 2
+    parcels = [span for span in collector.spans if span.name == "send parcels"]
+    assert {span.parent for span in parcels} == {span.span_id for span in done}
 
 
 async def test_a_trace_that_is_not_kept_costs_no_span_and_stays_one(collector: Collector) -> None:
