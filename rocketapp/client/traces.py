@@ -1,28 +1,29 @@
 """What message trace is told, until it is written: a pile with a bound, which producers and consumers share.
 
-What sends or handles messages notes down a function that makes the records later, many at once: on the way of a
-message nothing is encoded and nothing is waited for. A full pile drops what comes and counts it: a trace never holds
-a message up.
+What sends or handles messages notes down what it knows, and which function writes lines of it later, for many notes at
+once: on the way of a message nothing is encoded and nothing is waited for. A full pile drops what comes and counts it:
+a trace never holds a message up.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from itertools import count
-from typing import TYPE_CHECKING
+from itertools import count, groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.clock import Clock
 from rocketapp.config.client import ClientConfig
 
 if TYPE_CHECKING:
-    from rocketapp.wire.trace import TraceRecord
+    from rocketapp.wire.trace import Line
 
 MOST = 32_768
 """Notes that wait to be written. A handled message makes two, a sent one makes one (Java: 2048)."""
 
-Note = Callable[[], Iterable["TraceRecord"]]
-"""Makes the records of one event: a send, the begin or the end of a call. Called once, later."""
+Note = tuple[Callable[[Iterable[Any]], Iterable["Line"]], *tuple[Any, ...]]
+"""One event, a send, the begin or the end of a call: what writes the lines of such notes, and what that needs."""
 
 
 class Traces:
@@ -40,7 +41,12 @@ class Traces:
         self._drops = count(1)
 
     def __repr__(self) -> str:
-        return f"<Traces to {self.topic}: {len(self._notes)} wait, {self.dropped} dropped>"
+        return f"<Traces to {self.topic}: {self.waiting} wait, {self.dropped} dropped>"
+
+    @property
+    def waiting(self) -> int:
+        """Notes that wait to be written."""
+        return len(self._notes)
 
     def add(self, note: Note) -> None:
         """May be called from any thread, and takes no lock."""
@@ -49,13 +55,14 @@ class Traces:
         else:
             self.dropped = next(self._drops)
 
-    def take(self, most: int) -> list[TraceRecord]:
-        """The records of the oldest notes, at most this many notes; empty when nothing waits."""
+    def take(self, most: int) -> list[Line] | None:
+        """The lines of the oldest notes, at most this many notes; None when nothing waits."""
         notes = self._notes
-        records: list[TraceRecord] = []
-        for _ in range(min(most, len(notes))):
-            records += notes.popleft()()
-        return records
+        taken = [notes.popleft() for _ in range(min(most, len(notes)))]
+        lines: list[Line] = []
+        for write, alike in groupby(taken, itemgetter(0)):
+            lines += write(alike)
+        return lines if taken else None
 
 
 def trace_topic_of(config: ClientConfig) -> str | None:

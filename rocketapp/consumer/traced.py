@@ -6,12 +6,11 @@ What does not end by itself, because the process stops or the queue is given up,
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from rocketapp.client.traces import Traces
 from rocketapp.consumer.handler import ConsumedTopic, Handler
@@ -19,27 +18,15 @@ from rocketapp.consumer.ways.outcomes import failure_of
 from rocketapp.model.handler_kind import kind_of
 from rocketapp.model.outcome import Outcome, outcomes_by_message
 from rocketapp.model.subscription import Subscription
-from rocketapp.wire import properties as names
-from rocketapp.wire.record import Message
-from rocketapp.wire.trace import REGION, CallCode, SubAfterRecord, SubBeforeRecord
+from rocketapp.wire.message import Message, Stub, stub_of
+from rocketapp.wire.trace import CallCode, Handled, Line, begun_line, ended_line, handled
 
-_OFF = b"TRACE_ON\x01false"
-
-
-class _Told(NamedTuple):
-    """What the records need of a message, without its body."""
-
-    message_id: str
-    raw: bytes
-    retries: int
-
-
-class _Begun(NamedTuple):
-    """A call that has begun. `number`: of the call, in this process."""
-
-    at: float
-    number: int
-    messages: tuple[_Told, ...]
+_Begun = tuple[float, int, tuple[Stub, ...]]
+"""A call that has begun: when, its number in this process, and its messages. Plain tuples: each call makes them."""
+_Codes = Sequence[CallCode] | None
+"""How a call has ended, by message; None is success of all, empty that the call was cut off."""
+_Note = tuple[object, _Begun, float | None, _Codes]
+"""The end of a call, and when; None at its begin."""
 
 
 def traced(topics: Sequence[ConsumedTopic], group: str, traces: Traces, prefix: str) -> tuple[ConsumedTopic, ...]:
@@ -57,6 +44,7 @@ class TracedCalls:
     def __init__(self, group: str, traces: Traces, prefix: str) -> None:
         self._group, self._prefix = group, prefix
         self._add, self._now, self._numbers = traces.add, traces.now, count(1)
+        self._write = self._lines
 
     def around(self, handler: Handler) -> Handler:
         """The handler, whose calls leave notes."""
@@ -127,59 +115,55 @@ class TracedCalls:
             self._end(self._begin_batch(pulled, at), [_code_of(results[0])] * len(pulled))
 
     def _begin_one(self, message: Message) -> _Begun:
-        told = _Told(message.message_id, message.raw_properties, message.reconsume_times)
-        return self._begin((told,), self._now())
-
-    def _begin_batch(self, messages: Sequence[Message], at: float | None = None) -> _Begun:
-        told = tuple(_Told(one.message_id, one.raw_properties, one.reconsume_times) for one in messages)
-        return self._begin(told, self._now() if at is None else at)
-
-    def _begin(self, messages: tuple[_Told, ...], at: float) -> _Begun:
-        begun = _Begun(at, next(self._numbers), messages)
-        self._add(partial(self._before, begun))
+        begun = self._now(), next(self._numbers), (stub_of(message),)
+        self._add((self._write, begun, None, None))
         return begun
 
-    def _end(self, begun: _Begun, codes: Sequence[CallCode] | None) -> None:
-        """`codes`: one per message; None is success of all, empty that the call was cut off."""
+    def _begin_batch(self, messages: Sequence[Message], at: float | None = None) -> _Begun:
+        begun = self._now() if at is None else at, next(self._numbers), tuple(map(stub_of, messages))
+        self._add((self._write, begun, None, None))
+        return begun
+
+    def _end(self, begun: _Begun, codes: _Codes) -> None:
         if codes is None or codes:
-            self._add(partial(self._after, begun, self._now(), codes))
+            self._add((self._write, begun, self._now(), codes))
 
     def _codes_of_error(self, begun: _Begun, error: BaseException, subscription: Subscription) -> Sequence[CallCode]:
         if not isinstance(error, Exception):
-            timeout, took = subscription.timeout, self._now() - begun.at
+            timeout, took = subscription.timeout, self._now() - begun[0]
             ended_by_us = isinstance(error, CancelledError) and timeout is not None and took >= timeout
-            return [CallCode.TIMEOUT] * len(begun.messages) if ended_by_us else []
+            return [CallCode.TIMEOUT] * len(begun[2]) if ended_by_us else []
         if failure_of(error, True, "", subscription.retry) is None:
             code = CallCode.SUCCESS
         else:
             code = CallCode.FAILED if isinstance(error, Outcome) else CallCode.EXCEPTION
-        return [code] * len(begun.messages)
+        return [code] * len(begun[2])
 
-    def _before(self, begun: _Begun) -> Iterator[SubBeforeRecord]:
-        at_ms, request = int(begun.at * 1000), self._request(begun.number)
-        for message in begun.messages:
-            if _OFF not in message.raw:
-                region = _region_of(message.raw)
-                yield SubBeforeRecord(
-                    at_ms, region, self._group, request, message.message_id, message.retries, _keys_of(message.raw)
-                )
+    def _lines(self, notes: Iterable[_Note]) -> list[Line]:
+        """Of begins and ends. Most calls are short, so that both are among these notes."""
+        group, prefix, success, lines = self._group, self._prefix, CallCode.SUCCESS, list[Line]()
+        known: dict[int, tuple[str, list[Handled | None]]] = {}
+        for _, (at, number, stubs), ended, codes in notes:
+            told = known.get(number)
+            if told is None:
+                told = known[number] = f"{prefix}{number:016X}", [handled(stub) for stub in stubs]
+            request, messages = told
+            if ended is None:
+                at_ms = int(at * 1000)
+                for about in messages:
+                    if about is not None:
+                        lines.append(begun_line(about, at_ms, group, request))
+                continue
+            at_ms, cost_ms, code = int(ended * 1000), int(max(0.0, ended - at) * 1000) // len(messages), success
+            for place, about in enumerate(messages):
+                if about is not None:
+                    if codes is not None:
+                        code = codes[place]
+                    lines.append(ended_line(about, at_ms, group, request, cost_ms=cost_ms, code=code))
+        return lines
 
-    def _after(self, begun: _Begun, ended: float, codes: Sequence[CallCode] | None) -> Iterator[SubAfterRecord]:
-        at_ms, request = int(ended * 1000), self._request(begun.number)
-        cost_ms = max(0, int((ended - begun.at) * 1000)) // len(begun.messages)
-        for number, message in enumerate(begun.messages):
-            if _OFF not in message.raw:
-                code = CallCode.SUCCESS if codes is None else codes[number]
-                done = code is CallCode.SUCCESS
-                yield SubAfterRecord(
-                    request, message.message_id, cost_ms, done, _keys_of(message.raw), code, at_ms, self._group
-                )
 
-    def _request(self, number: int) -> str:
-        return f"{self._prefix}{number:016X}"
-
-
-def _codes_of(result: object, item: Any, subscription: Subscription) -> Sequence[CallCode] | None:
+def _codes_of(result: object, item: Any, subscription: Subscription) -> _Codes:
     """What a returned value says of each message; None: all are done."""
     if subscription.batch is None:
         return [_code_of(result)]
@@ -192,16 +176,3 @@ def _codes_of(result: object, item: Any, subscription: Subscription) -> Sequence
 
 def _code_of(result: object) -> CallCode:
     return CallCode.SUCCESS if failure_of(result, False) is None else CallCode.FAILED
-
-
-def _region_of(raw: bytes) -> str:
-    start = raw.find(b"MSG_REGION\x01")
-    if start < 0:
-        return REGION
-    end = raw.find(b"\x02", start)
-    return raw[start + 11 : end if end >= 0 else None].decode("utf-8", "replace") or REGION
-
-
-def _keys_of(raw: bytes) -> str | None:
-    keys = names.keys_of(raw)
-    return None if keys is None else keys.decode("utf-8", "replace")

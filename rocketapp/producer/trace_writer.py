@@ -6,8 +6,7 @@ Records travel in messages of their own, which are not traced. A trace that cann
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from rocketapp.client.instance import ClientInstance
@@ -25,12 +24,24 @@ from rocketapp.producer.selection import InTurn, RoundRobin
 from rocketapp.producer.targets import Targets
 from rocketapp.tasks import Tasks
 from rocketapp.wire import properties as names
-from rocketapp.wire.trace import REGION, EndTransactionRecord, MessageKind, PubRecord, RecallRecord, TraceRecord, pack
+from rocketapp.wire.trace import (
+    REGION,
+    EndTransactionRecord,
+    Line,
+    MessageKind,
+    PubRecord,
+    RecallRecord,
+    TraceRecord,
+    line_of,
+    pack,
+)
 
 INTERVAL = 0.5
-"""Seconds between two writes (Java: up to 5)."""
-AT_ONCE = 500
-"""Notes that become records in one turn of the loop."""
+"""Seconds between two writes (Java: up to 5), while few notes wait."""
+LOOK = 0.05
+"""Seconds between looks whether notes for a whole trace message wait: an interval could fill the pile."""
+AT_ONCE = 800
+"""Notes that become records in one turn of the loop: of handled messages, they nearly fill one trace message."""
 TIMEOUT = 5.0
 """Seconds that a trace message may take, retries included (Java: AsyncTraceDispatcher), and the last write of all."""
 WHO = "message trace"
@@ -142,36 +153,41 @@ class TraceWriter:
             "COMMIT_MESSAGE" if commit else "ROLLBACK_MESSAGE",
             was_asked,
         )
-        self.traces.add(lambda: [record])
+        self.traces.add((_lines, record))
 
     def recalled(self, topic: str, message_id: str, *, success: bool) -> None:
         """A broker has answered a recall."""
         record = RecallRecord(int(self.traces.now() * 1000), REGION, self._group, topic, message_id, success)
-        self.traces.add(lambda: [record])
+        self.traces.add((_lines, record))
 
     def _add(self, topic: str, accepted: Accepted, told: Sequence[_Told], kind: MessageKind) -> None:
         at = self.traces.now() - accepted.seconds
         host = self._client.broker_address(accepted.queue.broker_name) or ""
-        self.traces.add(partial(_records, _Sending(at, self._group, topic, host, accepted, told, kind)))
+        self.traces.add((_lines_of_sends, _Sending(at, self._group, topic, host, accepted, told, kind)))
 
     # Writing.
 
     async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        written = loop.time()
         while not self._stopping.is_set():
             try:
-                async with asyncio.timeout(INTERVAL):
+                async with asyncio.timeout(LOOK):
                     await self._stopping.wait()
             except TimeoutError:
                 pass
-            await self._write()
+            is_last = self._stopping.is_set()
+            if is_last or self.traces.waiting >= AT_ONCE or loop.time() >= written + INTERVAL:
+                await self._write()
+                written = loop.time()
 
     async def _write(self) -> None:
         traces = self.traces
         if traces.dropped and not self._told_full:
             self._told_full = True
             self._observe(LoopFailed(WHO, "more is sent and handled than traces are written: records are dropped"))
-        while records := traces.take(AT_ONCE):
-            for body, keys in pack(records):
+        while (lines := traces.take(AT_ONCE)) is not None:
+            for body, keys in pack(lines):
                 await self._send(body, keys)
 
     async def _send(self, body: bytes, keys: Sequence[str]) -> None:
@@ -187,7 +203,15 @@ class TraceWriter:
             self._told_failed = False
 
 
-def _records(sending: _Sending) -> Iterator[TraceRecord]:
+def _lines(notes: Iterable[tuple[object, TraceRecord]]) -> Iterator[Line]:
+    return (line_of(record) for _, record in notes)
+
+
+def _lines_of_sends(notes: Iterable[tuple[object, _Sending]]) -> Iterator[Line]:
+    return (line_of(record) for _, sending in notes for record in _records(sending))
+
+
+def _records(sending: _Sending) -> Iterator[PubRecord]:
     at, group, topic, host, accepted, told, kind = sending
     response, success = accepted.sent.response, accepted.sent.status is SendStatus.OK
     cost_ms = int(accepted.seconds * 1000) // len(told)

@@ -35,6 +35,8 @@ OF_PULLS = struct.Struct(">ii12xq8xi44xI")
 """What a pull needs of FIXED: size, magic, queue offset, sys flag and body length."""
 _LAYOUTS = {(born, store): struct.Struct(f">iiiiiqqiq{born}sq{store}siqI") for born in (8, 20) for store in (8, 20)}
 _MAGIC_AND_FLAG = struct.Struct(">4xi28xi")
+FAILED = struct.Struct(">72xi")
+"""What a trace needs of FIXED: the failed attempts."""
 PORT = struct.Struct(">i")
 
 Fixed = tuple[int, int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int]

@@ -21,7 +21,7 @@ from rocketapp.model.outcome import DeadLetter
 from rocketapp.wire import properties as names
 from rocketapp.wire.body import encode_body
 from rocketapp.wire.compression import inflate
-from rocketapp.wire.layout import FIXED, PORT, Fixed, Record, encode_record, take_apart
+from rocketapp.wire.layout import FAILED, FIXED, PORT, Fixed, Record, encode_record, take_apart
 from rocketapp.wire.message_id import offset_id
 
 
@@ -209,8 +209,7 @@ class Message:
     @property
     def offset_message_id(self) -> str:
         """The broker's id, which encodes where the record is stored."""
-        host = self._fixed[11]
-        return offset_id(host[:-4], PORT.unpack(host[-4:])[0], self._fixed[6])
+        return _offset_id(self._fixed)
 
     @property
     def stored_body(self) -> bytes:
@@ -338,6 +337,28 @@ class BrokenMessage(Message):
     @property
     def body(self) -> bytes:  # type: ignore[override]
         raise ProtocolError(self._problem)
+
+
+Stub = tuple[bytes, Fixed | bytes]
+"""What a message's id and its failed attempts are computed from, without its body: it is small, and may be kept."""
+
+
+def stub_of(message: Message) -> Stub:
+    return message.raw_properties, message._facts or message._head
+
+
+def id_and_failed(stub: Stub) -> tuple[str, int]:
+    """The id of the message, and its failed attempts when the stub was made."""
+    raw, head = stub
+    message_id = names.unique_id_of(raw)
+    if isinstance(head, bytes):
+        return message_id or _offset_id(FIXED.unpack(head)), FAILED.unpack_from(head)[0]
+    return message_id or _offset_id(head), head[12]
+
+
+def _offset_id(fixed: Fixed) -> str:
+    host = fixed[11]
+    return offset_id(host[:-4], PORT.unpack(host[-4:])[0], fixed[6])
 
 
 def _revive(kind: type[Message], state: dict[str, Any]) -> Message:

@@ -7,11 +7,13 @@ An absent text is written as `null`, as Java does. Java: TraceDataEncoder, Trace
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
 from rocketapp.errors import ProtocolError
+from rocketapp.wire import properties as names
+from rocketapp.wire.message import Stub, id_and_failed
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 """Where traces go unless the settings say otherwise (Java: TopicValidator.RMQ_SYS_TRACE_TOPIC)."""
@@ -24,6 +26,7 @@ MOST_KEY_BYTES = 30_000
 
 _FIELD, _RECORD = "\x01", "\x02"
 _CLEAN = str.maketrans({_FIELD: " ", _RECORD: " "})
+_OFF, _USUAL = b"TRACE_ON\x01false", f"MSG_REGION\x01{REGION}\x02".encode()
 
 
 class MessageKind(IntEnum):
@@ -85,12 +88,7 @@ class SubBeforeRecord(NamedTuple):
     keys: str | None
 
     def encode(self) -> str:
-        at_ms, region, group, request_id, message_id, retries, keys = self
-        keys = "null" if keys is None else keys
-        return _checked(
-            f"SubBefore\x01{at_ms}\x01{region}\x01{group}\x01{request_id}\x01{message_id}\x01{retries}\x01{keys}\x02",
-            self,
-        )
+        return _checked(_sub_before(self), self)
 
 
 class SubAfterRecord(NamedTuple):
@@ -107,12 +105,7 @@ class SubAfterRecord(NamedTuple):
     group: str
 
     def encode(self) -> str:
-        request_id, message_id, cost_ms, success, keys, code, at_ms, group = self
-        done, keys = "true" if success else "false", "null" if keys is None else keys
-        return _checked(
-            f"SubAfter\x01{request_id}\x01{message_id}\x01{cost_ms}\x01{done}\x01{keys}\x01{int(code)}\x01{at_ms}\x01{group}\x02",
-            self,
-        )
+        return _checked(_sub_after(self), self)
 
 
 class EndTransactionRecord(NamedTuple):
@@ -157,30 +150,65 @@ class RecallRecord(NamedTuple):
 
 TraceRecord = PubRecord | SubBeforeRecord | SubAfterRecord | EndTransactionRecord | RecallRecord
 
+Line = tuple[str, str]
+"""A record as text; and the id of the message that it is about with that one's keys, with blanks between them."""
 
-def pack(records: Iterable[TraceRecord], *, most_bytes: int = MOST_BYTES) -> Iterator[tuple[bytes, list[str]]]:
-    """Body and keys of as few trace messages as the records fit into, in their order.
 
-    A record that alone is larger than `most_bytes` gets a message for itself.
+def line_of(record: TraceRecord) -> Line:
+    return record.encode(), _words(record.message_id, record.keys)
+
+
+Handled = tuple[str, str, int, str | None, str]
+"""What the records of a handled message say of it: id, region, failed attempts, keys, and the words of its lines."""
+
+
+def handled(stub: Stub) -> Handled | None:
+    """None for a message whose broker wants no trace of it."""
+    raw, _ = stub
+    if _OFF in raw:
+        return None
+    message_id, failed = id_and_failed(stub)
+    found = names.keys_of(raw)
+    keys = None if found is None else found.decode("utf-8", "replace")
+    region = REGION if _USUAL in raw else names.decode(raw).get(names.MSG_REGION, REGION)
+    if _FIELD in message_id or _FIELD in region or (keys is not None and _FIELD in keys):
+        message_id, region = message_id.translate(_CLEAN), region.translate(_CLEAN)
+        keys = None if keys is None else keys.translate(_CLEAN)
+    return message_id, region, failed, keys, _words(message_id, keys)
+
+
+def begun_line(about: Handled, at_ms: int, group: str, request_id: str) -> Line:
+    """SubBefore of a message."""
+    message_id, region, failed, keys, words = about
+    return _sub_before((at_ms, region, group, request_id, message_id, failed, keys)), words
+
+
+def ended_line(about: Handled, at_ms: int, group: str, request_id: str, *, cost_ms: int, code: CallCode) -> Line:
+    """SubAfter of a message."""
+    message_id, _, _, keys, words = about
+    return _sub_after((request_id, message_id, cost_ms, code == 0, keys, code, at_ms, group)), words
+
+
+def pack(lines: Iterable[Line], *, most_bytes: int = MOST_BYTES) -> Iterator[tuple[bytes, list[str]]]:
+    """Body and keys of as few trace messages as the lines fit into, in their order.
+
+    A line that alone is larger than `most_bytes` gets a message for itself.
     """
-    lines: list[bytes] = []
+    texts: list[str] = []
     keys: dict[str, None] = {}
     size = key_bytes = 0
-    for record in records:
-        line = record.encode().encode("utf-8", "replace")
-        fresh = {key: None for key in _keys_of(record) if key not in keys}
-        longer = _bytes_of(fresh)
-        if lines and (size + len(line) > most_bytes or key_bytes + longer > MOST_KEY_BYTES):
-            yield b"".join(lines), list(keys)
-            lines, keys, size, key_bytes = [], {}, 0, 0
-            fresh = dict.fromkeys(_keys_of(record))
-            longer = _bytes_of(fresh)
-        lines.append(line)
-        keys |= fresh
-        size += len(line)
+    for text, words in lines:
+        length = len(text) if text.isascii() else _bytes_of(text)
+        longer = 0 if words in keys else _bytes_of(words) + 1
+        if texts and (size + length > most_bytes or key_bytes + longer > MOST_KEY_BYTES):
+            yield _encoded("".join(texts)), _keys_of(keys)
+            texts, keys, size, key_bytes, longer = [], {}, 0, 0, _bytes_of(words) + 1
+        keys[words] = None
+        texts.append(text)
+        size += length
         key_bytes += longer
-    if lines:
-        yield b"".join(lines), list(keys)
+    if texts:
+        yield _encoded("".join(texts)), _keys_of(keys)
 
 
 def decode(body: bytes) -> list[TraceRecord]:
@@ -217,15 +245,38 @@ def _decoded(kind: str, f: list[str]) -> TraceRecord | None:
             return None
 
 
-def _keys_of(record: TraceRecord) -> list[str]:
-    if not record.keys:
-        return [record.message_id]
-    return [record.message_id, *[key for key in record.keys.split() if len(key) < MOST_KEY_BYTES]]
+def _words(message_id: str, keys: str | None) -> str:
+    return f"{message_id} {keys}" if keys else message_id
 
 
-def _bytes_of(keys: Collection[str]) -> int:
-    """With a blank behind each."""
-    return len(" ".join(keys).encode("utf-8", "replace")) + 1 if keys else 0
+def _keys_of(words: Iterable[str]) -> list[str]:
+    """Each once. An id of another client may hold blanks, which no key can."""
+    return [key for key in dict.fromkeys(" ".join(words).split()) if len(key) < MOST_KEY_BYTES]
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _bytes_of(text: str) -> int:
+    return len(text) if text.isascii() else len(_encoded(text))
+
+
+def _sub_before(fields: tuple[int, str, str, str, str, int, str | None]) -> str:
+    """Those of SubBeforeRecord."""
+    at_ms, region, group, request_id, message_id, retries, keys = fields
+    keys = "null" if keys is None else keys
+    return f"SubBefore\x01{at_ms}\x01{region}\x01{group}\x01{request_id}\x01{message_id}\x01{retries}\x01{keys}\x02"
+
+
+def _sub_after(fields: tuple[str, str, int, bool, str | None, int, int, str]) -> str:
+    """Those of SubAfterRecord."""
+    request_id, message_id, cost_ms, success, keys, code, at_ms, group = fields
+    done, keys = "true" if success else "false", "null" if keys is None else keys
+    return (
+        f"SubAfter\x01{request_id}\x01{message_id}\x01{cost_ms}\x01{done}\x01{keys}\x01{int(code)}\x01{at_ms}"
+        f"\x01{group}\x02"
+    )
 
 
 def _line(kind: str, *fields: object) -> str:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rocketapp.wire.trace import TraceRecord, decode, pack
+from rocketapp.wire.trace import TraceRecord, decode, line_of, pack
 from tests.golden.traces import GOLDEN, RECORDS
 
 MADE = json.loads(GOLDEN.read_text())
@@ -16,6 +16,6 @@ MADE = json.loads(GOLDEN.read_text())
 def test_a_record_is_written_and_read_as_java_does(record: TraceRecord, made: dict[str, object]) -> None:
     assert record.encode() == made["text"]
     assert decode(record.encode().encode()) == [record]
-    ((body, keys),) = pack([record])
+    ((body, keys),) = pack([line_of(record)])
     assert body.decode() == made["text"]
     assert sorted(keys) == made["keys"]

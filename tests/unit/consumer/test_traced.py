@@ -11,10 +11,12 @@ import pytest
 from rocketapp.client.traces import Traces
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.traced import TracedCalls, traced
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.model.policy import Policy
-from rocketapp.wire.record import Message
-from rocketapp.wire.trace import SubAfterRecord, SubBeforeRecord, TraceRecord
+from rocketapp.wire.message_id import offset_id
+from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from rocketapp.wire.trace import SubAfterRecord, SubBeforeRecord, TraceRecord, decode, pack
 from tests.unit.consumer.fake_cluster import consumed, subscription
 from tests.unit.scripted import in_virtual_time
 
@@ -37,7 +39,12 @@ def records_of(call: Callable[[Any], Any], item: Any, **declared: Any) -> list[T
         handler.call(item)
     except Exception as error:
         assert isinstance(error, (Retry, DeadLetter, Skip, LookupError))
-    return traces.take(100)
+    return taken(traces)
+
+
+def taken(traces: Traces) -> list[TraceRecord]:
+    """The records of all that was noted down."""
+    return [record for body, _ in pack(traces.take(100) or ()) for record in decode(body)]
 
 
 def raising(error: Exception) -> Callable[[Any], Any]:
@@ -105,7 +112,7 @@ def test_a_call_that_is_cut_off_has_no_end_and_one_that_took_too_long_has() -> N
             clock.at += took
             task.cancel()
             await asyncio.wait([task])
-            assert [record.code for record in traces.take(9) if isinstance(record, SubAfterRecord)] == ends
+            assert [record.code for record in taken(traces) if isinstance(record, SubAfterRecord)] == ends
 
     story()
 
@@ -133,6 +140,44 @@ def test_each_message_that_a_polled_call_has_pulled_leaves_records_when_the_call
     assert records_of(lambda _: None, [], every=5.0) == []
 
 
+def test_a_call_is_the_same_in_both_records_however_late_it_ends() -> None:
+    traces = Traces("traces", Hands())
+    found: list[list[TraceRecord]] = []
+    call = TracedCalls("g", traces, "R").around(
+        Handler(subscription(is_async=False), lambda _: found.append(taken(traces)))
+    )
+    for attempt in (1, 4):
+        message = Message.make(keys="a", attempt=attempt, message_id=f"ID{attempt}")
+        call.call(message)
+        (before,), (after,) = found.pop(), taken(traces)
+        assert isinstance(before, SubBeforeRecord) and isinstance(after, SubAfterRecord)
+        assert (before.request_id, before.message_id, before.keys) == (after.request_id, after.message_id, after.keys)
+        assert (before.message_id, before.keys, before.retries) == (f"ID{attempt}", "a", attempt - 1)
+
+
+def test_a_message_as_a_pull_brings_it_is_named_by_its_own_id_or_that_of_the_broker() -> None:
+    stored = Record(topic="t", body=b"x", reconsume_times=3, physical_offset=77)
+    named, nameless = decode_records(
+        encode_record(stored._replace(raw_properties=b"UNIQ_KEY\x01ID")) + encode_record(stored),
+        MessageQueue("t", "broker-a", 0),
+    )
+    for message, expected in ((named, "ID"), (nameless, offset_id(b"\x7f\x00\x00\x01", 0, 77))):
+        before, after = records_of(lambda _: None, message)
+        assert isinstance(before, SubBeforeRecord) and isinstance(after, SubAfterRecord)
+        assert (before.message_id, before.retries, after.message_id) == (expected, 3, expected)
+
+
+@pytest.mark.parametrize("sign", [" ", "\x01"])
+def test_a_strange_id_of_another_client_is_no_key_that_a_producer_refuses(sign: str) -> None:
+    traces = Traces("traces", Hands())
+    message = Message.make(message_id="A")
+    message.raw_properties = f"UNIQ_KEY\x01strange{sign}id\x02KEYS\x01k{sign}1".encode()
+    TracedCalls("g", traces, "R").around(Handler(subscription(is_async=False), lambda _: None)).call(message)
+    ((body, keys),) = pack(traces.take(100) or ())
+    assert keys == ["strange", "id", "k", "1"]
+    assert {record.message_id for record in decode(body)} == {"strange id"}
+
+
 def test_handlers_of_the_trace_topic_are_not_traced() -> None:
     def handler(_: Message) -> None: ...
 
@@ -151,4 +196,4 @@ def test_a_full_pile_drops_what_comes_and_counts_it() -> None:
         call(Message.make())
     assert len(handled) == 4
     assert traces.dropped == 5
-    assert len(traces.take(100)) == 3
+    assert len(taken(traces)) == 3

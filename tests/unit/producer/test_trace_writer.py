@@ -10,14 +10,14 @@ import pytest
 from rocketapp.errors import NotRecalled
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.outgoing import Outgoing
-from rocketapp.producer.trace_writer import INTERVAL
+from rocketapp.producer.trace_writer import AT_ONCE, INTERVAL, LOOK
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.requests.recall import RecallHandle
 from rocketapp.wire.requests.send import SendRequest, SendResponse
-from rocketapp.wire.trace import EndTransactionRecord, PubRecord, RecallRecord, TraceRecord, decode
+from rocketapp.wire.trace import EndTransactionRecord, PubRecord, RecallRecord, TraceRecord, decode, line_of
 from tests.unit.producer.producing import producing
 from tests.unit.scripted import Cluster, Events, in_virtual_time, ok, refuse
 
@@ -103,6 +103,25 @@ def test_gathered_messages_and_what_waits_at_the_stop_are_written() -> None:
             results = await asyncio.gather(*sends)
             assert written(cluster) == []
         assert [record.message_id for record in written(cluster)] == [result.message_id for result in results]
+
+    story()
+
+
+def test_many_notes_are_written_long_before_the_pile_is_full() -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster = new_cluster()
+        async with producing(cluster, trace_topic=TRACES) as producer:
+            assert producer.traces is not None
+            for number in range(AT_ONCE):
+                record = RecallRecord(1, "DefaultRegion", "p", "t", f"ID{number}", True)
+                producer.traces.add((lambda notes: [line_of(each) for _, each in notes], record))
+                if number == AT_ONCE - 2:
+                    await asyncio.sleep(2 * LOOK)
+                    assert written(cluster) == []
+            await asyncio.sleep(2 * LOOK)
+            assert len(written(cluster)) == AT_ONCE
+            assert 4 * LOOK < INTERVAL
 
     story()
 
