@@ -2,9 +2,9 @@
 
 Starts Apache RocketMQ in a directory of its own, fills one topic, lets every consumer take all of it in turn, each
 with a fresh group, and prints one table with ratios. A number without its peer from the same run is not a result. Then
-publishing beside the Java producer, latency, memory, and the embedded broker beside Apache's. `--json FILE` keeps
-every single figure. `--baseline DIR` lets the rocketapp of another checkout take its turns beside ours, with the same
-app: what a change won or cost, in one run.
+what message trace adds, publishing beside the Java producer, latency, memory, and the embedded broker beside Apache's.
+`--json FILE` keeps every single figure. `--baseline DIR` lets the rocketapp of another checkout take its turns beside
+ours, with the same app: what a change won or cost, in one run.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from benchmarks.table import Row
 from tests.peers import toolchain
 from tests.peers.clusters import Apache, Cluster, Embedded
 
-PARTS = ("consuming", "publishing", "latency", "idle", "brokers")
+PARTS = ("consuming", "trace", "publishing", "latency", "idle", "brokers")
 FLOOR_OF = {"async": "async", "sync": "threads", "orderly": "orderly"}
 DRESSED = ("typed", "whole", "logged")
 """Async handlers with more around them: a typed payload; telemetry and idempotency; a log line for each message."""
@@ -90,6 +90,7 @@ class Run:
         """Every part that was asked for, one after the other."""
         parts: dict[str, Callable[[], None]] = {
             "consuming": self.consuming,
+            "trace": self.trace,
             "publishing": self.publishing,
             "latency": self.latency,
             "idle": self.idle,
@@ -158,6 +159,25 @@ class Run:
             rows.append(Row(name, figures, java, floor))
         self.goals += table.consuming_goals(rows, loops())
         return table.consuming(rows)
+
+    def trace(self) -> None:
+        """What message trace costs a consumer."""
+        topic, count, server, bench = self.bench.fresh("topic"), self.options.count, self.apache.name_server, self.bench
+        # One by one: brokers write no region into the messages of a batch, and Java traces none without it.
+        bench.produce(server, topic, count, batch=1, threads=16)
+        java = partial(bench.consume_java, server, topic, count, "concurrently")
+        ways: Ways = [("java", partial(bench.with_trace, server, count, java))]
+        for loop in loops():
+            ours = partial(bench.consume_ours, server, topic, count, "async", loop)
+            ways.append((f"ours, {loop}", partial(bench.with_trace, server, count, ours)))
+            if self.options.baseline is not None:
+                before = partial(ours, checkout=self.options.baseline.resolve())
+                ways.append((f"baseline, {loop}", partial(bench.with_trace, server, count, before)))
+        found = self._in_turn(ways)
+        rows = [Row(name, figures, "java") for name, figures in found.items()]
+        self.goals += table.trace_goals(rows)
+        self.figures["trace"] = found
+        self._show(table.trace(rows))
 
     def publishing(self) -> None:
         server, bench, topic = self.apache.name_server, self.bench, self.bench.fresh("published")

@@ -5,16 +5,19 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rocketapp import SyncClient
 from tests.peers import toolchain
 from tests.peers.clusters import Cluster
 
@@ -58,8 +61,9 @@ class Bench:
         )
         return _printed(command, timeout=timeout)
 
-    def consume_java(self, name_server: str, topic: str, count: int, mode: str) -> Figures:
-        return self.java(name_server, "consume", topic, str(count), self.fresh("java"), mode)
+    def consume_java(self, name_server: str, topic: str, count: int, mode: str, *traces: str) -> Figures:
+        """`traces`: the topic of its message trace, or nothing."""
+        return self.java(name_server, "consume", topic, str(count), self.fresh("java"), mode, *traces)
 
     def produce(
         self, name_server: str, topic: str, count: int, *, batch: int, threads: int, size: int = 1024
@@ -94,19 +98,48 @@ class Bench:
         return _printed([sys.executable, str(HERE / "peers" / "floor.py"), *arguments], timeout=400)
 
     def consume_ours(
-        self, name_server: str, topic: str, count: int, kind: str, loop: str, checkout: Path = toolchain.ROOT
+        self,
+        name_server: str,
+        topic: str,
+        count: int,
+        kind: str,
+        loop: str,
+        traces: str | None = None,
+        checkout: Path = toolchain.ROOT,
     ) -> Figures:
-        """`rocketapp run` with a handler that only counts (apps/counting.py), by the rocketapp of this checkout."""
+        """`rocketapp run` with a handler that only counts (apps/counting.py), by the rocketapp of this checkout.
+
+        `traces`: the topic of its message trace; None for no trace.
+        """
         environment = {
             "BENCH_KIND": kind,
             "PYTHONPATH": str(checkout),
             **(WHOLE if kind in ("whole", "logged") else {}),
+            **(
+                {"ROCKETAPP_CLIENT__ENABLE_MSG_TRACE": "true", "ROCKETAPP_CLIENT__TRACE_TOPIC": traces}
+                if traces
+                else {}
+            ),
         }
         with self._ours("counting", name_server, topic, count, loop, environment) as (process, started, result):
             figures = _of(_await_result(process, result, 600), checkout)
         figures["start_to_first_s"] = figures["first_at"] - started
         figures["per_second"] = figures["count"] / figures["seconds"]
         return figures
+
+    def with_trace(self, name_server: str, count: int, consume: Callable[..., Figures]) -> Figures:
+        """A consumer without message trace, then with it, and the difference of the two processes' whole CPU time.
+
+        `consume` is called without an argument, and with the topic of the trace. What waits when the last message was
+        handled is written before the process ends, so it counts.
+        """
+        traces = self.fresh("traces")
+        self.java(name_server, "warm", traces)
+        off, off_cpu = _with_cpu(consume)
+        on, on_cpu = _with_cpu(partial(consume, traces))
+        cost, traced = (on_cpu - off_cpu) * 1e6 / count, _traced(name_server, traces) / count
+        figures = {"trace_us_per_message": cost, "traced": traced, "trace_us_per_traced": cost / traced}
+        return {**on, **figures, "off": off}
 
     def publish_java(self, name_server: str, topic: str, count: int, kind: str) -> Figures:
         """The Java producer's way that stands beside one of ours: see apps/publishing.py."""
@@ -168,6 +201,20 @@ class Bench:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _with_cpu(run: Callable[[], Figures]) -> tuple[Figures, float]:
+    """Its figures, and the processor seconds of the process that it started and ended."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    figures = run()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return figures, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _traced(name_server: str, traces: str) -> int:
+    """How many ends of calls a topic of message trace holds."""
+    with SyncClient(name_server) as client:
+        return sum(message.body.count(b"SubAfter\x01") for message in client.messages(traces, start="first", idle=5))
 
 
 def _printed(command: list[str], *, timeout: float) -> Figures:

@@ -114,6 +114,37 @@ def _bare_goals(by_name: Mapping[str, Row], loop: str) -> list[Goal]:
     return goals
 
 
+def trace(rows: Sequence[Row]) -> list[str]:
+    """The table of message trace: what it adds to the CPU time of a consumer, per handled and per traced message.
+
+    At full speed clients drop records, so that the share of messages that have them says what the cost bought.
+    """
+    lines = [
+        "| message trace | CPU us/message | traced | CPU us/traced | x Java | with all: messages/s | CPU us/message |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    by_name = {row.name: row for row in rows}
+    for row in rows:
+        lines.append(
+            f"| {row.name} | {row.median('trace_us_per_message'):.1f} | {row.median('traced'):.0%} "
+            f"| {row.median('trace_us_per_traced'):.1f} "
+            f"| {_shown(ratio(by_name, row.name, row.java, 'trace_us_per_traced'))} "
+            f"| {row.median('per_second'):,.0f} | {row.median('cpu_us_per_message'):.1f} |"
+        )
+    return lines
+
+
+def trace_goals(rows: Sequence[Row]) -> list[Goal]:
+    """A message that is traced costs no more than in Java."""
+    by_name = {row.name: row for row in rows if row.rounds}
+    found = [(name, ratio(by_name, name, "java", "trace_us_per_traced")) for name in by_name if name.startswith("ours")]
+    return [
+        Goal(f"message trace, {name}: at most the CPU of Java's", cost, cost <= 1)
+        for name, cost in found
+        if cost is not None
+    ]
+
+
 def publishing(rows: Sequence[Row]) -> list[str]:
     """The table of publishers: rate and processor time beside Java's, and how long one call took."""
     by_name = {row.name: row for row in rows}

@@ -13,6 +13,8 @@ from benchmarks.table import (
     publishing,
     publishing_goals,
     ratio,
+    trace,
+    trace_goals,
 )
 
 
@@ -91,3 +93,27 @@ def test_brokers_are_compared_row_by_row() -> None:
     apache = {"sends": {1: 4000.0, 16: 10_000.0}, "drained_per_second": 200.0, "start_s": 12.0, "rss_mb": 700.0}
     assert [goal.met for goal in broker_goals(ours, apache)] == [True, False, True, True, True]
     assert "| sends/s, 1 threads | 6,000 | 4,000 | 1.50 |" in brokers(ours, apache)
+
+
+def test_message_trace_costs_no_more_than_javas() -> None:
+    def traced(cost: float, share: float) -> Figures:
+        return {
+            "trace_us_per_message": cost,
+            "traced": share,
+            "trace_us_per_traced": cost / share,
+            "per_second": 50_000,
+            "cpu_us_per_message": 9.0,
+        }
+
+    rows = [
+        Row("java", [traced(6, 0.25)], "java"),
+        Row("ours, asyncio", [traced(9, 0.5)], "java"),
+        Row("ours, uvloop", [traced(25, 1)], "java"),
+        Row("baseline, asyncio", [traced(15, 1)], "java"),
+    ]
+    assert trace(rows)[3] == "| ours, asyncio | 9.0 | 50% | 18.0 | 0.75 | 50,000 | 9.0 |"
+    assert [(goal.text, goal.met) for goal in trace_goals(rows)] == [
+        ("message trace, ours, asyncio: at most the CPU of Java's", True),
+        ("message trace, ours, uvloop: at most the CPU of Java's", False),
+    ]
+    assert trace_goals([row for row in rows if row.name != "java"]) == []
