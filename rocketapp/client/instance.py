@@ -162,8 +162,8 @@ class ClientInstance:
     async def check_keys(self) -> None:
         """Ask the first broker that can be reached whether it lets us in. Raises ConfigError when it does not.
 
-        Takes `client.request_timeout` at most. Brokers that cannot be reached, or know the request not, say nothing of
-        keys.
+        Takes `client.request_timeout` at most. A broker that cannot be reached is passed over; one that does not know
+        the request lets us in.
         """
         try:
             async with asyncio.timeout(self._config.request_timeout):

@@ -97,7 +97,7 @@ class Group:
         self.leases: Leases = self._new_leases()
         self.rebalancer: Rebalancer = self._new_rebalancer()
         self.progress: Progress = Progress(self.rebalancer.owned, loop.time)
-        self.rates: Rates = Rates(self.stats, self.pull_counters.pulled, loop.time)
+        self.rates: Rates = Rates(self.stats, self.pull_counters.messages, loop.time)
         self.watch: Watch = self._new_watch()
 
     def __repr__(self) -> str:

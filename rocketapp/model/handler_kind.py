@@ -1,6 +1,7 @@
 """The kinds of handler, and what differs between them wherever a handler is checked, described or called.
 
-A new kind is one more constant here, a case of `kind_of`, and a way of consuming (`consumer/ways/table.py`).
+A new kind is one more constant here, a case of `kind_of`, and a way of consuming (`consumer/ways/table.py`). One with a
+decorator of its own, such as `poll`, also needs its options (`app/declare`) and its arguments (`app/call`).
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class QueueLimits:
     """Seconds for which the queue may stand at its limits before it is told."""
 
     def divided(self, queues: int) -> QueueLimits:
-        """The limits of one queue while this process has this number of its topic."""
+        """The limits of one queue while this process has this many queues of its topic."""
         found = self
         if self.topic_messages and (share := max(1, self.topic_messages // queues)) < found.max_messages:
             text = f"limit topic_max_messages {self.topic_messages} for {queues} queues"

@@ -206,7 +206,7 @@ def retry_properties(origin: Origin, *, level: int, retries: int) -> dict[str, s
 
 
 class Carried(IntEnum):
-    """What of a failed message its dead letter carries; each says less than the one before."""
+    """How much of a failed message its dead letter carries, from everything down to where it came from."""
 
     ALL = 0
     """The message's own properties and the reasons of the failure."""

@@ -12,7 +12,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import ConfigError, PluginError
 from rocketapp.hooks.manager import HookResult, Plugins
 from rocketapp.hooks.surface import Surface
-from rocketapp.state.allocation.average import Average
+from rocketapp.state.allocation.average import AVERAGE, Average
 from rocketapp.state.allocation.strategy import Allocation
 
 # A strategy is imported when the settings name it: every start would pay for all of them.
@@ -53,7 +53,7 @@ def named(config: ConsumerConfig, theirs: Mapping[str, Allocation] | None = None
 
 def tell_allocation(allocation: Allocation, groups: Sequence[str]) -> None:
     """Log a choice that is not the usual one: a member with another would consume queues twice, or not at all."""
-    if not groups or isinstance(allocation, Average):
+    if not groups or allocation.name == AVERAGE.name:
         return
     names = ", ".join(dict.fromkeys(groups))
     log.info("queues are shared by %s (consumer.allocation), as by all members of %s", allocation.name, names)

@@ -269,7 +269,7 @@ class Committer:
     # Commits.
 
     def news_of(self, session: Session) -> int | None:
-        """The offset that may be committed at once; None: it is stored already, or the stored one is read before."""
+        """The offset that may be committed at once; None: it is stored, or what is stored is to be read first."""
         return None if session.is_careful(self._loop.time()) else self._unsent(session)
 
     def wants_careful_commit(self, session: Session) -> bool:

@@ -166,7 +166,7 @@ class Popper:
             if not messages:
                 self._is_empty()
                 continue
-            self._context.counters.pulled[self._about.topic] += len(messages)
+            self._context.counters.messages[self._about.topic] += len(messages)
             # What was just taken counts: the next request is sent before handlers have their turn.
             try:
                 if not self.gate.is_paused and self._flow.may_pull():

@@ -72,8 +72,8 @@ class PullCounters:
 
     pulls: int = 0
     """Pulls that brokers have answered."""
-    pulled: Counter[str] = field(default_factory=Counter)
-    """By topic the messages that came."""
+    messages: Counter[str] = field(default_factory=Counter)
+    """By topic the messages of their answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +271,7 @@ class Puller:
         before = len(queue)
         messages = queue.put(found)
         if messages:
-            self._context.counters.pulled[queue.message_queue.topic] += len(queue) - before
+            self._context.counters.messages[queue.message_queue.topic] += len(queue) - before
             self._hand_over(messages)
         queue.advance(result.next_offset)
 

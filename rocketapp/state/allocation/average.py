@@ -12,7 +12,7 @@ from rocketapp.state.allocation.strategy import Allocation, is_member
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """A member gets the queues that lie next to each other. The first members get one queue more each."""
+    """A member gets the queues that lie next to each other. Where shares differ, the first members have one more."""
 
     name: str = "AVG"
 

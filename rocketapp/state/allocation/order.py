@@ -1,4 +1,4 @@
-"""How every member of a group sorts queues and members, and writes a queue: each computes for itself, from the same.
+"""The order of queues and members, and the text of a queue: equal in all members, since each computes its own share.
 
 Texts are sorted by UTF-16 code units, as Java compares strings.
 """

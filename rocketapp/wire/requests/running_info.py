@@ -94,22 +94,22 @@ class PopInfo(NamedTuple):
 class TopicRates(NamedTuple):
     """What a member does with one topic. Times of pulls and calls are not told: Java's tool shows 0."""
 
-    pulled: float
-    """Messages a second in the last minute; the same of the next two."""
-    handled: float
-    failed: float
+    pulled_per_second: float
+    """Messages, of the last minute; so are the next two."""
+    handled_per_second: float
+    failed_per_second: float
+    """Failed attempts."""
     failed_in_hour: int
-    """Failed attempts of the last hour."""
 
     def members(self) -> dict[str, float | int]:
         """By Java's names (ConsumeStatus)."""
         return {
             "consumeFailedMsgs": self.failed_in_hour,
-            "consumeFailedTPS": self.failed,
-            "consumeOKTPS": self.handled,
+            "consumeFailedTPS": self.failed_per_second,
+            "consumeOKTPS": self.handled_per_second,
             "consumeRT": 0.0,
             "pullRT": 0.0,
-            "pullTPS": self.pulled,
+            "pullTPS": self.pulled_per_second,
         }
 
 
