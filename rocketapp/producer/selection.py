@@ -16,7 +16,9 @@ from rocketapp.model.names import DLQ_PREFIX, is_retry_topic
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.model.route import TopicRoute
 from rocketapp.wire.java import string_hash
+from rocketapp.wire.requests.routes import MOST_QUEUES
 
+_MOST_DIGITS = len(str(MOST_QUEUES))
 Usable = Callable[[str], bool]
 """Whether a broker, by its name, is not passed over now."""
 
@@ -28,7 +30,8 @@ def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
     queues = []
     for part in route.order_conf.split(";"):
         broker_name, _, count = part.rpartition(":")
-        if broker_name and count.isdecimal():
+        # An operator wrote it: a number above that is a mistake, and as many objects would fill the memory.
+        if broker_name and count.isdecimal() and len(count) <= _MOST_DIGITS and int(count) <= MOST_QUEUES:
             queues += [MessageQueue(topic, broker_name, queue_id) for queue_id in range(int(count))]
     return sorted(queues)
 

@@ -155,8 +155,7 @@ class Transactions:
             # Another member of the group may know it: the broker asks one after the other.
             self._report(message_id, f"a broker asks about topic {message.topic}, which has no transaction here")
             return
-        asked = _Asked(connection, question)
-        if not self._open.asked(message_id, connection.peer, asked):
+        if not self._open.asked(message_id, connection.peer, _Asked(connection, question)):
             return
         committed: bool | None = None
         try:
@@ -166,7 +165,7 @@ class Transactions:
             self._report(message_id, f"its check raised {type(error).__name__}: {error}")
         finally:
             # Not what was asked first: a broker may have stored the half message again meanwhile.
-            newest = self._open.end(message_id) or {connection.peer: asked}
+            newest = self._open.checked(message_id)
         if committed is not None:
             for place, (asking, about) in newest.items():
                 with suppress(ConnectionLostError):  # the broker asks again

@@ -18,6 +18,8 @@ class OpenTransactions(Generic[Q]):
 
     def __init__(self) -> None:
         self._latest: dict[str, dict[str, Q]] = {}
+        self._begun: set[str] = set()
+        """Those whose function runs."""
 
     def __len__(self) -> int:
         return len(self._latest)
@@ -27,8 +29,9 @@ class OpenTransactions(Generic[Q]):
         return list(self._latest)
 
     def begin(self, message_id: str) -> None:
-        """The function of the transaction runs from now on: it decides, and no check does."""
+        """The function of the transaction runs from now on: it decides, and no check does, also not one that runs."""
         self._latest[message_id] = {}
+        self._begun.add(message_id)
 
     def asked(self, message_id: str, broker: str, question: Q) -> bool:
         """Note down a broker's question. Whether the check has to be called: not while something decides already."""
@@ -36,6 +39,11 @@ class OpenTransactions(Generic[Q]):
         self._latest.setdefault(message_id, {})[broker] = question
         return is_new
 
+    def checked(self, message_id: str) -> Mapping[str, Q]:
+        """Its check has ended. The newest question of each broker that has asked; none when its function decides."""
+        return {} if message_id in self._begun else self._latest.pop(message_id, {})
+
     def end(self, message_id: str) -> Mapping[str, Q]:
-        """It is decided, or given up here. The newest question of each broker that has asked."""
+        """Its function has decided, or does not. The newest question of each broker that has asked meanwhile."""
+        self._begun.discard(message_id)
         return self._latest.pop(message_id, {})

@@ -67,7 +67,7 @@ def test_only_writable_queues_of_living_masters_are_published_to() -> None:
 
 
 def test_an_order_configuration_lists_queues_whether_their_brokers_live_or_not() -> None:
-    told = route(QueueData("a", 4, 4, 6), order_conf="b:1;a:2;nonsense")
+    told = route(QueueData("a", 4, 4, 6), order_conf=f"b:1;a:2;nonsense;c:65536;d:{'9' * 5000}")
     assert publish_queues("t", told) == [
         MessageQueue("t", "a", 0),
         MessageQueue("t", "a", 1),

@@ -183,6 +183,29 @@ async def test_while_the_function_runs_no_check_is_asked_and_the_end_goes_to_the
 
 
 @in_virtual_time
+async def test_a_check_that_ran_before_the_function_does_not_decide_against_it() -> None:
+    """A send that was tried again may take longer than a broker waits before it asks about the first copy."""
+    cluster, check = Cluster(), Said(False)
+    broker = cluster.brokers[0]
+    store_half(broker)
+    check.may_go.clear()
+    async with producing(cluster) as producer:
+        producer.transactions.answer("t", check)
+        half = await producer.send(HALF)
+        ask(broker, message_id=half.message_id)
+        await eventually(lambda: bool(check.asked))
+        producer.transactions.begin(half)
+        check.may_go.set()
+        await asyncio.sleep(1)
+        ask(broker, message_id=half.message_id, half_offset=20)
+        await asyncio.sleep(1)
+        assert (len(check.asked), ends(broker)) == (1, [])
+        await producer.transactions.end(half, commit=True, timeout=3)
+        await eventually(lambda: bool(ends(broker)))
+        assert [(end.half_offset, end.decision) for end in ends(broker)] == [(20, 8)]
+
+
+@in_virtual_time
 async def test_a_slow_check_is_asked_once_and_its_answer_goes_to_the_newest_copy() -> None:
     cluster, check = Cluster(), Said(True)
     check.may_go.clear()
