@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from rocketapp.embedded.running import read_running
+from tests.peers.commands import Commands
 from tests.unit.cli.processes import Command, inherited
 
 Start = Callable[..., Command]
+Send = Callable[..., None]
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +41,23 @@ def start(folder: Path) -> Iterator[Start]:
     yield start_one
     for command in reversed(commands):
         command.discard()
+
+
+@pytest.fixture
+def send(folder: Path) -> Send:
+    """`send("orders", "one", at=address)`: the command in this process; a process of its own takes half a second.
+
+    Without `at` it goes to the broker that serves the folder.
+    """
+
+    def send_it(*arguments: str, at: str = "") -> None:
+        if not at:
+            serving = read_running(folder / ".rocketapp")
+            assert serving is not None
+            at = serving.address
+        Commands(at).run("send", *arguments)
+
+    return send_it
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from rocketapp.cli.processes.broker import BrokerLog
 from rocketapp.cli.processes.stop import ProcessStop
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.model.event import LoopFailed, RecordDamaged
-from tests.unit.cli.conftest import Start
+from tests.unit.cli.conftest import Send, Start
 
 
 def test_it_prints_the_real_address_when_it_serves(start: Start, folder: Path) -> None:
@@ -38,10 +38,10 @@ def test_a_signal_stops_it_cleanly(start: Start, folder: Path, number: signal.Si
     assert not (folder / ".rocketapp/abort").exists()
 
 
-def test_messages_survive_a_restart_in_the_named_directory(start: Start, folder: Path) -> None:
+def test_messages_survive_a_restart_in_the_named_directory(start: Start, send: Send, folder: Path) -> None:
     broker = start("broker", "--dir", "data")
     address = broker.says(r"serving on (\S+)")[1]
-    start("send", "orders", "one", "--name-server", address).ends(0)
+    send("orders", "one", at=address)
     broker.stops()
     again = start("broker", "--dir", "data")
     address = again.says(r"serving on (\S+)")[1]
@@ -51,10 +51,10 @@ def test_messages_survive_a_restart_in_the_named_directory(start: Start, folder:
     assert not (folder / ".rocketapp").exists()
 
 
-def test_in_memory_nothing_is_left(start: Start, folder: Path) -> None:
+def test_in_memory_nothing_is_left(start: Start, send: Send, folder: Path) -> None:
     broker = start("broker", "--memory")
     address = broker.says(r"serving on (\S+)")[1]
-    start("send", "orders", "one", "--name-server", address).ends(0)
+    send("orders", "one", at=address)
     broker.stops()
     assert [path.name for path in folder.iterdir() if path.is_dir()] == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.cli.main import run_command
-from tests.unit.cli.conftest import Start
+from tests.unit.cli.conftest import Send, Start
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -39,13 +39,13 @@ def test_commands_options_and_choices_are_completed(start: Start, words: str, cu
     assert command.out.splitlines() == [f"plain,{word}" for word in found]
 
 
-def test_apps_topics_and_groups_are_completed(start: Start, folder: Path) -> None:
+def test_apps_topics_and_groups_are_completed(start: Start, send: Send, folder: Path) -> None:
     (folder / "billing.py").write_text("app = RocketApp('billing')\nother: RocketApp = RocketApp('x')\n")
     (folder / "shop").mkdir()
     (folder / "shop/__init__.py").write_text("app = RocketApp('shop')\n")
     address = start("broker", "--memory").says(r"serving on (\S+)")[1]
     for topic in ("orders", "order-events", "stock", "DefaultCluster"):
-        start("send", topic, "x", "--name-server", address).ends(0)
+        send(topic, "x", at=address)
 
     def completed(words: str) -> list[str]:
         asked = {

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rocketapp import SyncClient
+from tests.peers.commands import Commands
 from tests.unit.cli.conftest import Start
 from tests.unit.cli.processes import LIMIT
 
@@ -38,26 +40,19 @@ KINDS = {
 }
 
 
-SENDER = """
-from rocketapp import RocketApp
-
-app = RocketApp("sender")
-
-@app.on_startup
-async def send():
-    for number in range(12):
-        await app.publish("orders", "poison" if number == 6 else f"m{number}", order_key=str(number % 3))
-"""
+def publish_poison(address: str) -> None:
+    with SyncClient(address) as client:
+        for number in range(12):
+            client.publish("orders", "poison" if number == 6 else f"m{number}", order_key=str(number % 3))
 
 
 @pytest.fixture
-def broker(start: Start, folder: Path) -> str:
+def broker(start: Start) -> str:
     """The address of a broker, with twelve messages, one of which is poison."""
     # The lock of a dead member lives for a minute otherwise.
     expiry = {"ROCKETAPP_BROKER__LOCK_EXPIRY": "1"}
     address = start("broker", "--memory", environment=expiry).says(r"serving on (\S+)")[1]
-    (folder / "sender.py").write_text(SENDER)
-    start("run", "sender:app", "--name-server", address, "--exit-when-idle", "0.1").ends(0)
+    publish_poison(address)
     return address
 
 
@@ -86,9 +81,7 @@ def test_a_message_that_ends_the_only_process_is_dead_after_its_retries(
     assert settled(out) == ALL
     assert last.summary[2] == 1
     assert "app:settle" in last.err and "the process died while handling it, " in last.err
-    tail = start("tail", "%DLQ%shop", "--from", "first", "--count", "1", "--json", "--name-server", broker)
-    tail.ends(0)
-    dead = json.loads(tail.out)
+    dead = json.loads(Commands(broker).run("tail", "%DLQ%shop", "--from", "first", "--count", "1", "--json").out)
     assert dead["body"] == "poison"
     assert dead["properties"]["rocketapp.attempts"] >= "3"
     assert dead["properties"]["rocketapp.handler"] == "app:settle"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rocketapp.operate.running import write_address
 from tests.unit.cli.asking import Http
-from tests.unit.cli.conftest import Start
+from tests.unit.cli.conftest import Send, Start
 
 WriteApp = Callable[[str], None]
 APP = """
@@ -20,11 +20,11 @@ async def settle(message):
 """
 
 
-def test_a_running_app_of_this_folder_is_found_and_well(start: Start, write_app: WriteApp) -> None:
+def test_a_running_app_of_this_folder_is_found_and_well(start: Start, send: Send, write_app: WriteApp) -> None:
     write_app(APP)
     run = start("run", "app", "--http", "127.0.0.1:0")
     Http(run).becomes("/ready", 200)
-    start("send", "orders", "1").ends(0)
+    send("orders", "1")
     run.says("settled 1")
     doctor = start("doctor", "app")
     doctor.ends(0)
@@ -46,12 +46,12 @@ def test_a_free_port_in_the_settings_is_the_one_that_the_running_app_got(
     run.stops()
 
 
-def test_without_the_app_the_cluster_says_that_nothing_consumes(start: Start, write_app: WriteApp) -> None:
+def test_without_the_app_the_cluster_says_that_nothing_consumes(start: Start, send: Send, write_app: WriteApp) -> None:
     write_app(APP)
     broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
     run = start("run", "app", "--exit-when-idle", "0.3", "--name-server", broker)
     run.ends(0)
-    start("send", "orders", "1", "--count", "3", "--name-server", broker).ends(0)
+    send("orders", "1", "--count", "3", at=broker)
     doctor = start("doctor", "app", "--name-server", broker)
     doctor.ends(1)
     assert "group shop has no members: nothing consumes its topics" in doctor.out
@@ -59,11 +59,11 @@ def test_without_the_app_the_cluster_says_that_nothing_consumes(start: Start, wr
 
 
 def test_what_waits_for_a_broadcast_group_is_not_told_as_its_members_alone_know(
-    start: Start, write_app: WriteApp
+    start: Start, send: Send, write_app: WriteApp
 ) -> None:
     write_app(APP.replace('start="first"', 'start="first", broadcast=True'))
     broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
-    start("send", "orders", "1", "--count", "3", "--name-server", broker).ends(0)
+    send("orders", "1", "--count", "3", at=broker)
     doctor = start("doctor", "app", "--name-server", broker)
     doctor.ends(1)
     assert "group shop has no members: nothing consumes its topics\n" in doctor.out
@@ -133,12 +133,14 @@ def test_an_address_of_something_else_is_a_usage_error(start: Start, write_app: 
     assert doctor.err.startswith(f"rocketapp: {broker}: what answers is not an app with --http")
 
 
-def test_a_group_that_goes_on_is_known_as_soon_as_it_has_committed(start: Start, write_app: WriteApp) -> None:
+def test_a_group_that_goes_on_is_known_as_soon_as_it_has_committed(
+    start: Start, send: Send, write_app: WriteApp
+) -> None:
     write_app(APP.replace("    note", "    await asyncio.sleep(0.05)\n    note"))
     quick = {"ROCKETAPP_CONSUMER__COMMIT_INTERVAL": "0.2"}
     run = start("run", "app", environment=quick)
     run.says("serves on")
-    start("send", "orders", "1", "--count", "20000").ends(0)
+    send("orders", "1", "--count", "20000")
     run.says("settled 1")
     # It would wait for a minute for a queue that stands still.
     doctor = start("doctor", "app", environment={"ROCKETAPP_CONSUMER__COMMIT_INTERVAL": "60"})
@@ -147,7 +149,7 @@ def test_a_group_that_goes_on_is_known_as_soon_as_it_has_committed(start: Start,
 
 
 def test_a_queue_that_no_member_owns_is_said_with_what_to_look_at(
-    start: Start, write_app: WriteApp, folder: Path
+    start: Start, send: Send, write_app: WriteApp, folder: Path
 ) -> None:
     write_app(APP)
     listed = '["orders@broker-a:0", "%RETRY%shop@broker-a:0"]'
@@ -156,7 +158,7 @@ def test_a_queue_that_no_member_owns_is_said_with_what_to_look_at(
     )
     broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
     start("topic", "create", "orders", "--queues", "2", "--name-server", broker).ends(0)
-    start("send", "orders", "1", "--count", "4", "--name-server", broker).ends(0)
+    send("orders", "1", "--count", "4", at=broker)
     run = start("run", "app", "--name-server", broker, "--http", "127.0.0.1:0")
     run.says("settled 1")
     for environment in ({}, {"ROCKETAPP_BROKER__DIR": "elsewhere"}):  # with the app, and with its cluster alone

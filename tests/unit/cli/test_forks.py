@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.cli.conftest import Start
+from tests.unit.cli.conftest import Send, Start
 from tests.unit.cli.processes import children_of, wait_until
 
 WriteApp = Callable[[str], None]
@@ -50,18 +50,18 @@ async def settle(pull: Pull):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_forked_child_that_comes_back_from_the_handler_ends_and_consumes_nothing(
-    start: Start, write_app: WriteApp, kind: str
+    start: Start, send: Send, write_app: WriteApp, kind: str
 ) -> None:
     write_app(FORKS + KINDS[kind])
     broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
     bodies = ["one", "fork", "two", "exec", "process", "three"]
     for body in bodies:
-        start("send", "orders", body, "--order-key", "k", "--name-server", broker).ends(0)
+        send("orders", body, "--order-key", "k", at=broker)
     run = start("run", "app:app", "--name-server", broker)
     run.says(r"settled three")
     child = int(run.says(r"child (\d+)")[1])
     wait_until(lambda: child not in children_of(run.process.pid) or _is_zombie(child), "the child has ended")
-    start("send", "orders", "last", "--name-server", broker).ends(0)
+    send("orders", "last", at=broker)
     run.says("settled last")
     run.stops()
     settled = [line.split()[1:] for line in run.out.splitlines() if line.startswith("settled")]

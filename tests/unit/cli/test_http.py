@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.asking import Http
-from tests.unit.cli.conftest import Start
+from tests.unit.cli.conftest import Send, Start
 from tests.unit.cli.processes import Command, wait_until
 
 WriteApp = Callable[[str], None]
@@ -47,12 +47,8 @@ def run(start: Start, write_app: WriteApp) -> Callable[..., Command]:
     return run_app
 
 
-def send(start: Start, body: str, count: int = 1) -> None:
-    start("send", "orders", body, "--count", str(count)).ends(0)
-
-
 def test_an_app_is_watched_and_operated_from_its_start_to_its_drain(
-    run: Callable[..., Command], start: Start, folder: Path
+    run: Callable[..., Command], start: Start, send: Send, folder: Path
 ) -> None:
     one = run()
     http = Http(one)
@@ -62,7 +58,7 @@ def test_an_app_is_watched_and_operated_from_its_start_to_its_drain(
     (folder / "go").touch()
     http.becomes("/ready", 200)
 
-    send(start, "bad")
+    send("orders", "bad")
     page = http.becomes("/", 200, "dead letter in %DLQ%shop: app:settle at orders")
     assert "it is bad" in page.text
     wait_until(lambda: http.metrics().get("rocketapp_handler_done_total") == 1, "the first one is done")
@@ -72,7 +68,7 @@ def test_an_app_is_watched_and_operated_from_its_start_to_its_drain(
     assert http.post("/pause", topic="orders", group="shop").status == 303
     assert http.post("/pause", topic="odrers", group="shop").status == 404
     http.becomes("/ready", 503, "shop: orders@.*stands still: paused: by an operator")
-    send(start, "slow")
+    send("orders", "slow")
     assert "settled slow" not in one.out
     assert http.post("/resume", topic="orders", group="shop").status == 303
     http.becomes("/ready", 200)
@@ -84,18 +80,18 @@ def test_an_app_is_watched_and_operated_from_its_start_to_its_drain(
 
 
 def test_workers_are_summed_and_each_that_is_blocked_or_dead_is_named(
-    run: Callable[..., Command], start: Start, folder: Path
+    run: Callable[..., Command], start: Start, send: Send, folder: Path
 ) -> None:
     (folder / "go").touch()
     one = run("--workers", "2")
     http = Http(one)
     http.becomes("/ready", 200)
-    send(start, "early", 4)
+    send("orders", "early", "--count", "4")
     # Each worker publishes one at its start.
     wait_until(lambda: http.metrics().get("rocketapp_handler_done_total") == 6, "all are done")
     assert http.metrics()["rocketapp_processes"] == 2
 
-    send(start, "block")
+    send("orders", "block")
     found = http.becomes("/health", 503, r"worker \d: app:settle has blocked the event loop for \d+ s at app\.py:\d+")
     assert "the event loop does not run" in found.text
     http.becomes("/health", 200)

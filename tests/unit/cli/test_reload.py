@@ -14,7 +14,7 @@ import pytest
 from rocketapp.cli.main import run_command
 from rocketapp.cli.processes.edits import Watched
 from tests.unit.cli.asking import Http
-from tests.unit.cli.conftest import PRELUDE, Start
+from tests.unit.cli.conftest import PRELUDE, Send, Start
 from tests.unit.cli.processes import Command, children_of, wait_until
 
 WriteApp = Callable[[str], None]
@@ -51,14 +51,14 @@ def restarts(command: Command) -> list[str]:
 
 
 def test_an_edit_starts_the_app_again_after_a_drain_and_the_broker_goes_on(
-    run: Command, start: Start, folder: Path
+    run: Command, start: Start, send: Send, folder: Path
 ) -> None:
-    start("send", "orders", "1.5").ends(0)
+    send("orders", "1.5")
     run.says("begins")
     (folder / "part.py").write_text('WORD = "two"\n')
     run.says("ready two")
     assert "ends one\nready two\n" in run.out
-    start("send", "orders", "0").ends(0)
+    send("orders", "0")
     run.says("ends two")
     run.stops()
     assert run.summary == (2, 0, 0, 0)

@@ -16,7 +16,7 @@ import pytest
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.loop import run_in_loop
 from rocketapp.embedded.running import read_running
-from tests.unit.cli.conftest import Start
+from tests.unit.cli.conftest import Send, Start
 from tests.unit.cli.processes import children_of, is_running, wait_until
 
 WriteApp = Callable[[str], None]
@@ -77,11 +77,11 @@ async def first():
     assert "collects after 10000\n" in run.out
 
 
-def test_what_was_handled_does_not_come_again(start: Start, write_app: WriteApp) -> None:
+def test_what_was_handled_does_not_come_again(start: Start, send: Send, write_app: WriteApp) -> None:
     write_app(HANDLER + READY)
     run = start("run", "app")
     run.says("ready")
-    start("send", "orders", "one").ends(0)
+    send("orders", "one")
     run.says("settled one")
     run.stops()
     again = start("run", "app", "--exit-when-idle", "0.5")
@@ -110,10 +110,10 @@ async def first():
     assert run.summary == (3, 1, 1, 0)
 
 
-def test_messages_that_no_handler_wants_are_counted(start: Start, write_app: WriteApp, broker: str) -> None:
+def test_messages_that_no_handler_wants_are_counted(start: Start, send: Send, write_app: WriteApp, broker: str) -> None:
     """`Aa` and `BB` have one hash: the broker sends both, the handler wants one."""
     for tag in ("Aa", "BB"):
-        start("send", "orders", tag, "--tag", tag, "--name-server", broker).ends(0)
+        send("orders", tag, "--tag", tag, at=broker)
     write_app(HANDLER.replace('"orders"', '"orders", tags="Aa"'))
     run = start("run", "app:app", "--exit-when-idle", "0.5", "--name-server", broker)
     run.ends(0)
@@ -143,7 +143,7 @@ def test_a_loop_that_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_the_first_signal_lets_handlers_finish(
-    start: Start, write_app: WriteApp, number: signal.Signals, loop: str
+    start: Start, send: Send, write_app: WriteApp, number: signal.Signals, loop: str
 ) -> None:
     write_app(
         """
@@ -157,7 +157,7 @@ async def settle(message):
     )
     run = start("run", "app:app", "--loop", loop)
     run.says("ready")
-    start("send", "orders", "one").ends(0)
+    send("orders", "one")
     run.says("begins")
     run.signal(number)
     run.ends(0)
@@ -184,11 +184,13 @@ KINDS = {"async": SLEEPER, "blocks the loop": BLOCKER, "regular expression": EXP
 
 
 @pytest.mark.parametrize("handler", KINDS.values(), ids=KINDS)
-def test_a_second_signal_cuts_whatever_a_handler_does(start: Start, write_app: WriteApp, handler: str) -> None:
+def test_a_second_signal_cuts_whatever_a_handler_does(
+    start: Start, send: Send, write_app: WriteApp, handler: str
+) -> None:
     write_app(handler + READY)
     run = start("run", "app:app")
     run.says("ready")
-    start("send", "orders", "one").ends(0)
+    send("orders", "one")
     run.says("begins")
     run.signal(signal.SIGTERM)
     # As people do: again and again. Two signals within one moment may count as one.
@@ -201,11 +203,11 @@ def test_a_second_signal_cuts_whatever_a_handler_does(start: Start, write_app: W
 
 
 @pytest.mark.parametrize("handler", KINDS.values(), ids=KINDS)
-def test_the_drain_is_cut_after_its_time(start: Start, write_app: WriteApp, handler: str) -> None:
+def test_the_drain_is_cut_after_its_time(start: Start, send: Send, write_app: WriteApp, handler: str) -> None:
     write_app(handler + READY)
     run = start("run", "app:app", "--drain-timeout", "0.3")
     run.says("ready")
-    start("send", "orders", "one").ends(0)
+    send("orders", "one")
     run.says("begins")
     run.signal(signal.SIGTERM)
     run.ends(1)
@@ -238,14 +240,16 @@ def test_a_thread_that_the_app_leaves_behind_does_not_hold_the_process(start: St
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_handler_that_stops_the_loop_is_told_by_its_line(start: Start, write_app: WriteApp, loop: str) -> None:
+def test_a_handler_that_stops_the_loop_is_told_by_its_line(
+    start: Start, send: Send, write_app: WriteApp, loop: str
+) -> None:
     write_app(
         '@app.subscribe("orders", start="first")\nasync def settle(message):\n'
         "    asyncio.get_running_loop().stop()\n" + READY
     )
     run = start("run", "app:app", "--loop", loop)
     run.says("ready")
-    start("send", "orders", "one").ends(0)
+    send("orders", "one")
     run.ends(1)
     last = run.err.splitlines()[-1]
     assert re.fullmatch(r"rocketapp: app\.py:\d+: loop\.stop\(\) ended the run: to end an app, send it SIGTERM", last)
@@ -307,7 +311,7 @@ def test_a_broker_whose_run_was_killed_ends_by_itself(start: Start, write_app: W
     assert "[broker] draining: the parent process is gone" in run.err
 
 
-def test_a_broker_that_died_is_started_again_at_the_same_address(start: Start, write_app: WriteApp) -> None:
+def test_a_broker_that_died_is_started_again_at_the_same_address(start: Start, send: Send, write_app: WriteApp) -> None:
     write_app(HANDLER + READY)
     run = start("run", "app:app")
     run.says("ready")
@@ -316,7 +320,7 @@ def test_a_broker_that_died_is_started_again_at_the_same_address(start: Start, w
     os.kill(child, signal.SIGKILL)
     run.says(r"the embedded broker died \(killed by SIGKILL\); starting it again")
     wait_until(lambda: run.err.count(f"serves on {address},") == 2, "it serves again")
-    start("send", "orders", "after the crash").ends(0)
+    send("orders", "after the crash")
     run.says("settled after the crash")
     run.stops()
 
@@ -333,7 +337,9 @@ def test_a_broker_that_dies_again_and_again_is_not_started_without_a_pause(start
     wait_until(lambda: run.err.count("serves on") == 3, "it serves again")
 
 
-def test_a_second_run_joins_the_broker_and_takes_it_over(start: Start, write_app: WriteApp, folder: Path) -> None:
+def test_a_second_run_joins_the_broker_and_takes_it_over(
+    start: Start, send: Send, write_app: WriteApp, folder: Path
+) -> None:
     write_app(HANDLER + READY)
     first = start("run", "app:app")
     first.says("ready")
@@ -345,7 +351,7 @@ def test_a_second_run_joins_the_broker_and_takes_it_over(start: Start, write_app
     address = first.says(r"serves on (\S+),")[1]
     first.stops()
     second.says(rf"embedded broker serves on {address}")
-    start("send", "orders", "to the second run").ends(0)
+    send("orders", "to the second run")
     second.says("settled to the second run")
     second.stops()
     assert not (folder / ".rocketapp/broker.json").exists()
@@ -388,7 +394,7 @@ def test_the_name_server_of_the_command_line_beats_the_settings(start: Start, wr
     run.stops()
 
 
-def test_an_outage_after_the_start_is_waited_out(start: Start, write_app: WriteApp) -> None:
+def test_an_outage_after_the_start_is_waited_out(start: Start, send: Send, write_app: WriteApp) -> None:
     write_app(HANDLER + READY)
     broker = start("broker", "--dir", "data")
     address = broker.says(r"serving on (\S+)")[1]
@@ -397,7 +403,7 @@ def test_an_outage_after_the_start_is_waited_out(start: Start, write_app: WriteA
     broker.process.kill()
     run.says(f"lost {address}")
     start("broker", "--dir", "data", "--listen", address).says("serving on")
-    start("send", "orders", "after the outage", "--name-server", address).ends(0)
+    send("orders", "after the outage", at=address)
     run.says("settled after the outage")
     run.stops()
 
@@ -438,7 +444,7 @@ def test_a_retry_that_is_due_later_keeps_the_run_going(start: Start, write_app: 
 async def settle(message):
     note("attempt", message.attempt)
     if message.attempt == 1:
-        raise Retry(after=5)
+        raise Retry(after=1)
 
 @app.on_startup
 async def first():

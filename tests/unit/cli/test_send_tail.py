@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from rocketapp.cli.commands.send import parse_delay
+from tests.peers.commands import Commands
 from tests.unit.cli.conftest import Start
 from tests.unit.cli.processes import LIMIT, Command, wait_until
 
@@ -36,26 +37,24 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def send(start: Start, address: str, topic: str) -> Send:
+def send(address: str, topic: str) -> Send:
     """Send with these arguments: message id, topic, queue and offset of each message."""
 
     def send_it(*arguments: str) -> list[tuple[str, ...]]:
-        command = start("send", topic, *arguments, "--name-server", address)
-        command.ends(0)
-        matches = [SENT.fullmatch(line) for line in command.out.splitlines()]
-        assert all(matches), command.out
+        out = Commands(address).run("send", topic, *arguments).out
+        matches = [SENT.fullmatch(line) for line in out.splitlines()]
+        assert all(matches), out
         return [match.groups() for match in matches if match]
 
     return send_it
 
 
 @pytest.fixture
-def stored(start: Start, address: str, topic: str) -> Callable[[int], list[dict[str, Any]]]:
+def stored(address: str, topic: str) -> Callable[[int], list[dict[str, Any]]]:
     """The first N messages of the topic, as `tail --json` shows them."""
 
     def read(count: int) -> list[dict[str, Any]]:
-        tail = start("tail", topic, "--from", "first", "--count", str(count), "--json", "--name-server", address)
-        tail.ends(0)
+        tail = Commands(address).run("tail", topic, "--from", "first", "--count", str(count), "--json")
         return [json.loads(line) for line in tail.out.splitlines()]
 
     return read

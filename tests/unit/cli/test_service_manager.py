@@ -14,7 +14,7 @@ import pytest
 
 from rocketapp.cli.processes.service_manager import ServiceManager, Silence
 from tests.unit.cli.asking import Http
-from tests.unit.cli.conftest import Start
+from tests.unit.cli.conftest import Send, Start
 from tests.unit.cli.processes import Command, wait_until
 
 WriteApp = Callable[[str], None]
@@ -131,10 +131,10 @@ def test_signs_of_life_come_from_the_event_loop(
 
 
 @pytest.fixture
-def broker(start: Start) -> str:
+def broker(start: Start, send: Send) -> str:
     """The address of one that holds a message for the topic of the handlers."""
     address = start("broker", "--memory").says(r"serving on (\S+)")[1]
-    start("send", "orders", "one", "--name-server", address).ends(0)
+    send("orders", "one", at=address)
     return address
 
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 
+from rocketapp import SyncClient
 from rocketapp.app.settings.settings import Settings
 from rocketapp.cli.processes.parts import ParentParts
 from rocketapp.cli.processes.stop import ProcessStop
 from tests.unit.cli.asking import Http
-from tests.unit.cli.conftest import Start
+from tests.unit.cli.conftest import Send, Start
 from tests.unit.cli.processes import Command, children_of, is_running, wait_until
 
 WriteApp = Callable[[str], None]
@@ -47,30 +48,20 @@ def started(run: Command, workers: int) -> list[int]:
     return wait_until(look, f"{workers} workers started:\n{run.err}")
 
 
-SENDER = """
-from rocketapp import RocketApp
-
-app = RocketApp("sender")
-
-@app.on_startup
-async def send():
-    for number in range(16):
-        await app.publish("orders", f"m{number}", order_key=f"m{number}")
-"""
-
-
-def send_to_every_queue(start: Start, folder: Path, *arguments: str) -> list[str]:
+def send_to_every_queue(address: str) -> list[str]:
     """Sixteen messages with sixteen keys; returns their bodies."""
-    (folder / "sender.py").write_text(SENDER)
-    start("run", "sender:app", "--exit-when-idle", "0.1", *arguments).ends(0)
-    return [f"m{number}" for number in range(16)]
+    bodies = [f"m{number}" for number in range(16)]
+    with SyncClient(address) as client:
+        for body in bodies:
+            client.publish("orders", body, order_key=body)
+    return bodies
 
 
-def test_workers_share_the_queues_and_their_numbers_are_summed(start: Start, write_app: WriteApp, folder: Path) -> None:
+def test_workers_share_the_queues_and_their_numbers_are_summed(start: Start, write_app: WriteApp) -> None:
     write_app(HANDLER)
     broker = start("broker", "--memory")
     address = broker.says(r"serving on (\S+)")[1]
-    bodies = send_to_every_queue(start, folder, "--name-server", address)
+    bodies = send_to_every_queue(address)
     run = start("run", "app:app", "--workers", "2", "--exit-when-idle", "1", "--name-server", address)
     pids = started(run, 2)
     run.ends(0)
@@ -121,14 +112,14 @@ def test_a_stopped_worker_has_not_died(start: Start, write_app: WriteApp, number
     assert " died " not in run.err
 
 
-def test_a_worker_that_died_is_started_again(start: Start, write_app: WriteApp, folder: Path) -> None:
+def test_a_worker_that_died_is_started_again(start: Start, write_app: WriteApp) -> None:
     write_app(HANDLER)
     run = start("run", "app:app", "--workers", "2")
     victim, _ = started(run, 2)
     os.kill(victim, signal.SIGKILL)
     run.says(r"worker \d died \(killed by SIGKILL\); starting it again in 0\.\d s")
     wait_until(lambda: run.err.count("started, process") == 3, "it is started again")
-    bodies = send_to_every_queue(start, folder)
+    bodies = send_to_every_queue(run.says(r"embedded broker serves on (\S+),")[1])
     wait_until(lambda: set(settled(run)) == set(bodies), "every message is settled")
     assert victim not in settled(run).values()
     run.stops()
@@ -162,7 +153,7 @@ def test_a_worker_that_never_comes_to_the_end_of_its_imports_ends_with_its_paren
     assert wait_until(lambda: not any(map(is_running, children)), "all children have ended")
 
 
-def test_children_drain_and_end_when_the_parent_is_killed(start: Start, write_app: WriteApp) -> None:
+def test_children_drain_and_end_when_the_parent_is_killed(start: Start, send: Send, write_app: WriteApp) -> None:
     write_app(
         """
 @app.subscribe("orders", start="first")
@@ -175,7 +166,7 @@ async def settle(message):
     run = start("run", "app:app", "--workers", "2")
     started(run, 2)
     children = children_of(run.process.pid)
-    start("send", "orders", "one").ends(0)
+    send("orders", "one")
     run.says("begins")
     run.process.kill()
     run.process.wait()
@@ -189,7 +180,9 @@ async def settle(message):
     assert again.summary == (0, 0, 0, 0)  # what they had in hand was committed before the broker left
 
 
-def test_children_of_a_killed_parent_end_even_when_a_handler_blocks_the_loop(start: Start, write_app: WriteApp) -> None:
+def test_children_of_a_killed_parent_end_even_when_a_handler_blocks_the_loop(
+    start: Start, send: Send, write_app: WriteApp
+) -> None:
     write_app(
         """
 import threading
@@ -203,7 +196,7 @@ async def settle(message):
     run = start("run", "app:app", "--workers", "2", "--drain-timeout", "0.5")
     started(run, 2)
     children = children_of(run.process.pid)
-    start("send", "orders", "one").ends(0)
+    send("orders", "one")
     run.says("blocks")
     run.process.kill()
     run.process.wait()
@@ -239,7 +232,7 @@ async def fork():
         os.kill(forked, signal.SIGKILL)
 
 
-def test_a_second_signal_cuts_every_worker(start: Start, write_app: WriteApp) -> None:
+def test_a_second_signal_cuts_every_worker(start: Start, send: Send, write_app: WriteApp) -> None:
     write_app(
         """
 @app.subscribe("orders", start="first")
@@ -251,7 +244,7 @@ async def settle(message):
     run = start("run", "app:app", "--workers", "2")
     started(run, 2)
     children = children_of(run.process.pid)
-    start("send", "orders", "one").ends(0)
+    send("orders", "one")
     run.says("begins")
     run.signal(signal.SIGTERM)
     run.says(r"\[worker 2\] draining")
@@ -262,7 +255,7 @@ async def settle(message):
     assert run.summary == (0, 0, 0, 0)
 
 
-def test_the_drain_timeout_holds_for_workers_too(start: Start, write_app: WriteApp) -> None:
+def test_the_drain_timeout_holds_for_workers_too(start: Start, send: Send, write_app: WriteApp) -> None:
     write_app(
         """
 @app.subscribe("orders", start="first")
@@ -273,7 +266,7 @@ def settle(message):
     )
     run = start("run", "app:app", "--workers", "2", "--drain-timeout", "0.3")
     started(run, 2)
-    start("send", "orders", "one").ends(0)
+    send("orders", "one")
     run.says("begins")
     run.signal(signal.SIGTERM)
     run.ends(1)
