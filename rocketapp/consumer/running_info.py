@@ -1,6 +1,7 @@
 """What a member tells an administrator of itself: Java's ConsumerRunningInfo.
 
-Its properties are the settings of the group under their own names, beside those that Java's tool looks for.
+Its properties are the settings of the group under their own names, by topic what was changed since, and those that
+Java's tool looks for.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ def of_group(group: Group, config: ConsumerConfig, *, loop_started: float, with_
     """`loop_started`: seconds since 1970 at the loop's time 0. `with_stacks`: tell where threads and tasks stand."""
     handlers, pulled = group.stats.handlers, group.guard.pulled
     properties = {f"consumer.{name}": _text(value) for name, value in asdict(config).items()}
+    for topic, changed in group.limits.changed.items():
+        properties |= {f"adjusted.{topic}.{name}": _text(value) for name, value in changed.items()}
     properties |= {
         CONSUME_TYPE: CONSUME_PASSIVELY,
         ORDERLY: _text(bool(handlers) and all(handler.subscription.orderly for handler in handlers)),

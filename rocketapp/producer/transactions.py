@@ -85,7 +85,7 @@ class Transactions:
         self._checks.clear()
 
     def begin(self, half: SendResult) -> None:
-        """The function of this transaction runs now; `commit`, `roll_back` or `leave_open` has to follow."""
+        """The function of this transaction runs now; `end` or `leave_open` has to follow."""
         self._open.begin(half.message_id)
 
     def leave_open(self, half: SendResult) -> None:

@@ -113,6 +113,10 @@ async def test_a_member_tells_what_it_does_with_each_queue_and_where_its_handler
     stacks = json.loads(re.sub(r'"mqTable":.*?\}\},', "", text))["jstack"]
     assert "thread MainThread" in stacks
     assert f"at __call__ ({__file__}:" in stacks
+    assert "adjusted." not in text
+    member.consumer.adjust({"topic": {"queue_max_messages": 200, "concurrency": 2}})
+    text, _ = await _info(cluster, member)
+    assert '"adjusted.topic.concurrency":"2","adjusted.topic.queue_max_messages":"200"' in text
     held.end(1)
     await member.stop(drain_timeout=0.1)
     await cluster.stop()
