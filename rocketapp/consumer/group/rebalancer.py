@@ -294,12 +294,14 @@ class Rebalancer:
         """
         self._stopped = True
         assignments = list(self.owned.values())
-        for queue, assignment in self.owned.items():
-            assignment.end()
-            route = self._client.routes.get(queue.topic)
-            there = () if route is None else route.readable_queues(queue.topic)
-            if queue in there and queue not in self.wanted.get(queue.topic, ()):
-                assignment.is_of_another()
+        for topic, owned in self._of_topic.items():
+            route = self._client.routes.get(topic)
+            there = frozenset[MessageQueue]() if route is None else frozenset(route.readable_queues(topic))
+            others = there - self.wanted.get(topic, frozenset())
+            for queue, assignment in owned.items():
+                assignment.end()
+                if queue in others:
+                    assignment.is_of_another()
         cutting = self._tasks.start(self._cut(cut, drain_timeout, assignments), "cut the drain")
         if self._running:
             await asyncio.wait(self._running.values())
