@@ -149,6 +149,7 @@ class Group:
             observe=parts.observe,
             tasks=self.tasks,
             start_over=self._pull_anew,
+            is_shared=self.model.is_shared,
         )
 
     def _pull_anew(self, topics: Collection[str]) -> None:

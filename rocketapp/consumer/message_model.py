@@ -75,7 +75,7 @@ def message_model(
 ) -> MessageModel:
     """The model that all topics of the group agree in."""
     if any(topic.broadcast for topic in topics):
-        return _broadcasting(group, topics, parts, brokers, tasks)
+        return _broadcasting(group, topics, parts, tasks)
     return _clustering(group, topics, parts, brokers, stall_reasons)
 
 
@@ -115,17 +115,13 @@ def _clustering(
     )
 
 
-def _broadcasting(
-    group: str, topics: Sequence[ConsumedTopic], parts: ConsumerParts, brokers: Brokers, tasks: Tasks
-) -> MessageModel:
+def _broadcasting(group: str, topics: Sequence[ConsumedTopic], parts: ConsumerParts, tasks: Tasks) -> MessageModel:
     from rocketapp.consumer.group.local_offsets import LocalOffsets, folder_of
     from rocketapp.consumer.retry.dropping import Dropping
 
     trust, subscriptions = Unshared(_now()), _subscriptions(topics, None, parts)
     folder = folder_of(parts.config.broadcast_dir, cluster=parts.cluster, group=group)
     store = LocalOffsets(folder, parts.worker, group=group, observe=parts.observe, tasks=tasks)
-    # A broker keeps one subscription for a group, but here each member gets its own messages.
-    brokers.carried = subscriptions
     return MessageModel(
         name=BROADCASTING,
         is_shared=False,

@@ -51,8 +51,18 @@ class Brokers:
         self._tasks = tasks
         self._beating: asyncio.Task[Any] | None = None
         self._suspend_ms = int(config.long_poll * 1000)
-        self.carried: Mapping[str, SubscriptionData] = {}
-        """By topic what pulls ask for by themselves, whatever the broker has heard of the group: see `group.guard`."""
+        self._carried: Mapping[str, SubscriptionData] = {}
+
+    def carry(self, subscriptions: Mapping[str, SubscriptionData]) -> None:
+        """From now on pulls of these topics say what they ask for, whatever the broker has heard of the group.
+
+        The others go by what it has heard. The guard of the group decides it.
+        """
+        self._carried = subscriptions
+
+    def carried(self, topic: str) -> SubscriptionData | None:
+        """What pulls of the topic say that they ask for; None: they leave it to the broker."""
+        return self._carried.get(topic)
 
     def is_connected(self, broker_name: str) -> bool:
         """Whether there is a living connection to its master."""
@@ -157,7 +167,7 @@ class Brokers:
             raise TransportError(queue.broker_name, "no address of it is known")
         connection = await self._client.connection(address)
         # Only now: what is carried may have changed meanwhile.
-        carried = self.carried.get(queue.topic)
+        carried = self._carried.get(queue.topic)
         commits = commit_offset is not None and commit_offset > 0 and broker_id == MASTER_ID
         config = self._limits.of(queue.topic)
         flags = FLAG_SUSPEND if carried is None else FLAG_SUSPEND | FLAG_SUBSCRIPTION

@@ -64,14 +64,19 @@ class SubscriptionGuard:
         observe: Observe,
         tasks: Tasks,
         start_over: Callable[[Collection[str]], None],
+        is_shared: bool,
     ) -> None:
         """`own`: what our handlers want, without the `retry` topic (None: the group has none).
 
-        `fixed`: topics whose pulls cannot be widened.
+        `fixed`: topics whose pulls cannot be widened. Without `is_shared` each member consumes
+        every queue, and its pulls say what it wants.
 
         `now()`: seconds since 1970. `start_over(topics)` discards the pulls of these topics that are under way.
         """
         self._group, self._own, self._fixed = group, dict(own), frozenset(fixed)
+        if not is_shared:
+            # A broker keeps one subscription for a group, but here each member gets its own messages.
+            brokers.carry(self._own)
         self._retry: tuple[SubscriptionData, ...] = () if retry is None else (retry,)
         self._asked, self._brokers, self._observe, self._tasks = asked, brokers, observe, tasks
         self._mode, self._limit = config.subscription_guard, config.rebalance_interval + 5.0
@@ -110,7 +115,7 @@ class SubscriptionGuard:
         if self._mode != "roll-out":
             return None
         own = {topic: data for topic, data in self._own.items() if topic not in self._fixed}
-        return {topic: shown(self._brokers.carried.get(topic, data)) for topic, data in own.items()}
+        return {topic: shown(self._brokers.carried(topic) or data) for topic, data in own.items()}
 
     @property
     def text(self) -> str:
@@ -264,7 +269,7 @@ class SubscriptionGuard:
         before, found = self.pulled or {}, self._differences()
         union = self._union() if found else self._own
         own = self._own.items()
-        self._brokers.carried = (
+        self._brokers.carry(
             {topic: data if topic in self._fixed else union[topic] for topic, data in own} if found else {}
         )
         self.others = Others(self._own, list(self._said.values()))

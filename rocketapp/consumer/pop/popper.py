@@ -221,7 +221,7 @@ class Popper:
         context = self._context
         connection = await context.brokers.connection(self._about.broker_name)
         config = self._config  # only now: it may have changed meanwhile
-        wanted = context.brokers.carried.get(self._about.topic, self._subscription)
+        wanted = context.brokers.carried(self._about.topic) or self._subscription
         request = PopRequest(
             group=context.group,
             topic=self._about.topic,
