@@ -265,6 +265,9 @@ class MemoryBudget:
             overdue = account.reserved if is_held else 0
             if change or overdue:
                 self._use(account, change, -overdue)
+            if overdue:
+                # As after an answer with nothing: thousands of queues without messages must not wait for each other.
+                account.topic.expected = 3 * account.topic.expected // 4
 
     def reason(self, account: QueueAccount) -> str:
         """Why it has to wait, in words."""

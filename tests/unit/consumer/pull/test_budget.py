@@ -188,3 +188,20 @@ async def test_a_session_that_cannot_begin_leaves_nothing_in_the_budget() -> Non
     assert " 0 queues" in repr(group._parts.flow_control)
     await member.stop()
     await cluster.stop()
+
+
+@in_virtual_time
+async def test_queues_without_messages_do_not_keep_the_others_of_their_topic_waiting() -> None:
+    cluster, handled = FakeCluster(), asyncio.Event()
+    await cluster.start()
+    queues = cluster.create("topic", queues=500)
+    cluster.send(queues[-1], b"1")
+
+    async def handle(_: Message) -> None:
+        handled.set()
+
+    member = await cluster.member(consumed(handle)).start()
+    async with asyncio.timeout(1.0):
+        await handled.wait()
+    assert await member.stop()
+    await cluster.stop()
