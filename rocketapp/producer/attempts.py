@@ -79,6 +79,8 @@ RETRIED = frozenset(
     }
 )
 """Refusals that another attempt may not meet (Java: retryResponseCodes)."""
+_NOT_AS_ROUTED = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION, ResponseCode.INVALID_PARAMETER})
+"""What a broker says when a route is out of date: no such topic, not to be written to, no such queue."""
 
 
 class PreparedSend(NamedTuple):
@@ -280,7 +282,7 @@ class Attempts:
             # Whatever the code: keys are looked at before anything else.
             raise _AttemptError(error, perhaps=False) from None
         except BrokerError as error:
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+            if error.code in _NOT_AS_ROUTED:
                 self._targets.failed(prepared.topic)
             reason = str(error)
             if prepared.delay and (error.code == ResponseCode.MESSAGE_ILLEGAL or NO_TIMERS_REMARK in error.remark):

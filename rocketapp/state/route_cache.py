@@ -81,13 +81,13 @@ class RouteCache:
     def soon(self, topic: str, now: float) -> None:
         """The topic may have changed: ask at once, and again shortly afterwards when it is still missing.
 
-        Many hints do not add up: a missing topic is asked for at most ten times a second, one of many less often.
+        Many hints do not add up: a topic is asked for at most ten times a second, one of many that miss less often.
         """
         entry = self._entries.get(topic)
         if entry is not None:
-            was_just_missing = entry.route is None and entry.asked > 0
             wait = max(FIRST_WAIT_AFTER_HINT, HINT_PER_MISSING * len(self._missing))
-            entry.due = max(now, entry.asked + wait) if was_just_missing else now
+            apart = wait if entry.route is None else FIRST_WAIT_AFTER_HINT
+            entry.due = max(now, entry.asked + apart) if entry.asked > 0 else now
             entry.wait = wait
             self._enqueue(topic, entry)
 

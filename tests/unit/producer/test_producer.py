@@ -17,7 +17,7 @@ from rocketapp.producer import preparing
 from rocketapp.producer import producer as module
 from rocketapp.wire import properties as names
 from rocketapp.wire.batch import decode_batch
-from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.send import SendRequest, SendResponse
 from tests.unit.producer.producing import producing
@@ -132,6 +132,32 @@ async def test_a_refusal_that_another_attempt_would_meet_too_is_final() -> None:
         assert "code 13: too long" in str(error)
         assert error.is_permanent
         assert cluster.brokers[0].codes().count(SEND) == 1
+
+
+@pytest.mark.parametrize("code", [ResponseCode.NO_PERMISSION, ResponseCode.INVALID_PARAMETER])
+def test_queues_that_a_broker_does_not_take_any_more_are_asked_for_at_once(code: ResponseCode) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        cluster, refused = Cluster(), []
+        broker = cluster.brokers[0]
+
+        def store(command: Command) -> Command:
+            request = SendRequest.from_command(command)
+            if request.queue_id < 2:
+                return broker.store(command)
+            refused.append(request)
+            return Command.response(command, code, remark="request queueId is illegal")
+
+        async with producing(cluster) as producer:
+            await producer.send(Outgoing(topic="t", body=b"x"))
+            broker.answers[SEND] = store
+            cluster.add_topic("t", queues=2)
+            for _ in range(16):
+                await outcome(producer.send(Outgoing(topic="t", body=b"x")))
+                await asyncio.sleep(0.2)
+            assert 0 < len(refused) < 4, "the route says it, and not the next poll in 30 s"
+
+    run()
 
 
 @in_virtual_time

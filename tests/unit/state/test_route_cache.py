@@ -53,10 +53,14 @@ def test_a_hint_asks_at_once_and_soon_again() -> None:
     assert cache.get("not watched") is None
 
 
-def test_hints_in_swarms_ask_for_a_missing_topic_ten_times_a_second_at_most() -> None:
+@pytest.mark.parametrize("is_known", [False, True])
+def test_hints_in_swarms_ask_for_a_topic_ten_times_a_second_at_most(is_known: bool) -> None:
     cache = RouteCache(30.0)
     cache.watch("t", 5.0)
-    cache.missing("t", 5.0)
+    if is_known:
+        cache.found("t", route("a"), 5.0)
+    else:
+        cache.missing("t", 5.0)
     for hint in (5.01, 5.02, 5.03):
         cache.soon("t", hint)
         assert cache.due(hint) == []
