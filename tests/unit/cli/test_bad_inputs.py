@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketapp.cli.main import run_command
 from tests.unit.cli.conftest import Start
 
 APP = 'from rocketapp import RocketApp\napp = RocketApp("shop")\n'
@@ -149,15 +150,29 @@ def test_a_full_disk_behind_stdout_is_one_line(folder: Path) -> None:
     assert done.stderr.decode().splitlines() == [f"rocketapp: {problem}"]
 
 
-@pytest.mark.parametrize(("line", "words"), CASES.values(), ids=CASES)
-def test_one_line_and_the_mend(start: Start, folder: Path, line: str, words: list[str]) -> None:
+@pytest.fixture
+def files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The files are in the working directory of this process, which in the end forgets them and hears signals again."""
+    heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for name, text in FILES.items():
         (folder / name).write_text(text)
-    command = start(*line.split())
-    command.ends(2)
-    assert command.err.count("\n") == 1, command.err
-    assert command.err.startswith("rocketapp: ")
-    assert [word for word in words if word not in command.err] == [], command.err
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    yield
+    for name in FILES:
+        sys.modules.pop(name.removesuffix(".py"), None)
+    for number, action in heard.items():
+        signal.signal(number, action)
+
+
+@pytest.mark.usefixtures("files")
+@pytest.mark.parametrize(("line", "words"), CASES.values(), ids=CASES)
+def test_one_line_and_the_mend(capfd: pytest.CaptureFixture[str], folder: Path, line: str, words: list[str]) -> None:
+    assert run_command(line.split()) == 2
+    err = capfd.readouterr().err
+    assert err.count("\n") == 1, err
+    assert err.startswith("rocketapp: ")
+    assert [word for word in words if word not in err] == [], err
     assert not (folder / ".rocketapp").exists()
 
 
