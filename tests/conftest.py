@@ -148,9 +148,14 @@ _SPINNING = tuple(f"tests/conformance/test_{name}.py" for name in ("transactions
 computes a wait in the past from a queue that has nothing to write."""
 
 
+def ends_transactions(item: pytest.Item) -> bool:
+    """Such tests come last, and perhaps in another process than the rest of their room."""
+    return item.nodeid.startswith(_SPINNING)
+
+
 def _length(item: pytest.Item) -> int:
     """The place of its room among the long ones; after them come all others, and at the end what keeps a core busy."""
-    if item.nodeid.startswith(_SPINNING):
+    if ends_transactions(item):
         return len(_LONG) + 1
     return next((place for place, room in enumerate(_LONG) if item.nodeid.startswith(room)), len(_LONG))
 
