@@ -11,7 +11,7 @@ from rocketapp.app.call.transaction import Transaction, refuse_twice
 from rocketapp.app.declare.transacting import Transacting
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publish.messages import PLAIN
-from rocketapp.app.publish.publishing import Publishing
+from rocketapp.app.publish.publishing import Publishing, running_loop
 from rocketapp.app.settings.settings import Settings
 from rocketapp.app.settings.sources import settings_in_code
 from rocketapp.app.settings.values import check_tables
@@ -161,6 +161,9 @@ class Client(Transacting):
     def _must_run(self) -> _Run:
         if self._run is None:
             raise SetupError(place_of_call(), f"{self!r}: write `async with {type(self).__name__}(...) as client:`")
+        if running_loop() is not self._run.loop:
+            mend = "make one for each event loop and process, or a SyncClient, which threads may share"
+            raise SetupError(place_of_call(), f"{self!r}: it belongs to the event loop in which it was entered: {mend}")
         return self._run
 
 

@@ -67,7 +67,7 @@ class Reading(Protocol):
 
 def wanted_of(topic: object, options: Mapping[str, Any], place: str) -> Wanted:
     """Raises SetupError for an argument that `messages` does not take."""
-    problem = topic_problem(topic) if isinstance(topic, str) else f"give a topic, not {topic!r}"
+    problem = topic_problem(topic) if isinstance(topic, str) else f"give the name of a topic, not {topic!r}"
     known = ReadOptions.__annotations__
     for name in options:
         if name not in known:

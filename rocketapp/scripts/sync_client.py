@@ -94,6 +94,8 @@ class SyncClient:
         Declare it before `with`. The function and its check run in threads.
         """
         place = place_of_call()
+        if callable(topic):
+            raise SetupError(place, 'transaction needs a topic: write @client.transaction("the-topic")')
 
         def decorate(function: Callable[[Any], bool]) -> SyncTransaction[Any]:
             local = in_thread(function, "the local part", place)

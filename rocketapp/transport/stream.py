@@ -101,7 +101,7 @@ class Dial(Protocol):
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[ipv6]:port`. Raises ValueError for anything else."""
     host, colon, port = address.strip().rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535:
+    if not colon or not host or not port.isdecimal() or int(port) > 65_535 or any(map(str.isspace, host)):
         raise ValueError(f"{address!r} is not host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

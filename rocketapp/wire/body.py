@@ -14,11 +14,14 @@ import msgspec
 
 
 def encode_body(body: Any) -> bytes:
-    """Raises TypeError, naming what is possible, for anything else; ValueError for inf and nan."""
+    """Raises TypeError, naming what is possible, for anything else; ValueError for inf, nan and text beyond UTF-8."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, str):
-        return body.encode()
+        try:
+            return body.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(f"a str that UTF-8 cannot encode cannot be published: {error}: give bytes") from None
     if isinstance(body, bytearray | memoryview):
         return bytes(body)
     if not has_fields(body):

@@ -125,10 +125,10 @@ def bind(
     An annotation that names something not defined yet is asked for again at start.
     """
     if not callable(function):
-        raise SetupError(place, f"subscribe decorates functions, and {function!r} cannot be called")
+        raise SetupError(place, f"a handler is a function, and {function!r} cannot be called")
     if inspect.isclass(function):
         raise SetupError(
-            place, f"subscribe decorates functions, and {function.__qualname__} is a class: give it an instance"
+            place, f"a handler is a function, and {function.__qualname__} is a class: give an instance of it"
         )
     place = place_of_function(function, place)
     plain = plain_function(function)

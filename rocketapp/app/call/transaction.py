@@ -119,8 +119,8 @@ class Transaction(Generic[T]):
         if self._check is None:
             raise SetupError(
                 self.place,
-                f"{self.name} has no check: write @{self.name.rpartition(':')[2].rpartition('.')[2]}.check above an "
-                "async function that says how a transaction has ended",
+                f"{self.name} has no check: write @{self.name.rpartition(':')[2].rpartition('.')[2]}.check above a "
+                "function that says how a transaction has ended",
             )
         self._argument(self._check)
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar, overload
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.calling import called_as
 from rocketapp.app.places import place_of_call
+from rocketapp.errors import SetupError
 from rocketapp.model.topic import Topic
 
 T = TypeVar("T")
@@ -44,6 +45,8 @@ class Transacting(ABC):
         Raises SetupError for a second one of the same topic: a broker that asks names the topic alone.
         """
         place = place_of_call()
+        if callable(topic):
+            raise SetupError(place, 'transaction needs a topic: write @app.transaction("the-topic")')
 
         def decorate(function: Callable[[Any], Awaitable[bool]]) -> Transaction[Any]:
             made = Transaction(topic, function, cluster=cluster, place=place)

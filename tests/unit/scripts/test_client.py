@@ -101,6 +101,13 @@ async def test_a_client_is_in_a_group_once(broker: str) -> None:
             break
 
 
+@pytest.mark.parametrize("kind", [Client, SyncClient])
+def test_a_transaction_without_its_topic_is_refused_where_it_stands(kind: type[Client | SyncClient]) -> None:
+    client = kind("h:1", settings={"producer": {"group": "script-p"}})
+    with pytest.raises(SetupError, match=r"test_client\.py:\d+: transaction needs a topic: write @"):
+        client.transaction(lone_check)  # type: ignore[call-overload]
+
+
 async def test_transactions_of_a_client_are_declared_before_it_is_entered(broker: str) -> None:
     async def place(order: str) -> bool:
         return True
@@ -149,6 +156,20 @@ async def test_a_client_works_between_entering_and_leaving_only(broker: str) -> 
         await client.publish("script-e", b"1")
 
 
+async def test_another_event_loop_is_told_to_make_its_own(broker: str) -> None:
+    async with Client(broker, settings=QUICK) as client:
+        await client.publish("script-p", b"1")
+
+        async def read() -> None:
+            async for _ in client.messages("script-p", start="first"):
+                raise AssertionError("it was read")
+
+        for call in (read, lambda: client.publish("script-p", b"2"), lambda: client.request("script-p", b"3")):
+            with pytest.raises(SetupError, match=r"belongs to the event loop in which it was entered: make one for"):
+                await asyncio.to_thread(asyncio.run, call())
+        assert (await client.publish("script-p", b"4")).queue.topic == "script-p"
+
+
 async def test_leaving_that_is_cancelled_leaves_nothing(broker: str) -> None:
     client = await Client(broker).__aenter__()
     await client.publish("script-e", b"1")
@@ -165,6 +186,7 @@ async def test_leaving_that_is_cancelled_leaves_nothing(broker: str) -> None:
     [
         (("",), SetupError, "give the name server"),
         (("h:1;http://somewhere",), ConfigError, "URL of http"),
+        (("h:1\nother:2",), ConfigError, r"'h:1\\nother:2' is not host:port; several are separated by ;"),
     ],
 )
 async def test_a_wrong_name_server_is_told(arguments: tuple[str, ...], error: type[Exception], text: str) -> None:

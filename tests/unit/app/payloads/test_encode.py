@@ -57,6 +57,11 @@ class Measure(pydantic.BaseModel):
     size: float | None = None
 
 
+def test_text_that_utf_8_cannot_encode_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"cannot be published: 'utf-8' codec .* surrogates not allowed: give bytes"):
+        encode_body("\ud800")
+
+
 @pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan])
 def test_a_number_that_json_does_not_have_is_refused_and_not_sent_as_null(number: float) -> None:
     for body in ({"a": [None, number]}, [(number,)], Measure(size=number), {"of": Measure(size=number)}):
