@@ -33,11 +33,11 @@ class _OfOneCall:
     def next_in(self, seconds: float) -> None:
         """Call the handler for this queue again this many seconds after it has returned or failed, this time.
 
-        seconds: 0 or more; otherwise ValueError.
+        seconds: 0 or more; otherwise ValueError. Raises RuntimeError when the handler has returned.
         """
         if not is_number(seconds) or not 0 <= seconds < inf:
             raise ValueError(f"next_in({seconds!r}): give seconds, 0 or more")
-        self._round.next_after = float(seconds)
+        self._round.next_in(float(seconds))
 
 
 class Pull(_OfOneCall):

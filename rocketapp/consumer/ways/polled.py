@@ -25,7 +25,8 @@ from rocketapp.consumer.ways.serial_way import CALL_PATIENCE, SerialDelivery, Se
 from rocketapp.consumer.workers.serial import SerialExecutor, Stopped
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.outcome import Outcome
+from rocketapp.model.outcome import Outcome, outcomes_by_message
+from rocketapp.model.subscription import Subscription
 from rocketapp.state.flow_control import FLOW_PATIENCE, REOPEN, QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
@@ -75,6 +76,12 @@ class Round(list[Message]):
         if self._delivery is None:
             raise RuntimeError(f"this call for {self.queue} has ended: pull while the handler runs")
         return await self._delivery.take(self, most)
+
+    def next_in(self, seconds: float) -> None:
+        """Call again this long after the end of this call. Raises RuntimeError when it has ended."""
+        if self._delivery is None:
+            raise RuntimeError(f"this call for {self.queue} has ended: use next_in while the handler runs")
+        self.next_after = seconds
 
     def end(self) -> None:
         """The call has ended."""
@@ -233,7 +240,7 @@ class PolledDelivery(SerialDelivery):
         if self._loop.time() >= self._permit.lease.trusted_until and not await self._is_usable():
             return False
         result, about = stopped.result, self._handler.subscription
-        failure = failure_of(result, stopped.raised, file_of(about))
+        failure = _failure_of_call(result, one, about, raised=stopped.raised)
         if failure is None:
             self.done(one)
         else:
@@ -256,3 +263,19 @@ class PolledDelivery(SerialDelivery):
                 message.reconsume_times += 1
         if not one:
             context.observe(LoopFailed(f"poll {self.queue}", f"{handler.name} failed: {failure}"))
+
+
+def _failure_of_call(
+    result: object, messages: Sequence[Message], about: Subscription, *, raised: bool
+) -> Failure | None:
+    """Why a call failed, or None. It is done or not as a whole: what it says of single messages cannot be kept."""
+    home = file_of(about)
+    if not raised:
+        try:
+            single = outcomes_by_message(result, messages) or {}
+        except TypeError as error:
+            return Failure("TypeError", str(error))
+        if any(failure_of(one, False, home) is not None for one in single.values()):
+            problem = "it returned outcomes of single messages, and a polled call is done or not as a whole"
+            return Failure("TypeError", f"{problem}: raise, or publish those messages elsewhere")
+    return failure_of(result, raised, home)
