@@ -63,7 +63,10 @@ class SyncPull(_OfOneCall):
     __slots__ = ()
 
     def __call__(self, most: int = 32) -> list[Message]:
-        """As `Pull`, without `await`. From the handler's thread."""
+        """As `Pull`, without `await`. From the handler's thread. Gives none in a forked process."""
+        _checked(most)
+        if self._round.is_cut:  # the loop of a forked process does not run
+            return []
         return asyncio.run_coroutine_threadsafe(self._round.take(_checked(most)), self._round.loop).result()
 
 

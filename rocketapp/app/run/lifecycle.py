@@ -151,9 +151,8 @@ class Lifecycle:
         if producer is not None:
             return producer
         if not self._producers:
-            raise SetupError(
-                "", f"app {self._app.name!r} is not running, or not connected yet: nothing can be published"
-            )
+            problem = f"app {self._app.name!r} is not running, or not connected yet"
+            raise SetupError("", f"{problem}: nothing can be published; a forked process makes a client of its own")
         if cluster == UNNAMED:
             raise SetupError("", "the unnamed cluster has no name server: set client.name_server, or name a cluster=")
         known = ", ".join(sorted(name for name in self._producers if name)) or "none"
@@ -234,6 +233,7 @@ class Lifecycle:
             client.disown()
         for consumer in self._consumers:
             consumer.halt()
+        self._producers, self._senders = {}, {}
 
     # Starting.
 

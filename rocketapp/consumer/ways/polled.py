@@ -77,6 +77,11 @@ class Round(list[Message]):
             raise RuntimeError(f"this call for {self.queue} has ended: pull while the handler runs")
         return await self._delivery.take(self, most)
 
+    @property
+    def is_cut(self) -> bool:
+        """The call runs on, and gets no more: its queue is given up, or this process was forked."""
+        return self._delivery is not None and self._delivery.is_ended
+
     def next_in(self, seconds: float) -> None:
         """Call again this long after the end of this call. Raises RuntimeError when it has ended."""
         if self._delivery is None:
@@ -146,6 +151,11 @@ class PolledDelivery(SerialDelivery):
             # From now on the watch sees the call by its messages.
             self._context.waits.moving(self.queue)
         return found
+
+    @property
+    def is_ended(self) -> bool:
+        """Nothing more begins, and nothing more is given."""
+        return self._ended.done()
 
     def _may_give(self) -> bool:
         """Nothing more begins when the queue is given up, or its topic is paused."""

@@ -73,6 +73,36 @@ def test_a_forked_child_that_comes_back_from_the_handler_ends_and_consumes_nothi
     assert "retry in" not in run.err and "no running event loop" not in run.err
 
 
+ASKS = """
+@app.poll("orders", every=0.2, start="first")
+def settle(pull: SyncPull):
+    for message in pull(1):
+        if (child := os.fork()) == 0:
+            note("pulled", pull(1))
+            for call in (app.publish_sync, app.request_sync):
+                try:
+                    call("orders", "child")
+                except SetupError as error:
+                    note("refused", error)
+            os._exit(0)
+        os.waitpid(child, 0)
+        note("settled", message.text())
+"""
+
+
+def test_a_forked_child_that_pulls_and_publishes_is_told_at_once(start: Start, write_app: WriteApp) -> None:
+    write_app(ASKS)
+    broker = start("broker", "--memory").says(r"serving on (\S+)")[1]
+    for body in ("one", "two"):
+        start("send", "orders", body, "--order-key", "k", "--name-server", broker).ends(0)
+    run = start("run", "app:app", "--name-server", broker)
+    run.says("settled two")
+    run.stops()
+    assert run.out.count("pulled []") == 2
+    assert run.out.count("nothing can be published; a forked process makes a client of its own") == 4
+    assert run.summary == (2, 0, 0, 0)
+
+
 def _is_zombie(pid: int) -> bool:
     stat = Path(f"/proc/{pid}/stat").read_text()
     return stat.rpartition(")")[2].split()[0] == "Z"
