@@ -63,7 +63,8 @@ def test_a_sync_handler_asks_before_it_answers(java: JavaClient, run_app: RunApp
             return "then " + app.request_sync("{topic}-next", message.text(), timeout={JAVA_BEGINS}).text()
     """)
     app.wait_for(lambda: java.members(group)["ids"], within=20, what="the member")
-    assert java.request(topic, "one", timeout=JAVA_BEGINS)["body"].decode() == "then java: one"
+    # Longer than the handler waits, whose error would be told otherwise.
+    assert java.request(topic, "one", timeout=JAVA_BEGINS + 5)["body"].decode() == "then java: one"
 
 
 @pytest.mark.parametrize("cluster", ["apache"], indirect=True)

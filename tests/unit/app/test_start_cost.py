@@ -33,8 +33,8 @@ def cpu_of(*command: str) -> float:
     ("command", "most"),
     [
         (["-c", "import rocketapp"], 0.15),
-        (["-c", "from rocketapp import Message, RocketApp; RocketApp('shop')"], 0.2),
-        ([str(Path(sys.executable).parent / "rocketapp"), "--help"], 0.25),
+        (["-c", "from rocketapp import Message, RocketApp; RocketApp('shop')"], 0.27),
+        ([str(Path(sys.executable).parent / "rocketapp"), "--help"], 0.3),
     ],
     ids=["import", "an app", "help"],
 )
