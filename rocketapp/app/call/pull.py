@@ -64,10 +64,10 @@ class SyncPull(_OfOneCall):
 
     def __call__(self, most: int = 32) -> list[Message]:
         """As `Pull`, without `await`. From the handler's thread. Gives none in a forked process."""
-        _checked(most)
+        checked = _checked(most)
         if self._round.is_cut:  # the loop of a forked process does not run
             return []
-        return asyncio.run_coroutine_threadsafe(self._round.take(_checked(most)), self._round.loop).result()
+        return asyncio.run_coroutine_threadsafe(self._round.take(checked), self._round.loop).result()
 
 
 def _checked(most: int) -> int:

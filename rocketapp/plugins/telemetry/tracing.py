@@ -8,9 +8,10 @@ publishes says so too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -63,9 +64,9 @@ class Tracing:
     def handler(self, subscription: Subscription) -> Wrapper:
         """What stands in front of one handler."""
         if subscription.every is not None:
-            return self._of_polls(subscription)
+            return _around_lists(partial(self._poll, subscription), polled=True)
         if subscription.batch is not None:
-            return self._of_batches(subscription)
+            return _around_lists(partial(self._begin_batch, subscription))
         attach, detach = contexts.attach, contexts.detach
         enter, leave, no_span = handling.CURRENT.set, handling.CURRENT.reset, self._no_span
         in_logs = self._in_logs
@@ -104,42 +105,8 @@ class Tracing:
 
         return Wrapper(for_sync=for_sync, for_async=for_async)
 
-    def _of_batches(self, subscription: Subscription) -> Wrapper:
-        def for_sync(call: SyncCall) -> SyncCall:
-            def traced(messages: list[Message]) -> Any:
-                with self._begin_batch(messages, subscription) as attempt:
-                    return attempt.returned(call(messages))
-
-            return traced
-
-        def for_async(call: AsyncCall) -> AsyncCall:
-            async def traced(messages: list[Message]) -> Any:
-                with self._begin_batch(messages, subscription) as attempt:
-                    return attempt.returned(await call(messages))
-
-            return traced
-
-        return Wrapper(for_sync=for_sync, for_async=for_async)
-
-    def _of_polls(self, subscription: Subscription) -> Wrapper:
-        def for_sync(call: SyncCall) -> SyncCall:
-            def traced(pulled: list[Message]) -> Any:
-                with self._poll(pulled, subscription) as attempt:
-                    return attempt.returned(call(pulled))
-
-            return traced
-
-        def for_async(call: AsyncCall) -> AsyncCall:
-            async def traced(pulled: list[Message]) -> Any:
-                with self._poll(pulled, subscription) as attempt:
-                    return attempt.returned(await call(pulled))
-
-            return traced
-
-        return Wrapper(for_sync=for_sync, for_async=for_async, polled=True)
-
     @contextmanager
-    def _poll(self, pulled: list[Message], subscription: Subscription) -> Iterator[Attempt]:
+    def _poll(self, subscription: Subscription, pulled: list[Message]) -> Iterator[Attempt]:
         """`pulled`: what the call has pulled so far. It is kept like a message that no trace has."""
         if not self._gate(b""):
             with Attempt(
@@ -163,7 +130,7 @@ class Tracing:
         found.update(names.of_message(message, subscription))
         return self._begin([message], subscription, parent, found, self._earlier([message], subscription))
 
-    def _begin_batch(self, messages: list[Message], subscription: Subscription) -> Attempt:
+    def _begin_batch(self, subscription: Subscription, messages: list[Message]) -> Attempt:
         """Kept when the trace of one of its messages is."""
         kept = [message for message in messages if self._gate(message.raw_properties)]
         if not kept:
@@ -250,6 +217,28 @@ class Tracing:
             random = self._random.getrandbits
             carrier[TRACE_PARENT] = f"00-{random(128) or 1:032x}-{random(64) or 1:016x}-00"
         return carrier
+
+
+def _around_lists(
+    begin: Callable[[list[Message]], AbstractContextManager[Attempt]], *, polled: bool = False
+) -> Wrapper:
+    """What stands in front of a handler that gets a list, which grows as it runs when it is `polled`."""
+
+    def for_sync(call: SyncCall) -> SyncCall:
+        def traced(messages: list[Message]) -> Any:
+            with begin(messages) as attempt:
+                return attempt.returned(call(messages))
+
+        return traced
+
+    def for_async(call: AsyncCall) -> AsyncCall:
+        async def traced(messages: list[Message]) -> Any:
+            with begin(messages) as attempt:
+                return attempt.returned(await call(messages))
+
+        return traced
+
+    return Wrapper(for_sync=for_sync, for_async=for_async, polled=polled)
 
 
 def _of_many(messages: Sequence[Message]) -> dict[str, Any]:
